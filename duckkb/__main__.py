@@ -14,7 +14,9 @@ import gc
 import os
 from contextlib import suppress
 from io import TextIOWrapper
+from typing import Any
 
+from duckkb import warm_client
 from duckkb.cli import stop
 
 _ALLOCATIONS = 200_000
@@ -23,28 +25,74 @@ number, 700, a command spends a tenth of its time on them, one that opens 10,000
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code."""
+    """Run the command line and end the process with its exit code. A warm process of the base is asked first, before anything
+    that takes time is imported."""
     stop.listen()
-    gc.set_threshold(_ALLOCATIONS, 20, 20)
     code = 0
     try:
         _open_closed_streams()
-        stop.await_input()
-        from duckkb.cli.main import run
-
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, TextIOWrapper):  # JSON lines are UTF-8 whatever the locale says
-                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-        code = run(sys.argv[1:])
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
-                stream.flush()
+        answered = _ask_warm_process(sys.argv[1:])
+        code = _run(sys.argv[1:]) if answered is None else answered
     except BaseException:  # a signal before or after `run`, or while something was imported
         if not stop.asked():
             raise
+    _seal()
     # Files are closed and streams flushed: tearing down what the native libraries keep would only cost time, and a
     # thread of theirs that is still alive then must not turn a finished command into a failed one.
     os._exit(stop.exit_code(code))
+
+
+def _seal() -> None:
+    """Seal what was derived, while a key is set, and tell what nobody has told of it."""
+    sealing: Any = sys.modules.get("duckkb.config.sealing")
+    if sealing is not None:
+        from duckkb.cli import printed
+
+        with suppress(OSError):
+            sealing.end()
+            for one in sealing.told():
+                printed.notice(one.code, one.message, one.remedy)
+            sys.stderr.flush()
+
+
+def _ask_warm_process(words: list[str]) -> int | None:
+    """The exit code, once a warm process has answered and that is printed; None where the command has to run here."""
+    try:
+        code, pieces = warm_client.answer(words)
+        warm_client.write(pieces)
+    except warm_client.Cold as why:
+        if not warm_client.is_required(words):
+            return None
+        problem: BaseException = why
+    except BrokenPipeError:  # the reader has enough
+        return 0
+    except (KeyboardInterrupt, OSError) as error:
+        problem = error
+    else:
+        return code
+    from duckkb.cli import main
+
+    return main.unanswered(words, problem)
+
+
+def _run(words: list[str]) -> int:
+    gc.set_threshold(_ALLOCATIONS, 20, 20)
+    stop.await_input()
+    from duckkb.cli.main import run
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # JSON lines are UTF-8 whatever the locale says
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    code = run(words)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
+            stream.flush()
+    wiring = sys.modules.get("duckkb.app.wiring")
+    if wiring is not None and warm_client.verb(words) in warm_client.SERVED and wiring.wants_to_be_warm():
+        from duckkb.serving.warm.starting import after_a_question
+
+        after_a_question(warm_client.named_base(words))
+    return code
 
 
 def _open_closed_streams() -> None:

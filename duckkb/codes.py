@@ -23,6 +23,10 @@ _USAGE = {
         "A request names no action, or its arguments do not fit the action's parameters.",
         "Every problem is in the findings; `docs/actions.md` has the parameters.",
     ),
+    "E_TICKET": (
+        "A decision on a call of a tool fits no ticket of the harness and the conversation; nothing was executed.",
+        "Decide on what `pending_approval` lists, and resume with the messages of that run.",
+    ),
     "E_CONFIG": (
         "config.yaml has an unknown key or a value out of range.",
         "Edit the line named; `config.example.yaml` lists every key.",
@@ -47,6 +51,14 @@ _USAGE = {
         "A write got nothing on stdin; the command before it may have found nothing.",
         "Give one JSON object a line; look at what the command before the pipe said.",
     ),
+    "E_ROLE": (
+        "A role of the database to whom types are granted is not there, or sees everything whatever is granted.",
+        "`CREATE ROLE NAME LOGIN` in the database, without SUPERUSER and BYPASSRLS.",
+    ),
+    "E_TARGET_URL": (
+        "The address of a database to publish to, or to ask, is not one that duckkb takes: another scheme, a password or a key in it.",
+        "`postgresql://HOST/DATABASE#NAME`, `lance:FOLDER` or `lance+s3://BUCKET/PATH`; a password by PGPASSWORD, a service file or ~/.pgpass, keys by the environment.",
+    ),
     "E_QUERY": (
         "A typed question of `duckkb query` does not make sense: a line without a type, an open quote, exclusions alone.",
         "Change the line named: `lex:` words, `vec:` a question, `hyde:` an answer as it might stand there, or one line alone.",
@@ -62,6 +74,26 @@ _USAGE = {
     "E_INTENT": (
         "The type cannot serve this kind of search.",
         "Use the mode that the message names, or add the fields to `search` in the ontology.",
+    ),
+    "E_NO_MODEL": (
+        "No chat model is configured, several are and none is chosen, or there is none of this name.",
+        "Add a row to `global.models` in config.yaml, or set `global.ask.model`; `duckkb models list` shows the rows.",
+    ),
+    "E_MODEL_CANNOT": (
+        "The chat model cannot do what is asked of it: JSON, tools, or reasoning. Nobody was asked.",
+        "Ask another model, or ask without it; its row in `global.models` says what it can do.",
+    ),
+    "E_URL": (
+        "A URL is none of a PostgreSQL, or cannot be read; none of it is repeated, as it may hold a password.",
+        "Give postgresql://USER@HOST:5432/DATABASE, with the password in PGPASSWORD or ~/.pgpass.",
+    ),
+    "E_TABLE": (
+        "A table or column of a database has an unsafe name, or is not there, or a column is none of vectors; nothing was asked of the table.",
+        "`duckkb table show --url URL` lists the tables with vectors, with a TABLE behind it its columns.",
+    ),
+    "E_DIMENSION": (
+        "A vector, or those of a model, have other dimensions than what they are to be compared with; nothing was compared.",
+        "Use the model that made the vectors; `duckkb table show --url URL TABLE` says how long they are.",
     ),
     "E_POLICY": (
         "There is no policy of this name.",
@@ -92,13 +124,45 @@ _STATE = {
         "No knowledge base here: no config.yaml in this folder or above it.",
         "`duckkb init`, or name one with `--kb PATH` or DUCKKB_KB.",
     ),
+    "E_TARGET": (
+        "The database that is published to, or asked, does not answer, refuses, or takes too long.",
+        "`psql` with the same address says whether it runs and lets you in; of Lance tables look at the folder, or at the environment of the bucket.",
+    ),
+    "E_NOT_PUBLISHED": (
+        "Nothing is published at this address under this name, or the commit that it asks for is not kept.",
+        "`duckkb publish --to URL`.",
+    ),
+    "E_BEHIND": (
+        "What is published is not the commit that this would follow on: another publisher was faster, it is newer, or is not known here.",
+        "`git fetch`, then publish again; `--rewind` for an older commit, `--full` where the published one is gone.",
+    ),
+    "E_PENDING": (
+        "Texts of the commit have no vector yet, so that it was not published.",
+        "`duckkb index build`; or `duckkb publish --pending ok`.",
+    ),
+    "E_PUBLISHED": (
+        "What was asked needs a clone; this is what is published of one (--backend, DUCKKB_BACKEND).",
+        "Leave --backend out and unset DUCKKB_BACKEND; write in a clone, commit, then `duckkb publish`.",
+    ),
     "E_UNKNOWN_TYPE": ("No type, table or label has this name.", "`duckkb schema` lists the types."),
+    "E_SCOPE": (
+        "There is no collection for the memories of this scope.",
+        "The message has the command that makes one; `duckkb memory stats` lists the scopes.",
+    ),
     "E_NOT_FOUND": ("No record has this identity.", "`duckkb list TYPE` or `duckkb find TYPE QUERY`."),
     "E_AMBIGUOUS_KEY": (
         "Several records have keys, or several documents names, that a text may mean.",
         "Give more of it.",
     ),
     "E_NO_RESULTS": ("Nothing matched.", "Loosen the query or the filter."),
+    "E_NO_EVIDENCE": (
+        "What the base has on a question is too little for a chat model to be asked, or the model found no answer in it.",
+        "Ask with words that stand in the base; `duckkb pack QUESTION` prints what is found, and `duckkb find` searches further.",
+    ),
+    "E_UNSUPPORTED": (
+        "An answer has sentences that the texts they cite do not support as far as can be checked, and `--strict` asks for none.",
+        "Read the marks beside it: `duckkb get URI` prints what was cited.",
+    ),
     "E_RESERVED": (
         "A collection, table or label has a name that a system, DuckDB or duckkb keeps for itself.",
         "Choose another: `duckkb col rename NAME NEW`; of a type, rename its folder below data/ and its `table` or `label`.",
@@ -165,7 +229,15 @@ _STATE = {
         "git tracks files in .duckkb/, which must be local; it is not read.",
         "`git rm -r --cached .duckkb`.",
     ),
+    "E_HARNESS": (
+        "The file of a harness is none, or is not as it was written.",
+        "Take it from a backup, or begin a new harness.",
+    ),
     "E_LOCKED": ("Another process holds the lock.", "Wait, or raise `--lock-timeout`."),
+    "E_KEY": (
+        "The key of derived state is wrong, missing or cannot be used here; nothing was changed.",
+        "Set DUCKKB_ENCRYPTION_KEY; `duckkb cleanup --sealed` drops what is sealed, which is made again from data/.",
+    ),
     "E_IO": (
         "The disk or file system refused.",
         "Free space or mend permissions, then repeat; nothing was half-written.",
@@ -175,9 +247,23 @@ _STATE = {
         "A model cannot be used.",
         "`pip install 'duckkb[local]'`, mend the endpoint, or search with -m.",
     ),
+    "E_CANCELLED": ("Whoever asked a model did not want the answer any more.", "Ask again."),
+    "E_ANSWER_CUT": (
+        "A chat model stopped in the middle of its answer: at its limit of tokens, by a filter, or as the connection broke.",
+        "Ask again, or another one: `duckkb ask --model NAME`; what it said until then was printed and checked.",
+    ),
     "E_BUDGET": (
         "An index job used up its budget before everything was embedded.",
         "Run it again: what was made is kept, and it does the rest.",
+    ),
+    "E_SHARD": (
+        "Shards of vectors do not fit the base, or one another: one is missing, damaged, or for another commit, ontology or model, or"
+        " rows of it did not agree with what was recomputed.",
+        "The findings name each shard with the command that makes it again; `--partial` takes those that are sound.",
+    ),
+    "E_EXECUTOR": (
+        "What was to make the shards on other machines is not installed, does not answer, or lost its workers time and again.",
+        "Run it again, as what was made is kept; or make the shards one by one with `duckkb index build --shard`.",
     ),
     "E_CACHE_LIMIT": (
         "A migration to another model would make the cache folder larger than it may be, and push vectors out that were made before.",
@@ -205,14 +291,41 @@ _STATE = {
         "Run the command that the message names, once you have looked.",
     ),
     "E_LIMIT": ("The query took too much time or memory.", "Make it narrower."),
-    "E_BUSY": ("More calls wait for the server than it keeps.", "Ask again in a moment, with fewer calls at once."),
+    "E_BUSY": (
+        "More calls wait for the server than it keeps, or a tenant makes more of them than it may.",
+        "Ask again when Retry-After says, with fewer calls at once.",
+    ),
+    "E_WORKER": (
+        "The process of a server that worked on a request ended before it answered.",
+        "Ask again; after a write look first whether it was carried out.",
+    ),
+    "E_TIMEOUT": (
+        "There was no answer within the time that the server or the request gives it; what had begun is carried through.",
+        "Ask for less, or with a larger `x-timeout-ms` or --timeout; after a write look first whether it was carried out.",
+    ),
+    "E_BODY": (
+        "The body of a request is larger than a server takes, or did not come in time.",
+        "Send at most 4 MiB, at once.",
+    ),
+    "E_HOST": (
+        "A request is for a name that the server is not asked under, or comes from a page of another server.",
+        "Ask 127.0.0.1 or localhost, or start the server with --allowed-host NAME.",
+    ),
     "E_PORT": (
         "A server cannot listen on the port that it was given.",
         "End what serves there, or name another --port.",
     ),
     "E_SERVING": (
         "A server in the background runs already, runs not at all, or does not come up or end.",
-        "`duckkb mcp stop` ends it, `duckkb mcp --http --daemon` starts it; the message names its log.",
+        "`duckkb serve stop` ends it, `duckkb serve --daemon` starts it; the message names its log.",
+    ),
+    "E_WARM": (
+        "DUCKKB_DAEMON=require wants a warm process to answer, and none did.",
+        "`duckkb serve --warm` starts one; without the variable the command runs by itself.",
+    ),
+    "E_DATABASE": (
+        "A PostgreSQL cannot be reached, lets nobody in, has no pgvector, or refused a statement.",
+        "See the message, which is the server's; `duckkb table show --url URL` asks for nothing but names.",
     ),
     "E_UNAVAILABLE": ("Something that is needed did not answer.", "Try again."),
     "E_REFUSED": ("A guard stopped the write; nothing changed.", "See the message."),
@@ -308,6 +421,8 @@ _CHECKS = {
     ),
 }
 _WARNINGS = {
+    "W_BEHIND": ("What is published, and answered, is another commit than HEAD of this clone.", "`duckkb publish`, `git pull` or `git fetch`, as the message says."),
+    "W_REWOUND": ("The commit that was published is no ancestor of the one that is now.", "None needed if history was meant to be rewritten."),
     "W_PARTIAL": ("git left files of the base out of this checkout; what stands in them is not found.", "The command named brings them back, such as `git sparse-checkout add DIR`."),
     "W_UNWATCHED": ("git does not look whether a file of the base changed (skip-worktree, assume-unchanged), so no commit has what is written there.", "`git update-index --no-skip-worktree FILE`, or `--no-assume-unchanged`."),
     "W_DOCUMENT": ("A file in the folder of a document collection is no record, or could not be read as one.", "Rename, replace or mend the file, or name it under `ignore`."),
@@ -322,8 +437,10 @@ _WARNINGS = {
     "W_FIELD": ("A field is new to its type, and nearly has the name of another one that the record lacks; it is stored.", "`duckkb put` the record with the other name, if that is meant."),
     "W_SAME_TEXT": ("Several records of a collection that makes its keys of a text hold the same one.", "`duckkb delete` all but one of them."),
     "W_SKIPPED": ("Records in which a field is missing are neither equal nor unequal to a value, so `<>` and NOT leave them out.", "Add them with `coalesce((CONDITION), TRUE)`, or `OR FIELD IS NULL`."),
+    "W_LEFT_OUT": ("Collections that a request names do not exist for its caller, and were left out.", "Name others, or ask an admin of the server for a grant."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result, a filter lets more through than --limit gives, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
+    "W_NOT_ASKED": ("A type has a policy that does not allow the search that was asked of all types, so it was left out.", "Ask it by itself, in a mode that its policy allows."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
     "W_PLAIN": ("Fewer records than were asked for fit the question with its quotes, dashes and stars; behind them stand those that have its words.", "Leave the signs out, or ask for fewer with `--limit`."),
     "W_NO_COLLECTION": ("There is no such collection yet; it was taken for an empty one.", "`duckkb vector store` makes it; `duckkb col list` lists those that are there."),
@@ -332,6 +449,7 @@ _WARNINGS = {
     "W_NO_TEAM_CACHE": ("There is no cache of vectors that a team shares: each clone computes all of them itself.", "`duckkb index build` on the main branch, then commit data/indices/; at night by `duckkb init --github`."),
     "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),
     "W_COMPUTED": ("A search computed vectors that no cache had, which took its time.", "`duckkb index build` on the main branch gives them to every clone."),
+    "W_SEALED": ("A key is set: what was derived before was sealed, was damaged and is made again, or is not written where it would be read by anybody.", "None needed; see docs/encryption.md."),
     "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),
     "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
@@ -342,6 +460,7 @@ _WARNINGS = {
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
     "W_BASE_CONFIG": ("The configuration of the older side of a difference or an impact does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),
+    "W_SHARD": ("A folder of shards has some of another plan, which were left where they are.", "None needed; remove them, or give each plan a folder."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip
 _OF_CHANGES = {

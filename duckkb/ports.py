@@ -4,19 +4,24 @@ A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` a
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
 from duckkb.id_set import IdSet
+from duckkb.messages import ChatEvent, ChatRequest
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult, Variant
-from duckkb.records import Identity, Record
-from duckkb.values import dataclass
+from duckkb.records import Component, Identity, Record
+from duckkb.settings import ChatModelSettings, Settings
+from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
+    from threading import Event
+
     import numpy as np
 
 
@@ -90,6 +95,21 @@ class Expander(Protocol):
 
     def variants(self, question: str, seconds: float) -> tuple[Variant, ...]:
         """One or more, each of one line and not the question itself. Gives up and raises as `Reranker.scores`."""
+        ...
+
+
+class ChatModel(Protocol):
+    """Answers a conversation, as a stream; whoever wants the whole drains it."""
+
+    @property
+    def settings(self) -> ChatModelSettings:
+        """What it can do, and who serves it."""
+        ...
+
+    def stream(self, request: ChatRequest, cancel: "Event | None" = None) -> Iterator[ChatEvent]:
+        """The answer piece by piece; `Finish` comes last. Raises, before anybody is asked, `errors.UsageError` where the model
+        cannot do what the request wants (E_MODEL_CANNOT); `errors.Unavailable` (E_MODEL) where nobody answers, or an answer breaks off;
+        the same (E_CANCELLED) once `cancel` is set."""
         ...
 
 
@@ -290,6 +310,163 @@ class Sql(Protocol):
 
     def narrowed(self, ontology: Ontology) -> "Sql":
         """The same over fewer types: no statement can tell that there are others."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """What is published of a base: the records of a `commit` (hex), as what has this `fingerprint` (ontology, tokenizer, models) made
+    them ready to be searched."""
+
+    commit: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRow:
+    """A record with its entries, and the canonical line that holds it."""
+
+    row: Row
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDelta:
+    """What becomes of the records of one type: those with the ids `gone` leave, what is replaced among them, then `puts` come, some
+    hundred at a time. `notes` are what the publisher wants to know of them the next time: plain JSON, kept as it is."""
+
+    kind: RecordType
+    puts: Iterable[Sequence[PublishedRow]]
+    gone: Collection[int] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A file of the configuration of what is published. Whoever may see some types alone is given it where `every` one of these types
+    is among them, and one at least of `some`, if there are any."""
+
+    data: bytes
+    every: tuple[str, ...] = ()
+    some: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What leads from what is published (`parent`, None where nothing is) to a commit. One that `is_whole` holds every record: it
+    is built beside what there is, and put in its place. `configuration` is that of the commit, as files by path."""
+
+    parent: Watermark | None
+    watermark: Watermark
+    ontology: Ontology
+    settings: Settings
+    configuration: Mapping[str, PublishedFile]
+    types: Iterable[TypeDelta]
+    is_whole: bool = False
+
+
+EdgeSide = Literal["out", "in"]
+
+
+class Publication(Protocol):
+    """What a target holds of a base at one moment: nothing that is published meanwhile shows in it."""
+
+    @property
+    def watermark(self) -> Watermark: ...
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The names of the types that who asks may see."""
+        ...
+
+    def configuration(self) -> Mapping[str, bytes]:
+        """The files of the commit's configuration that who asks may see, by path."""
+        ...
+
+    def notes(self, kind: RecordType) -> Mapping[str, Any]:
+        """As the last `TypeDelta` had them; nothing of a type that is not published, or that who asks may not see."""
+        ...
+
+    def count(self, kind: RecordType) -> int: ...
+
+    def ids(self, kind: RecordType) -> Iterable[int]:
+        """Of all records, in the order of their identities."""
+        ...
+
+    def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
+        """The lines of these records, of those that there are, by id."""
+        ...
+
+    def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
+        """The ids of the records with these identities, of those that there are."""
+        ...
+
+    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
+        """Lines in the order of the records' identities, from the first one behind `behind` on."""
+        ...
+
+    def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
+        """The ids of the edges that leave (`out`) or reach (`in`) one of these ends as they are written."""
+        ...
+
+    def etags(self, kind: RecordType) -> Mapping[int, bytes]:
+        """What guards each record's line, 8 bytes, by id."""
+        ...
+
+    def vectors(self, kind: RecordType, ids: Collection[int]) -> "Mapping[int, Mapping[tuple[str, int], np.ndarray]]":
+        """The vectors of records by id, field and number of the chunk: float32 of unit length."""
+        ...
+
+    def faults(self, kind: RecordType) -> Sequence[str]:
+        """What of a type does not fit together in the target itself, in sentences."""
+        ...
+
+    def pending(self, kind: RecordType) -> Collection[int]:
+        """The ids of the records of which a chunk had no vector when it was published."""
+        ...
+
+
+class Target(Protocol):
+    """A database, derived from a base, that answers in its place. Every method raises `errors.Unavailable` (E_TARGET) where it
+    cannot be asked."""
+
+    @property
+    def name(self) -> str:
+        """Which it is, as a person is told: without a password."""
+        ...
+
+    @property
+    def now(self) -> Publication:
+        """What the innermost `reading` of this thread sees; what lanes and tables ask."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Publication]:
+        """What is published now, as of one moment until the block ends; raises `errors.StateError` (E_NOT_PUBLISHED)."""
+        ...
+
+    def watermark(self) -> Watermark | None:
+        """What is published now; None where nothing is."""
+        ...
+
+    def publish(self, delta: Delta) -> None:
+        """Apply a delta all or nothing, if its parent is what is published: of two at once, one wins. Raises `errors.Conflict`
+        (E_BEHIND) where another commit is."""
+        ...
+
+    def grant(self, role: str, types: Collection[str]) -> None:
+        """Have somebody, as the database knows him, see these types of what is published, and nothing that tells of others; none:
+        nothing. Holds for what is published later too. Raises `errors.UsageError` (E_ROLE)."""
+        ...
+
+    def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
+        """The lanes of a type over what is published; `rows` are its records, as who asks reads them from there."""
+        ...
+
+    def sql(self, inner: Sql) -> Sql:
+        """What answers filters and statements of what is published; `inner`, over the same records, what the target cannot answer
+        to the last record as it does."""
         ...
 
     def close(self) -> None: ...

@@ -15,11 +15,13 @@ VariantKind = Literal["lex", "vec", "hyde"]
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the caller must know about an answer: `code` is `degraded`, `truncated`, `pending`, ... in `W_*` form."""
+    """Something the caller must know about an answer: `code` is `degraded`, `truncated`, `pending`, ... in `W_*` form. `reason` says
+    of a part that an answer went without which one and why, in one word for counters: `rerank_timeout`."""
 
     code: str
     message: str
     remedy: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class LexicalQuery:
 
     `text` is everything that is neither operator nor excluded: the words to rank by. An empty query matches nothing.
     Prefixes rank; where `every` is set, a record must have each of them, in Chinese text each of the words in them.
+    Scores of an `exact` one follow from the records alone, to the last digit; else the average length may be that of an index
+    which still counts some of what was replaced.
     """
 
     text: str = ""
@@ -44,6 +48,7 @@ class LexicalQuery:
     excluded: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     every: bool = False
+    exact: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +57,9 @@ class LexicalQuery:
     @property
     def relaxed(self) -> "LexicalQuery":
         """The same with phrases and prefixes as words to rank by; what is excluded stays so."""
-        return LexicalQuery(" ".join((self.text, *self.phrases, *self.prefixes)), excluded=self.excluded)
+        return LexicalQuery(
+            " ".join((self.text, *self.phrases, *self.prefixes)), excluded=self.excluded, exact=self.exact
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from duckkb.values import dataclass, field
 
 VectorStorage = Literal["float32", "float16", "int8"]
+Reasoning = Literal["none", "native", "mapped", "fixed"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
 DEFAULT_READS = 512
 """Tokens that the offline model reads in one go, with those around a text."""
@@ -14,6 +15,8 @@ CACHE_LIMIT = 16 * 1024**3
 """Bytes that all that is derived may take, where this machine's settings name no others."""
 LOOPBACK = "http://127.0.0.1:8080/v1"
 """Where a model on this machine is asked that has no address: the port of llama.cpp's server."""
+SEAL_KEY, SEAL_KEY_FILE = "DUCKKB_ENCRYPTION_KEY", "DUCKKB_ENCRYPTION_KEY_FILE"
+"""Variables that hold, or name a file with, the key of derived state; no child process of ours is given them."""
 _GRAPH_FROM = 2_000_000
 """Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
 
@@ -41,11 +44,12 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class VectorSettings:
-    """How the vector lane compares: all chunks (`exact`), or those that a graph leads to (`hnsw`); and as what numbers it
-    keeps their vectors."""
+    """How the vector lane compares: all chunks (`exact`), or those that a graph leads to (`hnsw`); as what numbers it
+    keeps their vectors; and whether beside those of 32 bits a copy lies by which most of them are ruled out."""
 
     ann: Literal["auto", "exact", "hnsw"] = "auto"
     storage: VectorStorage = "float32"
+    copy: Literal["int8", "none"] = "int8"
 
     def wants_graph(self, chunks: int) -> bool:
         """Whether so many chunks are compared by a graph."""
@@ -118,6 +122,58 @@ class ExpandSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """Who serves a chat model: an address that speaks OpenAI's protocol, the model's name there, the variable with the key, and
+    how long one answer may take, in seconds. `stream_usage`: it understands that it is asked to count tokens;
+    `returns_reasoning`: it wants to read again what the model thought; `reasoning_body` is what a request has besides where
+    reasoning is asked of a `mapped` model."""
+
+    base_url: str = LOOPBACK
+    model: str = ""
+    api_key_env: str | None = None
+    timeout_s: float = 60.0
+    stream_usage: bool = True
+    returns_reasoning: bool = False
+    reasoning_body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def host(self) -> str:
+        """Host and port, as a person is told them."""
+        from urllib.parse import urlsplit
+
+        address = urlsplit(self.base_url)
+        return f"{address.hostname}:{address.port}" if address.port else str(address.hostname)
+
+    @property
+    def name(self) -> str:
+        """Tells it from the others of a model: `MODEL@HOST`."""
+        return f"{self.model}@{self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatModelSettings:
+    """`global.models.NAME`: one row of the registry of chat models. Its `providers` are asked in this order. `json_mode` says whether
+    it can be held to JSON; `reasoning` whether it thinks before it speaks: not at all, by the effort that is asked (`native`), by
+    a provider's own switch that stands for it (`mapped`), or always (`fixed`). `context_tokens` is what it reads at once."""
+
+    name: str
+    providers: tuple[ProviderSettings, ...]
+    json_mode: bool = True
+    tools: bool = True
+    reasoning: Reasoning = "none"
+    context_tokens: int = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class AskSettings:
+    """`global.ask.*`: the chat model that answers questions, by its name in `global.models` (None: the only one there is), and the
+    tokens of evidence that it is given."""
+
+    model: str | None = None
+    budget: int = 4_000
+
+
+@dataclass(frozen=True, slots=True)
 class ArchSettings:
     """`arch.*`: the command that writes a graph of the code to the file `output` of the folder in which it runs, in at most
     `timeout_s` seconds; None where there is none."""
@@ -161,19 +217,23 @@ class Settings:
     rerank: RerankSettings = field(default_factory=RerankSettings)
     expand: ExpandSettings = field(default_factory=ExpandSettings)
     arch: ArchSettings = field(default_factory=ArchSettings)
+    models: Mapping[str, ChatModelSettings] = field(default_factory=dict)
+    ask: AskSettings = field(default_factory=AskSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made.
-    `cache_limit` is in bytes, of all that lies in `cache_home`."""
+    `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says whether a warm process is started (`auto`)."""
 
     kb: str | None = None
     writer: str | None = None
     trust: str | None = None
+    backend: str | None = None
     sandbox: bool = False
     agent: bool = False
+    daemon: str = ""
     cache_home: Path = Path("~/.cache/duckkb")
     cache_limit: int = CACHE_LIMIT
     state_home: Path = Path("~/.local/state/duckkb")

@@ -1,7 +1,10 @@
 """find, graph, sql: questions."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from duckkb.actions.reading import line_of, row_named
@@ -9,27 +12,34 @@ from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_
 from duckkb.engine import boot, graph
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
-from duckkb.errors import FilterError, UsageError
+from duckkb.errors import FilterError, NotFound, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
-from duckkb.queries import FindResult, Mode, SqlResult
-from duckkb.records import identity_value
+from duckkb.queries import FindResult, Mode, Notice, SqlResult
+from duckkb.records import component_of, component_value, identity_key, identity_text, identity_value
 from duckkb.search.plan import Intent, servable
 from duckkb.settings import Expansion, Fusion
+from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
 
 Direction = Literal["out", "in", "both"]
+_NEAR_DEPTH = 200
+"""Records that are looked at for each chunk."""
+# What may not follow a citation, as it would name another record: https://www.rfc-editor.org/rfc/rfc3986#section-2.3
+_ENDS = rb"(?![A-Za-z0-9_~%-]|\.[A-Za-z0-9_~%-])"
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbors(Sequence[dict[str, Any]]):
-    """Records around a node; `truncated` says that the limit cut them."""
+    """Records around a node; `truncated` says that the limit cut them, `next` how to go on where that is possible."""
 
     records: tuple[dict[str, Any], ...]
     truncated: bool = False
+    next: str | None = None
+    notices: tuple[Notice, ...] = ()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -88,12 +98,34 @@ def neighbors(
     direction: Direction = "both",
     depth: int = 1,
     limit: int = 1000,
+    after: str | None = None,
 ) -> Neighbors:
-    """The records around one node, nearest first, each with the `_edge` that led to it."""
+    """The records around one node, nearest first, each with the `_edge` that led to it. Those that are one edge away come in the
+    order of edge type, direction and identity: `after` is the `next` of the page before."""
     start = _node(base, type, identity)
-    steps = _steps(base, label, direction, min(depth, limit))
+    steps = replace(_steps(base, label, direction, min(depth, limit)), after=_place(after, depth))
     found, truncated = graph.neighbors(base.tree, start, steps, depth, limit)
-    return Neighbors(tuple(_step_line(step) for step in found), truncated)
+    last = found[-1].edge if truncated and depth == 1 and found else None
+    return Neighbors(tuple(_step_line(step) for step in found), truncated, None if last is None else _place_text(last))
+
+
+def _place(after: str | None, depth: int) -> graph.Place | None:
+    """Raises `errors.UsageError` for what is no `next`, and for a walk of several steps, which has no pages."""
+    if after is None:
+        return None
+    if depth != 1:
+        raise UsageError("only records that are one edge away come in pages", suggestion="leave depth or after out")
+    try:
+        name, way, identity = json.loads(after)
+        return str(name), str(way), identity_key(tuple(map(component_of, identity)))
+    except (ValueError, TypeError, RecursionError):
+        raise UsageError("`after` is not the `next` of a page", suggestion="leave it out for the first page") from None
+
+
+def _place_text(edge: graph.Edge) -> str:
+    kind, row, way = edge
+    parts = [component_value(one) for one in row.record.identity]
+    return json.dumps([kind.name, way, parts], ensure_ascii=False, separators=(",", ":"))
 
 
 def path(
@@ -143,6 +175,56 @@ def _step_line(step: graph.Step) -> dict[str, Any]:
     kind, row, way = step.edge
     edge = {"_type": kind.name, "direction": way, "identity": identity_value(row.record.identity), **row.record.fields}
     return line | {"_depth": step.depth, "_edge": edge}
+
+
+def near(base: Base, type: str, identity: GivenIdentity, *, limit: int = 10) -> Neighbors:
+    """The records of a type that mean what one of them means, the nearest first, by the vectors of their texts; those that are missing
+    are made first, as `find` does. `_score` is the mean, over the record's chunks, of the cosine to the best chunk of the other, as 0
+    where that is not among the 200 nearest of the chunk. Raises `errors.UsageError` (E_INTENT) where the type has no vectors, and
+    `errors.NotFound` (E_NO_RESULTS) where the record has none."""
+    positive(limit)
+    kind, row = row_named(base, type, identity)
+    if not kind.vectors:
+        said = f"records of {kind.name} have no vectors"
+        raise UsageError(said, "E_INTENT", "add `search.vectors` to the type in the ontology")
+    found, notices = _nearest(base, kind, row, limit)
+    if found is None:
+        named = f"{kind.name} {identity_text(row.record.identity)}"
+        raise NotFound(f"{named} has no vectors", "E_NO_RESULTS", "duckkb index refresh")
+    records = tuple({**line_of(kind, other), "_score": score} for other, score in found)
+    return Neighbors(records, notices=notices)
+
+
+@boot.answered
+def _nearest(
+    base: Base, kind: RecordType, row: StoredRow, limit: int
+) -> tuple[list[tuple[StoredRow, float]] | None, tuple[Notice, ...]]:
+    from duckkb.engine.vectors import fill_pending
+    from duckkb.review.check.near_duplicates import nearest
+
+    notices = fill_pending(base, [kind])
+    return nearest(base, kind, row.record.id, limit, max(_NEAR_DEPTH, limit + 1)), notices
+
+
+def citing(base: Base, type: str, identity: GivenIdentity, *, limit: int = 100) -> Neighbors:
+    """The records in which a citation of this one stands (`duckkb://TYPE/IDENTITY`, of whatever commit), in the order of types and
+    files. Every record of the base is looked at."""
+    positive(limit)
+    kind, row = row_named(base, type, identity)
+    found = [line_of(*one) for one in islice(_citing(base, kind, row), limit + 1)]
+    return Neighbors(tuple(found[:limit]), len(found) > limit)
+
+
+def _citing(base: Base, kind: RecordType, cited: StoredRow) -> Iterator[tuple[RecordType, StoredRow]]:
+    from duckkb.review.provenance.citation import Citation
+
+    uri = str(Citation(kind.name, identity_text(cited.record.identity))).encode()
+    form = re.compile(re.escape(uri) + _ENDS)
+    for other in base.ontology:
+        for row in base.tree.rows_with(other, uri):
+            is_itself = other.name == kind.name and row.record.id == cited.record.id
+            if not is_itself and form.search(row.line):
+                yield other, row
 
 
 def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.0) -> SqlResult:

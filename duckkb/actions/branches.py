@@ -1,16 +1,18 @@
 """What is done with branches, on a base that need not load, as its configuration may be in conflict: `propose`, a base whose
 writes become a commit on a branch of their own; merge, resolve, compact and git's driver."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.actions.registry.record_lines import finding_line
 from duckkb.engine import care
-from duckkb.engine.base import Proposal
+from duckkb.engine.base import Base, Proposal
 from duckkb.errors import DuckkbError, Finding, NotFound, OntologyError, Refused
 from duckkb.queries import Receipt
 from duckkb.review import propose
@@ -18,7 +20,7 @@ from duckkb.review.merging import install
 from duckkb.review.merging import merge as merges
 from duckkb.review.merging import resolve as resolving
 from duckkb.review.merging.broken import broken
-from duckkb.review.merging.conflicts import read_answers
+from duckkb.review.merging.conflicts import ConflictAnswer, OpenConflict, read_answers
 from duckkb.review.merging.merge import MergeOptions, Outcome
 from duckkb.review.merging.resolve import Resolved, ResolveOptions
 from duckkb.settings import Settings, Shrink
@@ -52,6 +54,53 @@ class Resolution:
     violations: tuple[Finding, ...] = ()
 
 
+def conflicts(base: Base, *, limit: int = 100, after: str = "") -> dict[str, Any]:
+    """What `duckkb resolve --list --format json` prints. Raises as `resolve`; `errors.Refused` (E_FORBIDDEN) for who sees a part of
+    the base."""
+    options = ResolveOptions(only_list=True, timeout=base.wiring.lock_timeout)
+    return resolution_object(resolve(Unopened.around(base), options), limit, after)
+
+
+def settle(
+    base: Base,
+    *,
+    answers: Sequence[Mapping[str, Any]],
+    stage: bool = False,
+    limit: int = 100,
+    allow_shrink: bool = False,
+) -> dict[str, Any]:
+    """What `duckkb resolve --with-file` prints with --format json; `answers` are its lines. Raises as `resolve`."""
+    around = Unopened.around(base)
+    lines = "\n".join(json.dumps(dict(one)) for one in answers).encode()
+    options = ResolveOptions(stage=stage, timeout=base.wiring.lock_timeout)
+    done = resolve(around, options, lines, allow_shrink=allow_shrink, is_agent=base.wiring.env.agent)
+    return resolution_object(done, limit)
+
+
+def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str, Any]:
+    """What is open for programs: `limit` conflicts behind that with the name `after`. Raises `errors.NotFound`."""
+    left = done.left
+    shown, following = page_of(left.conflicts, limit, after)
+    told = {name: list(getattr(left, name)) for name in ("unreadable", "unstaged", "others", "files", "rescued")}
+    open_now = {"conflicts": list(map(conflict_object, shown)), "total": len(left.conflicts), "next": following}
+    return {"operation": left.operation, **open_now, **told, "violations": list(map(finding_line, done.violations))}
+
+
+def conflict_object(one: OpenConflict) -> dict[str, Any]:
+    """A conflict for programs; `base`, `ours` and `theirs` are JSON source text."""
+    return {"name": one.name} | asdict(one) | {"etag": one.etag}
+
+
+def page_of(held: Sequence[OpenConflict], limit: int, after: str) -> tuple[Sequence[OpenConflict], str | None]:
+    """The conflicts to show, and the name to go on behind where there are more. Raises `errors.NotFound`."""
+    names = [one.name for one in held]
+    if after and after not in names:
+        raise NotFound(f"no open conflict is named {after}", suggestion="duckkb resolve --list")
+    start = names.index(after) + 1 if after else 0
+    end = start + limit
+    return held[start:end], names[end - 1] if end < len(names) else None
+
+
 def merge(unopened: Unopened, revision: str, options: MergeOptions, *, allow_shrink: bool = False) -> Merge:
     """Merge a revision into what is checked out, records by key; the base's limits hold unless `allow_shrink`. Raises
     `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK) where nothing was begun."""
@@ -79,19 +128,43 @@ def resolve(
     *,
     judged: bool = False,
     allow_shrink: bool = False,
+    is_agent: bool | None = None,
 ) -> Resolution:
     """Settle what is chosen of a merge, rebase, pick, revert or stash, and say what is open. `answers` are JSON lines as
     for `read_answers`. The violations are told where this has settled the last conflict; with `judged` whenever none
     is open, and what is wrong with the ontology also before. Raises `errors.NotFound` for a choice that names no conflict,
     `errors.Conflict` (E_STALE) for an answer to one that is another by now, and `errors.Refused` (E_SHRINK) where the merge
-    deletes more than it may."""
+    deletes more than it may; and `errors.Refused` (E_REVIEW) for values that an agent gives where the ontology has changes
+    reviewed. Whether an agent gives them says the environment, unless `is_agent` does."""
     rules, limit, depth = _said_at(unopened.root)
     options = replace(options, answers=read_answers(answers, depth), shrink=None if allow_shrink else limit)
+    if config.plain_around(unopened.root).agent if is_agent is None else is_agent:
+        _refuse_agents(unopened.root, options.answers)
     left = resolving.resolve(unopened.root, rules, options)
     is_over = left.is_done and (judged or (not options.only_list and bool(left.files)))
     if not is_over:
         return Resolution(left, _of_ontology(unopened.root) if judged else ())
     return Resolution(left, _violations(unopened, options.timeout))
+
+
+def _refuse_agents(root: Path, answers: Sequence[ConflictAnswer]) -> None:
+    """What stands on a side was reviewed, or will be, with its branch; a value that stands nowhere was not. Where the ontology cannot
+    say what is reviewed, all is."""
+    own = sorted({one.type for one in answers if one.side is None})
+    if not own:
+        return
+    try:
+        ontology = config.load(root, config.plain_around(root)).ontology
+    except OntologyError:
+        ontology = None
+    for name in own:
+        kind = ontology.find(name) if ontology is not None else None
+        if ontology is None or (kind is not None and (kind.review or kind.reviewed_fields)):
+            raise Refused(
+                f"changes of {name} are reviewed before they count: an agent can only choose a side here",
+                code="E_REVIEW",
+                suggestion="choose ours, theirs or base, and propose the rest",
+            )
 
 
 def page(resolution: Resolution) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened, find
+from duckkb.actions.tracing import history_of, sample_line
 from duckkb.config import Loaded
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.index import cleanup as cleaning
@@ -18,26 +19,32 @@ from duckkb.engine.index.cleanup import Cleaned
 from duckkb.engine.index.migrate import fingerprint
 from duckkb.engine.index.notes import job_report
 from duckkb.engine.index.repair import Repaired, RepairOptions
-from duckkb.errors import DuckkbError, StateError, UsageError
+from duckkb.errors import DuckkbError, StateError, Unavailable, UsageError, shell_word
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
 from duckkb.review.health import examine
+from duckkb.review.health import growth as grown
 from duckkb.review.health.check import Check, Surroundings
 from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
 from duckkb.store.base_store import BaseStore
-from duckkb.store.place import Place, size
+from duckkb.store.place import Place, open_all, size
 from duckkb.store.place import kept as kept_places
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_rules import rules_of
 
 
-def check(base: Base) -> CheckReport:
+def check(base: Base, *, since: str | None = None, branch: str | None = None) -> CheckReport:
     """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one; for who sees
-    a part of the base, with the files of its records."""
+    a part of the base, with the files of its records. With `since` (a revision or a range) or a `branch` only what that change brings,
+    as `diffing.check_since`."""
+    if since is not None or branch is not None:
+        from duckkb.actions.diffing import check_since
+
+        return check_since(base, since, branch)
     if base.is_narrowed:
         return findings.of_records(base)
     plan.sample_caches(base)
@@ -60,6 +67,23 @@ def status(base: Base) -> dict[str, Any]:
         "stale": None if known.is_fresh is None else not known.is_fresh,
         "read_only": base.read_only,
     }
+
+
+def growth(base: Base, *, limit: int = 50, timeout: float = 10.0) -> dict[str, Any]:
+    """How large each type is, and how large it was at commits of the history (`commits`, the oldest first), of which at most `limit`
+    are looked at; `left` were not counted within `timeout` seconds, and are the next time. `commits` is None of what is published, and for who sees a part of the base: its
+    types may have been others then; empty outside of git."""
+    found: dict[str, Any] = {"types": grown.now(base), "commits": None, "total": 0, "left": 0, "shallow": False}
+    history = history_of(base, grown.places(base.ontology), limit)
+    if history is None:
+        return found
+    counted = grown.counted(base, history, timeout)
+    commits = [
+        sample_line(sample)
+        | {"types": {name: {"records": both[0], "bytes": both[1]} for name, both in sorted(sizes.items())}}
+        for sample, sizes in counted.commits
+    ]
+    return found | {"commits": commits, "total": history.total, "left": counted.left, "shallow": history.is_shallow}
 
 
 def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
@@ -89,6 +113,9 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
         "job": job_report(root, notes),
         "store": {"path": str(notes.place.own), "bytes": size(notes.place.own)},
         "cache": {"path": str(notes.place.shared), "bytes": size(notes.place.shared)},
+        "sealed": None
+        if notes.place.sealed is None
+        else {"path": str(notes.place.sealed), "bytes": size(notes.place.sealed)},
     }
 
 
@@ -154,6 +181,7 @@ def cleanup(
         if path is not None:
             raise
     env = config.around(root)
+    open_all(env.cache_home)
     if limit is not None:
         most = config.byte_count(limit)
         if most is None:
@@ -164,6 +192,20 @@ def cleanup(
     used, unread = _used_models(env.cache_home.expanduser(), root, wire, now=now)
     done = cleaning.cleanup(env, dry_run=dry_run, now=now, used=None if unread else used)
     return replace(done, reason="; ".join(filter(None, (unread, done.reason))))
+
+
+def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
+    """Remove what is sealed in the user's cache folder, without its key: the paths `removed`, and the bytes `freed`. Raises
+    `errors.Unavailable` (E_IO), `errors.StateError` (E_NO_KB) for a path that is no base."""
+    from duckkb.store import sealed_home
+
+    home = config.plain_around(find(path) if path is not None else None).cache_home
+    try:
+        removed, freed = sealed_home.drop(home)
+    except OSError as error:
+        said = f"what is sealed in {home} cannot be removed: {error.strerror or error}"
+        raise Unavailable(said, "E_IO", f"ls -la {shell_word(str(home))}") from error
+    return {"removed": removed, "freed": freed}
 
 
 def _used_models(

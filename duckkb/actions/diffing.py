@@ -1,23 +1,26 @@
-"""diff: two versions of a base, which may be broken, so without opening it; and what of their difference is asked for."""
+"""diff: two versions of a base, which may be broken, so without opening it; what of their difference is asked for; and which branches
+there are to review."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.engine.base import Base
-from duckkb.engine.narrowed import NarrowedBase, forbidden
-from duckkb.errors import FilterError, StateError, UsageError
+from duckkb.engine.narrowed import NarrowedBase, forbidden, part_of
+from duckkb.errors import DuckkbError, FilterError, NotFound, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.review.check.changes import findings_of, trees
 from duckkb.review.diff.compare import Types
-from duckkb.review.diff.model import Diff, Numbers, RecordChange
+from duckkb.review.diff.model import Counts, Diff, Numbers, RecordChange
 from duckkb.review.diff.versions import Comparison, Described, Files, Range, parse_range
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import revisions
+from duckkb.truth.git import branches, repository, revisions
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -30,7 +33,8 @@ class DiffRequest:
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
     count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
     whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell.
-    `allow_shrink`: mass deletions are meant. `where` is a filter that a record satisfies in one of the versions."""
+    `allow_shrink`: mass deletions are meant. `where` is a filter that a record satisfies in one of the versions. Of the kinds of change
+    in `ops` alone (none for all), and then without findings."""
 
     range: Range
     only: tuple[str, ...] = ()
@@ -39,6 +43,7 @@ class DiffRequest:
     allow_weaker: bool = False
     allow_shrink: bool = False
     where: str = ""
+    ops: tuple[str, ...] = ()
 
 
 Matching = Callable[[Tree, RecordType, str], Container[int]]
@@ -51,14 +56,15 @@ def diff(unopened: Unopened, wanted: DiffRequest) -> Diff:
     return _diff(unopened.root, wanted, unopened.matching)
 
 
-def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None) -> Diff:
-    """As `diff`, of a base that is open. Who sees a part of it sees what changed of its records since HEAD, and no commit: any
-    other range, or what the rules say of the whole, is refused (`errors.Refused`, E_FORBIDDEN)."""
-    if not isinstance(base, NarrowedBase):
+def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *, is_of_branch: bool = False) -> Diff:
+    """As `diff`, of a base that is open. Who sees a part of it sees what changed of its records since HEAD, or on a branch
+    (`is_of_branch`: the range is one that `range_of` gave), and no commit: any other range, or what the rules say of the whole, is
+    refused (`errors.Refused`, E_FORBIDDEN)."""
+    if (part := part_of(base)) is None:
         return _diff(base.root, wanted, matching)
-    if wanted.range != parse_range(None) or wanted.whole:
+    if (wanted.range != parse_range(None) and not is_of_branch) or wanted.whole:
         raise forbidden("who sees only a part of the base may ask for what changed since HEAD alone")
-    found = _diff(base.whole.root, wanted, matching, base.types)
+    found = _diff(part.whole.root, wanted, matching, part.types)
     return replace(found, base=replace(found.base, commit=""), head=replace(found.head, commit=""), prefix="")
 
 
@@ -66,20 +72,24 @@ def diff_object(
     base: Base,
     *,
     range: str | None = None,
+    branch: str | None = None,
     only: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    ops: Sequence[Literal["insert", "update", "rename", "delete"]] = (),
     budget: int = 1_000_000,
     after: str = "",
 ) -> dict[str, Any]:
-    """What `duckkb diff --format json` prints: HEAD against the files as they are, or a range; as much as has room in `budget`
-    bytes, from the cursor `after` on. Raises as `diff` does."""
+    """What `duckkb diff --format json` prints: HEAD against the files as they are, a range, or what a branch brings since it parted
+    from HEAD; as much as has room in `budget` bytes, from the cursor `after` on. Raises as `diff` does, and as `range_of`."""
     import json
     import shlex
 
     from duckkb.review.diff.model import DiffOptions
     from duckkb.review.diff.report import as_json
 
-    found = diff_of(base, DiffRequest(parse_range(range), tuple(only), tuple(ignore)))
+    range = range_of(base, range, branch)
+    wanted = DiffRequest(parse_range(range), tuple(only), tuple(ignore), ops=tuple(ops))
+    found = diff_of(base, wanted, is_of_branch=branch is not None)
     before = [
         "duckkb",
         "diff",
@@ -87,6 +97,7 @@ def diff_object(
         "--format",
         "json",
         *(f"--ignore={name}" for name in ignore),
+        *(f"--op={name}" for name in ops),
     ]
     names = ["--", *only] if only else []
     options = DiffOptions(
@@ -96,11 +107,117 @@ def diff_object(
     return told
 
 
+def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
+    """The range that is meant: as it was given, or all that a `branch` has and HEAD has not. Raises `errors.UsageError` for both at
+    once, `errors.StateError` (E_REVISION) for no branch; for who sees a part of the base `errors.NotFound`, also for a branch that
+    changes nothing of that part."""
+    if branch is None:
+        return range
+    if range is not None:
+        raise UsageError("a range and a branch were given; each says what is compared", suggestion="leave one out")
+    if (part := part_of(base)) is not None:
+        if branch not in _seen(part):
+            raise _no_branch(branch)
+        return _of_branch(part.whole.root, branch)
+    return _of_branch(base.root, branch)
+
+
 def numbers(root: Path, range: str | None = None, *, staged: bool = False, worktree: bool = False) -> Numbers:
     """The difference in numbers, for a fraction of the time: no value is compared, and its findings are those of lines that
     cannot be read as they should. Raises as `diff` does."""
     wanted = parse_range(range, staged=staged, worktree=worktree)
-    return Comparison.of(root, wanted, configuration_files(root)).numbers()
+    return _compared(root, wanted).numbers()
+
+
+def branches_object(base: Base, *, branch: str | None = None, limit: int = 20, after: str = "") -> dict[str, Any]:
+    """As `to_review`. Who sees a part of the base sees the branches that change something of it, by name, and of each how many of his
+    records it changes: whose its last commit is, and when it was made, may be about others."""
+    if (part := part_of(base)) is None:
+        return to_review(base.root, branch, limit=limit, after=after)
+    seen = _seen(part)
+    names = sorted(seen)
+    for name in filter(None, (branch, after)):
+        if name not in seen:
+            raise _no_branch(name)
+    behind = names[names.index(after) + 1 :] if after else names
+    shown = behind[:limit] if branch is None else [branch]
+    blank = dict.fromkeys(("commit", "author", "date", "subject"), "") | {"is_proposal": False}
+    return {
+        "head": {"name": "HEAD", "commit": None},
+        "operation": None,
+        "uncommitted": _counts(part.whole.root, None, part.types) if branch is None else None,
+        "branches": [{"name": name, **blank, "records": seen[name]} for name in shown],
+        "next": shown[-1] if branch is None and len(behind) > limit else None,
+    }
+
+
+def _seen(part: NarrowedBase) -> dict[str, Counts]:
+    """The branches that change something of what is visible, each with how much of what."""
+    root = part.whole.root
+    counted = {one.name: _counts(root, _up_to(one), part.types) for one in branches.ahead(root)}
+    return {name: counts for name, counts in counted.items() if counts}
+
+
+def _of_branch(root: Path, name: str) -> str:
+    return f"HEAD...{branches.named(root, name).name}"
+
+
+def _up_to(tip: branches.BranchTip) -> str:
+    """What a branch brings, by its commit: git allows names that no range can hold."""
+    return f"HEAD...{tip.commit}"
+
+
+def _counts(root: Path, range: str | None, types: frozenset[str] | None = None) -> Counts | None:
+    """How many records of these types (None: all) changed, by type and kind of change; None where that cannot be told."""
+    with suppress(DuckkbError):
+        wanted = parse_range(range)
+        ends = _ends(root, wanted)
+        return _compared(root, wanted, types).numbers().counts if ends is None else _counted(root, wanted, ends, types)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _counted(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> Counts:
+    return _compared(root, range, types).numbers().counts
+
+
+def _ends(root: Path, range: Range) -> tuple[str, ...] | None:
+    """The commits that are compared, or part where they do, by which all of the comparison is known; None where files or the index are."""
+    if range.against != "commit":
+        return None
+    found = tuple(one.commit for one in revisions.revisions(root, range.base, range.head))
+    return found if all(found) else None
+
+
+def _compared(root: Path, range: Range, types: frozenset[str] | None = None) -> Comparison:
+    found = Comparison.of(root, range, configuration_files(root))
+    return found if types is None else found.narrowed(types)
+
+
+def _no_branch(name: str) -> NotFound:
+    return NotFound(f"there is no branch {name!r} here with what HEAD has not", suggestion="duckkb branches")
+
+
+def to_review(root: Path, branch: str | None = None, *, limit: int = 20, after: str = "") -> dict[str, Any]:
+    """The branches that have what HEAD has not, the newest first (`branch`: that one alone), each with how many records it changes by
+    type and kind of change, null where that cannot be told; what the files hold that is not committed, as `uncommitted`; and the
+    operation that git is in the middle of. Raises `errors.NotFound` for a branch to list, or to go on `after`, that has nothing
+    of its own."""
+    tips = branches.ahead(root)
+    names = [one.name for one in tips]
+    for name in filter(None, (branch, after)):
+        if name not in names:
+            raise _no_branch(name)
+    start = names.index(after) + 1 if after else 0
+    shown = tips[start : start + limit] if branch is None else [one for one in tips if one.name == branch]
+
+    return {
+        "head": {"name": repository.branch(root) or "HEAD", "commit": repository.head_commit(root)},
+        "operation": repository.operation_in_progress(root),
+        "uncommitted": _counts(root, None) if branch is None else None,
+        "branches": [{**asdict(one), "records": _counts(root, _up_to(one))} for one in shown],
+        "next": shown[-1].name if branch is None and shown and names[-1] != shown[-1].name else None,
+    }
 
 
 def check_change(
@@ -113,16 +230,36 @@ def check_change(
 ) -> "CheckReport":
     """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
     parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
-    from duckkb.review.check.findings import CheckReport, in_order
-
     range = parse_range(since, staged=staged)
     if range.against != "commit" and since is not None:
         range = replace(range, since_parting=True)
-    root = unopened.root
     wanted = DiffRequest(range, whole=True, allow_weaker=allow_weaker, allow_shrink=allow_shrink)
-    found = _diff(root, wanted)
-    more = _by_vector(unopened, found) if range.against == "worktree" else ()
-    merged = () if staged else _merged(root, range.head or "HEAD", found)
+
+    def opened() -> AbstractContextManager[Base]:
+        return unopened.opened(OpenOptions(lenient=True))
+
+    return _checked(unopened.root, wanted, opened)
+
+
+def check_since(base: Base, since: str | None, branch: str | None) -> "CheckReport":
+    """As `check_change`, of a base that is open; for who sees a part of it what the files tell that a branch touches. Raises as
+    `range_of` and `diff_of`, too."""
+    from duckkb.review.check.findings import CheckReport, in_order
+
+    range = parse_range(range_of(base, since, branch))
+    if part_of(base) is not None:
+        found = diff_of(base, DiffRequest(range), is_of_branch=branch is not None)
+        return CheckReport(in_order(found.findings), len(found.changes))
+    range = range if range.against == "commit" else replace(range, since_parting=True)
+    return _checked(base.root, DiffRequest(range, whole=True), lambda: nullcontext(base))
+
+
+def _checked(root: Path, wanted: DiffRequest, opened: Callable[[], AbstractContextManager[Base]]) -> "CheckReport":
+    from duckkb.review.check.findings import CheckReport, in_order
+
+    found, range = _diff(root, wanted), wanted.range
+    more = _by_vector(opened, found) if range.against == "worktree" else ()
+    merged = () if range.against == "index" else _merged(root, range.head or "HEAD", found)
     return CheckReport(in_order([*found.findings, *more, *merged]), len(found.changes), found.prefix)
 
 
@@ -137,13 +274,13 @@ def _merged(root: Path, head: str, found: Diff) -> "Sequence[Finding]":
     return verify.findings(root, rules_at(root), commit) if commit and commit != found.base.commit else ()
 
 
-def _by_vector(unopened: Unopened, found: Diff) -> "tuple[Finding, ...]":
+def _by_vector(opened: Callable[[], AbstractContextManager[Base]], found: Diff) -> "tuple[Finding, ...]":
     """New records that mean what others mean, as far as vectors are cached; nothing while truth itself is in doubt."""
     if any(one.is_error for one in found.findings) or not any(one.op == "insert" for one in found.changes):
         return ()
     from duckkb.review.check.near_duplicates import near_by_vector
 
-    with unopened.opened(OpenOptions(lenient=True)) as base:
+    with opened() as base:
         return tuple(near_by_vector(base, found))
 
 
@@ -160,21 +297,25 @@ def configuration_files(root: Path) -> Files:
 
 
 def _diff(
-    root: Path, wanted: DiffRequest, matching: Matching | None = None, types: Container[str] | None = None
+    root: Path, wanted: DiffRequest, matching: Matching | None = None, types: frozenset[str] | None = None
 ) -> Diff:
     """The changes between two versions, each side read by its own ontology; `matching` serves `where`, `types` are those that
     may be seen. Raises
     `errors.StateError` (E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no
     side's configuration loads, `errors.FilterError` for a filter that makes no sense for a type that changed."""
-    compared = Comparison.of(root, wanted.range, configuration_files(root))
-    compared = compared if types is None else compared.narrowed(types)
-    chosen = _chosen(wanted.only, compared.types)
-    found = compared.diff()
-    allowed = {"allow_shrink": wanted.allow_shrink, "allow_weaker": wanted.allow_weaker}
-    told = findings_of(compared, found, whole=wanted.whole, **allowed)
-    found = replace(found, findings=told, prefix=revisions.prefix(root))
+    is_plain = wanted == DiffRequest(wanted.range, wanted.only, wanted.ignore, ops=wanted.ops)
+    if is_plain and (ends := _ends(root, wanted.range)) is not None:
+        known, found = _between(root, wanted.range, ends, types)
+        chosen = _chosen(wanted.only, known)
+    else:
+        compared = _compared(root, wanted.range, types)
+        chosen = _chosen(wanted.only, compared.types)
+        found = _found(compared, wanted)
     if chosen or wanted.ignore:
         found = _narrowed(_without(found, frozenset(wanted.ignore)), chosen)
+    if wanted.ops:
+        kept = tuple(one for one in found.changes if one.op in wanted.ops)
+        found = replace(found, changes=kept, ontology=(), findings=())
     if wanted.where and matching is not None:
 
         def satisfying(tree: Tree, kind: RecordType) -> Container[int]:
@@ -184,6 +325,21 @@ def _diff(
             _hold_against_asked(compared, {name for name, _ in chosen}, satisfying)
         return _satisfying(found, compared, satisfying)
     return found
+
+
+@lru_cache(maxsize=1)
+def _between(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> tuple[Types, Diff]:
+    """The difference of two commits and the types on either side, kept for who goes through it page by page."""
+    compared = _compared(root, range, types)
+    return compared.types, _found(compared, DiffRequest(range))
+
+
+def _found(compared: Comparison, wanted: DiffRequest) -> Diff:
+    """All changes, with their findings."""
+    found = compared.diff()
+    allowed = {"allow_shrink": wanted.allow_shrink, "allow_weaker": wanted.allow_weaker}
+    told = findings_of(compared, found, whole=wanted.whole, **allowed)
+    return replace(found, findings=told, prefix=revisions.prefix(compared.root))
 
 
 def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from duckkb import config
 from duckkb.engine.base import Base, Progress, Proposal, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
-from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.ports import Clock, Embedder, Expander, Reranker
+from duckkb.errors import Conflict, Refused, StateError, UsageError
+from duckkb.ports import ChatModel, Clock, Embedder, Expander, Reranker
 from duckkb.settings import EmbeddingSettings
 from duckkb.truth import layout, state
 from duckkb.truth.commit import lock, outside, protocol
@@ -64,7 +64,9 @@ class OpenOptions:
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
     will be asked first; `embedding` stands for the configured model. `command`: the process
     is one command, which has no threads, so that children of it may do a part of the work, and whose first call may answer from
-    the files as they lay when the base was opened. `agent`: an agent writes, as DUCKKB_AGENT says otherwise."""
+    the files as they lay when the base was opened. `agent`: an agent writes, as DUCKKB_AGENT says otherwise. `single_core`: the
+    process is one of several that answer, so that none takes more than one core for one answer. `chat` stands for every configured chat model. `backend` is the address of a target, which is
+    asked instead of files."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -82,16 +84,24 @@ class OpenOptions:
     reranker: Reranker | None = None
     expander: Expander | None = None
     agent: bool = False
+    single_core: bool = False
+    chat: ChatModel | None = None
+    backend: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
     """A base that need not load, for what is done around one: its folder, how its parts are wired, and what evaluates a
-    filter over records that are read."""
+    filter over records that are read, where one is asked."""
 
     root: Path
     wire: Callable[[Path, OpenOptions], tuple[config.Loaded, Wiring]]
-    matching: "Matching"
+    matching: "Matching | None" = None
+
+    @classmethod
+    def around(cls, base: Base) -> "Unopened":
+        """That of a base that is open. Raises `errors.Refused` (E_FORBIDDEN) for who sees a part of it."""
+        return cls(base.root, base.wiring.wire)
 
     @contextlib.contextmanager
     def opened(self, opening: OpenOptions) -> Iterator[Base]:
@@ -103,9 +113,15 @@ class Unopened:
             base.close()
 
 
-def find(path: "str | Path | None") -> Path:
-    """The folder of the base that a caller means; raises `errors.StateError` (E_NO_KB)."""
-    return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
+def find(path: "str | Path | None", backend: str | None = None) -> Path:
+    """The folder of the base that a caller means. Where a `backend` is asked, and no folder is named, there need be none: one of
+    this user's own stands for it. Raises `errors.StateError` (E_NO_KB)."""
+    try:
+        return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
+    except StateError:
+        if backend is None or path is not None:
+            raise
+    return config.stand_in(backend)
 
 
 @dataclass(frozen=True, slots=True)

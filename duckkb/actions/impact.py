@@ -1,22 +1,29 @@
-"""`impact`: both sides of a change opened one after the other, and asked the judged questions."""
+"""`impact`: both sides of a change opened one after the other, and asked the judged questions. `quality`: the same questions asked of
+each lane, now and at commits of the history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from duckkb import config
+from duckkb.actions.diffing import range_of
 from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.actions.tracing import history_of, sample_line
 from duckkb.codes import CODES
 from duckkb.config import Loaded
 from duckkb.engine import boot as booting
-from duckkb.engine.at import configuration
-from duckkb.engine.base import Progress, Wiring
+from duckkb.engine.at import CONFIG, ONTOLOGY, configuration
+from duckkb.engine.base import Base, Progress, Wiring
+from duckkb.engine.narrowed import part_of
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import questions_in
 from duckkb.ports import Embedder
 from duckkb.review.check.guards import allowed, of_questions
 from duckkb.review.diff.versions import parse_range
+from duckkb.review.health.growth import places
 from duckkb.review.impact import impact as judged
+from duckkb.review.impact import quality as evaluation
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
 from duckkb.values import dataclass
@@ -36,7 +43,8 @@ class _Side:
 class ImpactOptions:
     """`k` is how many results count. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean), `lost` and `faded`:
     those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings;
-    with `allow_weaker` those of the newer side count alone. Lines of the older side that cannot be read are left out, as
+    with `allow_weaker` those of the newer side count alone. Of questions about other `types` (None: all), and then of those with a
+    filter, which may read any table, nothing is said. Lines of the older side that cannot be read are left out, as
     those of the newer one with `lenient`."""
 
     k: int = 10
@@ -45,6 +53,10 @@ class ImpactOptions:
     allow_weaker: bool = False
     embedder: Embedder | None = None
     progress: Progress | None = None
+    types: frozenset[str] | None = None
+
+    def told(self, questions: Sequence[JudgedQuestion]) -> list[JudgedQuestion]:
+        return [one for one in questions if self.types is None or (one.type in self.types and not one.where)]
 
 
 def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> ImpactReport:
@@ -59,7 +71,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     newer = _wired(unopened, new, chosen)
     older, said = _older(unopened, (old, new), chosen)
     documents = [side[0].documents if side else () for side in (older, newer)]
-    own = [judged.read([one for document in of for one in questions_in(document)]) for of in documents]
+    own = [options.told(judged.read([one for document in of for one in questions_in(document)])) for of in documents]
     findings = tuple(of_questions(*documents))
     questions = (
         own[1] if allow_weaker else [*own[0], *(one for one in own[1] if one not in own[0])]
@@ -69,6 +81,55 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     rows = judged.side_by_side(questions, before, after, k)
     findings = (*said, *(allowed(findings) if allow_weaker else findings))
     return ImpactReport(old.name, new.name, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
+
+
+def impact_object(base: Base, *, range: str | None = None, branch: str | None = None, k: int = 10) -> dict[str, Any]:
+    """What `duckkb impact --format json` prints: of HEAD against the files as they are, of a range, or of what a branch brings. Raises
+    as `impact`, and as `diffing.range_of`. Who sees a part of the base is told of the questions about its types, and no finding."""
+    from duckkb.review.impact.impact_report import as_object
+
+    meant = range_of(base, range, branch)
+    if (part := part_of(base)) is None:
+        return as_object(impact(Unopened.around(base), meant, ImpactOptions(k)))
+    report = impact(Unopened.around(part.whole), meant, ImpactOptions(k, lenient=True, types=part.types))
+    told = as_object(replace(report, findings=()))
+    return told | {"degraded": ["answered in part without vectors"] if told["degraded"] else []}
+
+
+def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 20.0) -> dict[str, Any]:
+    """The judged questions, what each lane makes of them, and the mean nDCG@10 of each lane: of the base as it is, of which `left` were
+    not asked within `timeout` seconds and are the next time; and at commits of the history (`commits`, the oldest first), of which at most `limit`
+    are looked at. Those are shown that were evaluated once, and `evaluate` more are in this call, the newest first, begun within `timeout`. `commits`
+    is None of what is published, and for who sees a part of the base, empty outside of git."""
+    rows = evaluation.now(base, timeout)
+    asked = [row for _, row in rows if row is not None]
+    told: dict[str, Any] = {
+        "k": evaluation.K,
+        "deepest": evaluation.DEEPEST,
+        "ndcg": evaluation.means(asked),
+        "asked": len(asked),
+        "left": len(rows) - len(asked),
+        "questions": [_question_line(question, row) for question, row in rows],
+    }
+    none = {"commits": None, "total": 0, "commits_left": 0, "shallow": False}
+    history = history_of(base, (*places(base.ontology), ONTOLOGY, CONFIG), limit)
+    if history is None or not rows:
+        return told | none
+    found, left = evaluation.over(base, history, evaluate, timeout)
+    commits = [
+        sample_line(one.sample) | {"ndcg": dict(one.ndcg)} | ({"problem": one.problem} if one.problem else {})
+        for one in found
+    ]
+    return told | {"commits": commits, "total": history.total, "commits_left": left, "shallow": history.is_shallow}
+
+
+def _question_line(question: JudgedQuestion, row: "evaluation.Row | None") -> dict[str, Any]:
+    line: dict[str, Any] = {"question": question.text, "type": question.type, "where": question.where}
+    lanes = {
+        lane: {"ndcg": one.ndcg, "ranks": dict(one.ranks)} | ({"problem": one.problem} if one.problem else {})
+        for lane, one in (row or {}).items()
+    }
+    return line | {"expected": dict(question.expected), "lanes": lanes}
 
 
 def refuse_limits(options: ImpactOptions) -> None:

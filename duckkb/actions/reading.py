@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from duckkb.actions.resolve import GivenIdentity, identity_named, kind_named, positive
+from duckkb.config.keys import DEFAULT, KEYS, Key
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found, plain_identity
 from duckkb.errors import NotFound
-from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
+from duckkb.ontology.rules import MODES
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
 from duckkb.truth.commit import outside
 from duckkb.truth.files.line import LineShape, encode, etag
@@ -62,7 +64,8 @@ def row_named(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordTyp
     row = base.tree.get(kind, named)
     if row is None:
         missing = not_found(kind, named)
-        at = f" --at {base.wiring.at.name}" if base.wiring.at is not None else ""
+        is_past = base.wiring.at is not None and base.wiring.proposal is None  # a proposal has no name yet
+        at = f" --at {base.wiring.at.name}" if is_past and base.wiring.at else ""
         raise NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
     return kind, row
 
@@ -119,6 +122,60 @@ def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
     line["full_text"] = [one.name for one in kind.full_text]
     line["vectors"] = [one.name for one in kind.vectors]
     return line | {"records": base.tree.count(kind)}
+
+
+_HELD = (
+    "chunk_size", "language", "tokenizer", "fold_chinese", "embedding.model", "embedding.dimensions", "embedding.symmetric", "fusion.method",
+    "fusion.k", "fusion.weight", "fusion.gate", "expansion.method", "expansion.weight", "expansion.hits", "vectors.ann", "vectors.storage",
+    "merge_granularity",
+)  # fmt: skip
+"""Settings that may hold for one type alone, or say how its texts are read, by their place in `Settings`; none of them names a host."""
+
+
+def settings(base: Base, type: str) -> dict[str, Any]:
+    """How the records of a type are searched and kept: its fields by lane, its policy (None without one), and the settings that hold
+    for it, each with its `origin`: the `type`, its `policy`, the `configuration`, or `default`."""
+    kind = kind_named(base, type)
+    return {
+        "type": kind.name,
+        "policy": None if kind.policy is None else _policy_line(kind.policy),
+        "full_text": [_field_line(one) for one in kind.full_text],
+        "vectors": [_field_line(one) for one in kind.vectors],
+        "review": ["*"] if kind.review else sorted(kind.reviewed_fields),
+        "settings": [_setting_line(base, kind, key) for key in KEYS if key.attribute in _HELD],
+    }
+
+
+def _setting_line(base: Base, kind: RecordType, key: Key) -> dict[str, Any]:
+    value, origins = key.of(kind.settings(base.settings)), base.settings.origins
+    origin = DEFAULT if origins.get(key.name, DEFAULT) == DEFAULT else "configuration"
+    if kind.policy is not None and {key.attribute, key.attribute.partition(".")[0]} & kind.policy.overrides.keys():
+        origin = "policy"
+    if key.attribute == "merge_granularity" and kind.granularity:
+        value, origin = kind.granularity, "type"
+    return {"name": key.name, "value": value, "origin": origin, "description": key.meaning}
+
+
+def _field_line(one: SearchField) -> dict[str, Any]:
+    """A searched field; `*` stands for those that each record has. Of a vector that callers give there is `given`, and its length."""
+    if one.given:
+        return {"field": one.name, "given": True, "dimension": one.dimension}
+    own = {"language": one.language, "chunk_size": one.chunk_size, "reach": one.reach}
+    return {
+        "field": one.name,
+        "weight": one.weight,
+        **{name: value for name, value in own.items() if value is not None},
+    }
+
+
+def _policy_line(policy: Policy) -> dict[str, Any]:
+    return {
+        "name": policy.name,
+        "description": policy.description,
+        "intents": list(policy.intents or MODES),
+        "default_intent": policy.default_intent,
+        "refuse": dict(policy.refuse),
+    }
 
 
 def schema(base: Base, type: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from duckkb.engine.draft import Given
 from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
+from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
 from duckkb.rules.integrity import length_problem, length_remedy
 from duckkb.truth.commit import outside
@@ -19,7 +21,7 @@ from duckkb.truth.files.line import LineError
 # What duckkb itself prints beside a record's fields; put and import take such lines back.
 PRINTED = frozenset(
     f"{ID} {CREATED_AT} {UPDATED_AT} _type _etag _score _engine _scores _chunk _degraded _edge _explain _depth _provenance"
-    " _partial".split()
+    " _partial _commit".split()
 )
 
 
@@ -127,8 +129,9 @@ def sorted_out(
     found: list[Given] = []
     wrong: list[list[Finding]] = []
     lengths = dict(base.lengths(kind)) if kind.given_vectors else {}
+    validator = base.validator(kind)
     for place, item in items:
-        problems, given = _given(base, kind, place, item, partial)
+        problems, given = _given(base, validator, place, item, partial)
         if given is not None and not problems:
             problems = _length_problems(kind, given, lengths)
         if problems:
@@ -152,21 +155,24 @@ def _length_problems(kind: RecordType, given: Given, lengths: dict[str, int]) ->
 
 
 def _given(
-    base: Base, kind: RecordType, place: str, item: Mapping[str, Any] | LineError, partial: bool
+    base: Base, validator: Validator, place: str, item: Mapping[str, Any] | LineError, partial: bool
 ) -> tuple[list[Finding], Given | None]:
+    kind = validator.kind
     if isinstance(item, LineError):
         return [placed(finding, place, kind) for finding in item.findings], None
-    fields = {name: value for name, value in item.items() if name not in PRINTED}
-    problems = _name_problems(fields)
-    problems += _time_problems(item)
+    is_bare = PRINTED.isdisjoint(item)
+    fields = dict(item) if is_bare else {name: value for name, value in item.items() if name not in PRINTED}
+    problems = [*_name_problems(tuple(fields))]
+    problems += _time_problems(item) if not is_bare else []
     problems += _part_problems(kind, item, partial) if "_partial" in item else []
     try:
-        fields = _named(base, kind, base.validator(kind).coerce_ends(fields), partial)
+        fields = _named(base, kind, validator.coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
         return [placed(finding, place, kind) for finding in (*problems, *error.findings)], None
     if not partial:
-        problems += base.validator(kind).findings({name: value for name, value in fields.items() if value is not None})
+        held = {name: value for name, value in fields.items() if value is not None}
+        problems += validator.findings(held)
     if problems:
         return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None
     given = Given(
@@ -207,19 +213,21 @@ def made_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str, 
     return fields
 
 
-def _name_problems(fields: Mapping[str, Any]) -> list[Finding]:
+@lru_cache(maxsize=4096)
+def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
+    """What is wrong with the names of a record's fields; few records differ in them."""
     problems = [
         Finding("E_NAME", f"field {name!r} begins with _, which is reserved", field=name, remedy="rename the field")
-        for name in fields
+        for name in names
         if name.startswith("_")
     ]
     folded: dict[str, str] = {}
-    for name in fields:
+    for name in names:
         other = folded.setdefault(name.casefold(), name)
         if other != name:
             said = f"fields {other!r} and {name!r} differ only in case"
             problems.append(Finding("E_NAME", said, field=name, remedy="rename one of them"))
-    return problems
+    return tuple(problems)
 
 
 def _part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:

@@ -1,26 +1,34 @@
 """Where records come from: origins of hits, blame, log, citations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
+from duckkb import config
 from duckkb.actions.collecting import BaseNow
+from duckkb.actions.folder import OpenOptions
 from duckkb.actions.reading import identified, line_of, row_named
 from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
+from duckkb.engine.at import config_files
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
-from duckkb.errors import NotFound, StateError, UsageError
+from duckkb.errors import DuckkbError, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import EXTRACTED, RecordType
 from duckkb.queries import Hit, Mode
-from duckkb.records import identity_text
+from duckkb.records import ID, identity_text
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
 from duckkb.review.provenance import history
 from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.history import FieldOrigin, HistorySource, LineOrigin, LogEntry, Origin
 from duckkb.search.plan import Intent
+from duckkb.settings import Settings
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.git import repository, revisions, run
+from duckkb.truth.git.revisions import Revision
+from duckkb.truth.git.sampled import History, Sample, sampled
 
 
 class Provenance:
@@ -32,25 +40,21 @@ class Provenance:
     def of(self, hits: Sequence[Hit]) -> list[Origin]:
         """For each hit the commit that gave its record's line the form it has, and a citation of it."""
         with self._base() as base:
-            ground = _ground(base)
+            found_in = ground(base)
             found: dict[tuple[str, int], Origin] = {}
             for name in dict.fromkeys(hit.type for hit in hits):
                 kind = kind_named(base, name)
                 rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
-                origins = history.origins(ground, kind, rows)
+                origins = history.origins(found_in, kind, rows)
                 found |= {(name, number): origin for number, origin in origins.items()}
-            return [_cited(found[hit.type, hit.id], base, hit) for hit in hits]
+            is_read_alike = cache(partial(_read_at, base))
+            return [_cited(found[hit.type, hit.id], base, hit, is_read_alike) for hit in hits]
 
     def blame(self, type: str, identity: Any, field: str | None = None) -> list[FieldOrigin]:
         """For each field of a record the commit that gave it its value, or for each value of one of them or below a path
         (`names.fr`, `tags[0]`). Raises `errors.NotFound`."""
         with self._base() as base:
-            kind, row = row_named(base, type, identity)
-            name = f"{kind.name} {identity_text(row.record.identity)}"
-            wanted = history.fields(_ground(base), kind, row, field)
-            if not wanted:
-                raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {name}")
-            return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
+            return blame(base, type, identity, field)
 
     def lines(self, type: str, identity: Any, first: int | None = None, last: int | None = None) -> list[LineOrigin]:
         """For each run of lines of a document's text the commit that gave them, as `git blame` has it; with `first` or `last`
@@ -71,7 +75,7 @@ class Provenance:
             end = count if last is None else positive(last, "the last line")
             if begin > min(end, count):
                 raise NotFound(f"{name} has {count} lines, none from {begin} to {end}", suggestion=f"duckkb get {name}")
-            found = history.lines(base.root, row.path, count, _ground(base).at if base.wiring.at else None)
+            found = history.lines(base.root, row.path, count, ground(base).at if base.wiring.at else None)
             return [
                 replace(one, first=max(one.first, begin), last=min(one.last, end))
                 for one in found
@@ -81,27 +85,86 @@ class Provenance:
     def log(self, type: str, identity: Any) -> list[LogEntry]:
         """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""
         with self._base() as base:
-            kind, named = identified(base, type, identity)
-            found = history.changes(_ground(base), kind, named, base.tree.get(kind, named))
-            if not found:
-                missing = not_found(kind, named)
-                raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
-            return found
+            return log(base, type, identity)
 
     def cited(self, cited: Citation) -> dict[str, Any]:
-        """The record that a citation names, in a base that was opened at its commit; `_chunk` where it names one."""
+        """`resolved`, also in a base that was opened at the commit that is cited."""
         with self._base() as base:
-            kind, row = row_named(base, cited.type, cited.identity)
-            line = line_of(kind, row)
-            if cited.field is None:
-                return line
-            text = base.rows(kind).text(row.record.id, cited.field, cited.seq)
-            if not text:
-                raise NotFound(
-                    f"{kind.name} {identity_text(row.record.identity)} has no chunk {cited.field}/{cited.seq}",
-                    suggestion="leave out what stands behind #",
-                )
-            return line | {"_chunk": {"field": cited.field, "chunk_seq": cited.seq, "text": text}}
+            return resolved(base, cited)
+
+
+def resolved(base: Base, cited: Citation) -> dict[str, Any]:
+    """The record that a citation names as it was then: with `_chunk` where it names one, and with `_since` where it is otherwise
+    now: `changed` in which `fields`, `renamed` to which `identity`, or `deleted`. Raises `errors.NotFound`, also for one that
+    is no longer at the version that is cited; `errors.Refused` (E_FORBIDDEN) for a commit, of which who sees a part of the base
+    is told nothing; `errors.StateError` (E_REVISION, E_GIT)."""
+    if cited.at is None:
+        return _as_cited(base, cited)
+    if base.is_narrowed:
+        said = "the past is for callers who may see the whole base"
+        raise Refused(said, "E_FORBIDDEN", "leave the @commit out")
+    if base.wiring.at is None:
+        with closing(base.wiring.beside(cited.at)) as then:
+            found = _as_cited(then, cited)
+        return found | _since(base, cited, found)
+    found = _as_cited(base, cited)
+    with suppress(DuckkbError), closing(base.wiring.beside(None)) as now:  # one that is broken now says nothing of this
+        found |= _since(now, cited, found)
+    return found
+
+
+def _as_cited(base: Base, cited: Citation) -> dict[str, Any]:
+    kind, row = row_named(base, cited.type, cited.identity)
+    line = line_of(kind, row)
+    if cited.version not in ("", line["_etag"]):
+        name = f"{kind.name} {identity_text(row.record.identity)}"
+        said = f"{name} has changed since it was cited, before it was committed"
+        raise NotFound(said, suggestion=f"duckkb log {name}")
+    if cited.field is None:
+        return line
+    text = base.rows(kind).text(row.record.id, cited.field, cited.seq)
+    if not text:
+        raise NotFound(
+            f"{kind.name} {identity_text(row.record.identity)} has no chunk {cited.field}/{cited.seq}",
+            suggestion="leave out what stands behind #",
+        )
+    return line | {"_chunk": {"field": cited.field, "chunk_seq": cited.seq, "text": text}}
+
+
+def _since(now: Base, cited: Citation, then: Mapping[str, Any]) -> dict[str, Any]:
+    """What became of a record that was cited; nothing where it is as it was. It is known by its id."""
+    kind = now.ontology.find(cited.type)
+    row = now.tree.by_id(kind, then[ID]) if kind is not None else None
+    if kind is None or row is None:
+        return {"_since": {"state": "deleted"}}
+    was, is_now = (
+        {name: value for name, value in line.items() if not name.startswith("_")} for line in (then, line_of(kind, row))
+    )
+    fields = sorted(name for name in was.keys() | is_now.keys() if was.get(name) != is_now.get(name))
+    identity = identity_text(row.record.identity)
+    if identity != cited.identity:
+        return {"_since": {"state": "renamed", "identity": identity, "fields": fields}}
+    return {"_since": {"state": "changed", "fields": fields}} if fields else {}
+
+
+def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = None) -> list[FieldOrigin]:
+    """As `Provenance.blame`, of a base."""
+    kind, row = row_named(base, type, identity)
+    name = f"{kind.name} {identity_text(row.record.identity)}"
+    wanted = history.fields(ground(base), kind, row, field)
+    if not wanted:
+        raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {name}")
+    return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
+
+
+def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
+    """As `Provenance.log`, of a base."""
+    kind, named = identified(base, type, identity)
+    found = history.changes(ground(base), kind, named, base.tree.get(kind, named))
+    if not found:
+        missing = not_found(kind, named)
+        raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
+    return found
 
 
 def why(
@@ -122,7 +185,7 @@ def why(
     return explanation.why(base, kind, row, Intent(query, mode, where, limit, kinds=(kind,)))
 
 
-def _ground(base: Base) -> HistorySource:
+def ground(base: Base) -> HistorySource:
     """The revision that the base was read at, else HEAD; raises `errors.StateError` (E_GIT) outside of git."""
     at = base.wiring.at
     if at is None and repository.head_commit(base.root) is not None:
@@ -136,11 +199,68 @@ def _ground(base: Base) -> HistorySource:
     return HistorySource(base.root, at, base.limits)
 
 
-def _cited(origin: Origin, base: Base, hit: Hit) -> Origin:
+def read_alike(base: Base, at: Revision) -> Callable[[RecordType], bool]:
+    """Whether a commit's own configuration, by which citations of it resolve, names and cuts the records of a type as the base does:
+    the files that lie in it may not be committed. Raises `errors.DuckkbError` where there is none, or none that loads."""
+    own = base.wiring.at
+    if base.wiring.published or (_is_configured_so(base, at) if own is None else own.commit == at.commit):
+        return lambda kind: True
+    then, _ = base.wiring.wire(base.root, OpenOptions(at=at.commit))
+
+    def is_alike(kind: RecordType) -> bool:
+        was = then.ontology.find(kind.name)
+        return was is not None and _reading(was, then.settings) == _reading(kind, base.settings)
+
+    return is_alike
+
+
+def _is_configured_so(base: Base, at: Revision) -> bool:
+    files = config_files(base.root, at)
+    with suppress(OSError):
+        return {path: (base.root / path).read_bytes() for path in config.paths(base.root)} == files
+    return False
+
+
+def _reading(kind: RecordType, settings: Settings) -> tuple[object, ...]:
+    """What a record of a type is found by, and the places at which its texts are cut."""
+    own = kind.settings(settings)
+    cut = own.chunk_size, own.embedding.reads, kind.full_text, kind.vectors
+    return kind.name, kind.kind, kind.table, kind.identity_fields, kind.source is None, cut
+
+
+def history_of(base: Base, places: Sequence[str], most: int) -> History | None:
+    """Commits that lead to a base, as `sampled` chooses at most so many (2 or more) that touched some places; none outside of git, or
+    before the first. None of what is published, and for who sees a part of the base: its types may have been others then."""
+    if base.is_narrowed or base.wiring.published:
+        return None
+    if base.wiring.at is None and repository.head_commit(base.root) is None:
+        return History()
+    at = ground(base).at
+    assert at is not None, "there is a commit"
+    return sampled(base.root, at, places, most)
+
+
+def sample_line(sample: Sample) -> dict[str, Any]:
+    """A commit of a history as actions give it: `number` counts from 1, the oldest."""
+    by = sample.by
+    return {"commit": by.commit, "number": sample.number, "date": by.date, "author": by.author, "summary": by.summary}
+
+
+def _read_at(base: Base, commit: str) -> Callable[[RecordType], bool]:
+    with suppress(DuckkbError):
+        return read_alike(base, revisions.revision(base.root, commit))
+    return lambda kind: False
+
+
+def _cited(
+    origin: Origin, base: Base, hit: Hit, is_read_alike: Callable[[str], Callable[[RecordType], bool]]
+) -> Origin:
+    """Without the chunk where the commit does not cut the record so."""
     kind = kind_named(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
-    return replace(origin, uri=_uri(kind, row, origin, hit))
+    has_chunk = hit.chunk is not None and (origin.by is None or is_read_alike(origin.by.commit)(kind))
+    return replace(origin, uri=_uri(kind, row, origin, hit if has_chunk else None))
 
 
 def _uri(kind: RecordType, row: StoredRow, origin: Origin, hit: Hit | None = None) -> str:

@@ -70,6 +70,7 @@ def put_json(
     return _upsert(base, kind, items, options, single=single)
 
 
+@collector_paused()
 def put_batch(
     base: Base, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
 ) -> Receipt:

@@ -1,11 +1,13 @@
 """Where everything is put together: `open` chooses the real parts; `unopened` is a base that need not load."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from duckkb.actions.folder import Unopened
+    from duckkb.actions.folder import OpenOptions, Unopened
+    from duckkb.actions.publishing.publish import Published
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.base import Progress
     from duckkb.engine.index.cleanup import Cleaned
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from duckkb.review.health.examine import Health
 
 __all__ = [
-    "KnowledgeBase", "check", "cleanup", "diff", "doctor", "open", "repair", "restore_backup", "unopened", "verify_backup",
+    "KnowledgeBase", "check", "cleanup", "diff", "doctor", "drop_sealed", "grant_published", "models", "open", "publish", "repair", "restore_backup", "try_models",
+    "unopened", "verify_backup", "verify_published",
 ]  # fmt: skip
 
 
@@ -33,6 +36,7 @@ def open(
     first_filter: str | None = None,
     at: str | None = None,
     command: bool = False,
+    backend: str | None = None,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
@@ -42,11 +46,11 @@ def open(
     or statement that will be asked first. `sql_in_process` runs them in the caller's process instead: quicker by the half
     second of that start, but nothing bounds their memory, and some functions heed no time; for statements of your own.
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
-    cannot be written. `command`: the process is one command: it has no threads, so that a child of it may make a part of what the
+    cannot be written. `backend` is the address of a target (postgresql://... or lance:...), whose answers are asked instead of files; a clone need not be there, and nothing
+    is written. `command`: the process is one command: it has no threads, so that a child of it may make a part of what the
     first search of a large base needs, and its first call answers from the files as they lay when the base was opened. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
     from duckkb.actions.folder import OpenOptions, find
-    from duckkb.app.knowledge import KnowledgeBase
 
     chosen = OpenOptions(
         lenient,
@@ -58,8 +62,56 @@ def open(
         first_filter=first_filter,
         at=at,
         command=command,
+        backend=backend,
     )
-    return KnowledgeBase(find(path), chosen)
+    return opened(find(path, backend), chosen)
+
+
+def opened(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
+    """The base in a folder, or what is published of it, as was chosen. Raises as `open`, and `errors.UsageError` for what is
+    published at a revision."""
+    from duckkb.app.knowledge import KnowledgeBase
+
+    if chosen.backend is None:
+        return KnowledgeBase(root, chosen)
+    from duckkb.app.published import PublishedKnowledgeBase
+    from duckkb.errors import UsageError
+
+    if chosen.at is not None:
+        raise UsageError("what is published is of one commit", suggestion="leave --at or --backend out")
+    return PublishedKnowledgeBase(root, chosen)
+
+
+def publish(
+    path: "str | Path | None" = None,
+    *,
+    to: str,
+    ref: str = "HEAD",
+    full: bool = False,
+    rewind: bool = False,
+    pending: "Literal['refuse', 'ok']" = "refuse",
+    dry_run: bool = False,
+    embedder: "Embedder | None" = None,
+) -> "Published":
+    """Have the target at an address hold a commit. As `duckkb.actions.publishing.publish.publish`; raises `errors.UsageError` (E_TARGET_URL)
+    besides."""
+    from duckkb.actions.publishing import publish as publishing
+    from duckkb.app import wiring
+
+    asked = publishing.PublishRequest(ref, full, rewind, pending, dry_run, embedder)
+    with closing(wiring.target_at(to)) as target:
+        return publishing.publish(unopened(path), target, asked)
+
+
+def verify_published(
+    path: "str | Path | None" = None, *, to: str, embedder: "Embedder | None" = None
+) -> dict[str, Any]:
+    """Whether a target holds the commit that it says it holds. As `duckkb.actions.publishing.publish.verify`."""
+    from duckkb.actions.publishing import publish as publishing
+    from duckkb.app import wiring
+
+    with closing(wiring.target_at(to)) as target:
+        return publishing.verify(unopened(path), target, embedder)
 
 
 def unopened(path: "str | Path | None" = None) -> "Unopened":
@@ -69,6 +121,15 @@ def unopened(path: "str | Path | None" = None) -> "Unopened":
     from duckkb.app import wiring
 
     return Unopened(find(path), wiring.wire, wiring.matching)
+
+
+def grant_published(path: "str | Path | None" = None, *, to: str, role: str, types: Sequence[str]) -> dict[str, Any]:
+    """Which types of what is published a role of the database sees. As `duckkb.actions.publishing.publish.grant`."""
+    from duckkb.actions.publishing import publish as publishing
+    from duckkb.app import wiring
+
+    with closing(wiring.target_at(to)) as target:
+        return publishing.grant(unopened(path), target, role, types)
 
 
 def check(
@@ -104,11 +165,12 @@ def diff(
     allow_weaker: bool = False,
     allow_shrink: bool = False,
     where: str = "",
+    ops: Sequence[str] = (),
 ) -> "Diff":
     """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
     tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
     names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count, `where` is a filter that a record
-    satisfies in one of the versions, as `find` takes it. The findings are those that the
+    satisfies in one of the versions, as `find` takes it; `ops` are the kinds of change that are told, then without findings. The findings are those that the
     touched files tell; with `whole` all those that the change brings, for which more is read. Rules by which changes are
     judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings. A deletion of more records than
     `limits` in the base's config.yaml let go is an error (E_SHRINK) unless `allow_shrink`, and a warning then.
@@ -120,7 +182,7 @@ def diff(
     from duckkb.review.diff.versions import parse_range
 
     ends = parse_range(range, staged=staged, worktree=worktree)
-    wanted = diffing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
+    wanted = diffing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where, tuple(ops))
     return diffing.diff(unopened(path), wanted)
 
 
@@ -165,6 +227,28 @@ def cleanup(
 
     wire = wiring.wire if unused_vectors else None
     return caring.cleanup(path, dry_run=dry_run, now=now, limit=limit, wire=wire)
+
+
+def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
+    """Remove what is sealed of derived state in the user's cache folder, without its key. As `duckkb.actions.caring.drop_sealed`."""
+    from duckkb.actions import caring
+
+    return caring.drop_sealed(path)
+
+
+def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
+    """The models that a base's configuration names. As `duckkb.actions.models.listing.models`."""
+    from duckkb.actions.models import listing
+
+    return listing.models(path)
+
+
+def try_models(path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+    """Each provider of the chat models with its answer to a tiny question. As `duckkb.actions.models.listing.tried`."""
+    from duckkb.actions.models import listing
+    from duckkb.app import wiring
+
+    return listing.tried(wiring.chat_provider, path, name)
 
 
 def verify_backup(path: "str | Path") -> dict[str, Any]:

@@ -1,24 +1,32 @@
 """The public facade: a knowledge base as a Python object. Each method asks one use case about the base as it is now."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions
-from duckkb.app.call_lock import CallLock
-from duckkb.app.use_cases import Deferred, asks
+from duckkb.app.call_lock import CallLock, give_back_import_lock
+from duckkb.app.generations import Generations
+from duckkb.app.use_cases import Deferred, asks, changes
 from duckkb.app.wiring import matching, unbounded, wire
 from duckkb.engine import boot as booting
-from duckkb.engine.base import Base
+from duckkb.engine.base import Base, Wiring
+from duckkb.indexing.cache import SearchCache
 from duckkb.queries import Notice
 from duckkb.truth.commit import lock
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
-    from duckkb.actions import asking, caring, embedding, reading, tracing, writing
+    from duckkb.actions import asking, caring, embedding, impact, reading, tracing, writing
+    from duckkb.actions.agents import keeping
     from duckkb.actions.agents.migrating import Migrations
+    from duckkb.actions.answering import ask as answering
+    from duckkb.actions.answering import context_pack
     from duckkb.actions.collecting import Collections
     from duckkb.actions.documents import naming as documents_naming
     from duckkb.actions.documents import reading as documents_reading
@@ -30,38 +38,62 @@ if TYPE_CHECKING:
     from duckkb.actions.models.migrating import MigratedModel
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
+    from duckkb.app.memory import Memory
     from duckkb.caller import Caller
     from duckkb.engine import care
-    from duckkb.engine.index import jobs, plan
+    from duckkb.engine.index import jobs, plan, sharding
+    from duckkb.llm.loop import Tool
 else:
+    answering = Deferred("actions.answering.ask")
     asking = Deferred("actions.asking")
+    keeping = Deferred("actions.agents.keeping")
+    context_pack = Deferred("actions.answering.context_pack")
     caring = Deferred("actions.caring")
     documents_naming = Deferred("actions.documents.naming")
     documents_reading = Deferred("actions.documents.reading")
     documents_searching = Deferred("actions.documents.searching")
     documents_updating = Deferred("actions.documents.updating")
     embedding = Deferred("actions.embedding")
+    impact = Deferred("actions.impact")
     reading = Deferred("actions.reading")
     tracing = Deferred("actions.tracing")
     writing = Deferred("actions.writing")
     care = Deferred("engine.care")
     jobs = Deferred("engine.index.jobs")
     plan = Deferred("engine.index.plan")
+    sharding = Deferred("engine.index.sharding")
+
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """The parts of a base under the configuration with this stamp, and the caches that all have in common who are loaded with
+    them."""
+
+    stamp: config.Stamp
+    wiring: Wiring
+    cache: SearchCache
 
 
 class KnowledgeBase:
     """One open knowledge base. Every method sees the files as they are now: parts that changed are read again.
 
-    Usable from several threads; one call runs at a time. Close it, or use it in a `with` block.
+    Usable from several threads: what reads runs side by side, each call over the files as they are when it begins and by what it
+    found to its end; what writes runs one at a time, beside what reads, and a call that begins after it has returned sees it.
+    Where a large base is kept in memory alone, one call runs at a time. Close it, or use it in a `with` block.
     """
 
     def __init__(self, root: Path, chosen: OpenOptions) -> None:
-        self._chosen, self._lock = chosen, CallLock()
-        self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
-        self._loaded, wiring = wire(root, chosen)
-        self._base = booting.boot(wiring)
+        self._root, self._chosen, self._lock, self._wiring_turn = root, chosen, CallLock(), Lock()
+        self._wired = self._wire()
+        self._base = self._boot()  # of who writes; of who reads too, until somebody writes
         self._is_just_opened = chosen.command
-        config.remember_schemas(wiring.env)
+        self._generations: Generations | None = None
+        if not chosen.command and self._base.is_quickly_loaded:
+            self._generations = Generations(self._base, self._boot, self._is_behind)
+        config.remember_schemas(self._base.wiring.env)
         self._other: KnowledgeBase | None = None  # the one that the vector actions work on
 
     def __enter__(self) -> "KnowledgeBase":
@@ -78,7 +110,9 @@ class KnowledgeBase:
     def close(self) -> None:
         """Write what was computed to the local cache and let go of the indices."""
         with self._lock:
-            self._base.close()
+            self._let_go()
+            if self._generations is not None:
+                self._generations.close()
             if self._other is not None:
                 self._other.close()
 
@@ -88,32 +122,42 @@ class KnowledgeBase:
         return self._base.root
 
     @property
+    def published(self) -> str:
+        """The commit (hex) whose records are asked where they are published; empty for a base that lies here."""
+        return ""
+
+    @property
     def notices(self) -> tuple[Notice, ...]:
         """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
-        with self._lock:
-            return (*booting.notices(self._base), *unbounded(self._chosen))
+        return (*self._answer(booting.notices, looks=False), *unbounded(self._chosen), *config.told_of_sealing())
 
     find = asks(asking.find)
     sql = asks(asking.sql)
     neighbors = asks(asking.neighbors)
+    near = asks(asking.near)
+    citing = asks(asking.citing)
     path = asks(asking.path)
     why = asks(tracing.why)
+    pack = asks(context_pack.context_pack)
+    ask = asks(answering.ask)
     get = asks(reading.get)
     list = asks(reading.page)
     export = asks(reading.export)
     export_file = asks(reading.export_file)
     types = asks(reading.types)
     schema = asks(reading.schema)
+    settings = asks(reading.settings)
     field_names = asks(reading.field_names)
     given_vectors = asks(reading.given_vectors)
-    put = asks(writing.put)
-    put_json = asks(writing.put_json)
-    put_batch = asks(writing.put_batch)
-    import_files = asks(writing.import_files)
-    delete = asks(writing.delete)
-    rename = asks(writing.rename)
-    apply = asks(writing.apply)
-    apply_patch = asks(writing.apply_patch)
+    put = changes(writing.put)
+    put_json = changes(writing.put_json)
+    put_batch = changes(writing.put_batch)
+    import_files = changes(writing.import_files)
+    delete = changes(writing.delete)
+    rename = changes(writing.rename)
+    keep_harness = changes(keeping.keep_harness)
+    apply = changes(writing.apply)
+    apply_patch = changes(writing.apply_patch)
     embed = asks(embedding.embed)
     embed_input = asks(embedding.embed_input)
     vector_input = asks(embedding.vector_input)
@@ -122,14 +166,19 @@ class KnowledgeBase:
     get_document = asks(documents_reading.get_document)
     multi_get = asks(documents_reading.multi_get)
     search_documents = asks(documents_searching.search_documents)
-    update = asks(documents_updating.update)
+    update = changes(documents_updating.update)
     check = asks(caring.check)
-    fmt = asks(care.fmt)
-    dedupe = asks(care.dedupe)
+    growth = asks(caring.growth)
+    quality = asks(impact.quality)
+    fmt = changes(care.fmt)
+    dedupe = changes(care.dedupe)
     index_status = asks(plan.status)
     index_plan = asks(plan.planned)
-    index_refresh = asks(jobs.refresh)
-    index_build = asks(jobs.build)
+    index_refresh = changes(jobs.refresh)
+    index_build = changes(jobs.build)
+    index_shards = asks(sharding.shard_plan)
+    index_build_shard = asks(sharding.build_shard)
+    index_adopt = changes(sharding.adopt)
     _described = asks(reading.described)
 
     def run(
@@ -137,14 +186,22 @@ class KnowledgeBase:
     ) -> dict[str, Any]:
         """Run an action of `duckkb.actions.registry` for a caller (everybody's rights without one), as `registry.run.run` says: the
         plain object that the command line prints with --json."""
+        from duckkb.actions.registry.offered import ACTIONS
         from duckkb.actions.registry.run import run
         from duckkb.caller import Caller
         from duckkb.engine.narrowed import loaded_for
 
         caller = caller or Caller()
+        around = partial(loaded_for, caller.types)
+        if name not in ACTIONS or not ACTIONS[name].writes:
+            return self._answer(
+                lambda base: run(base, name, given, caller, strict=strict),
+                around=around,
+                looks=name != "status" or self._is_still,
+            )
         with self._lock:
-            with loaded_for(caller.types):
-                base = self._unwaiting() if name == "status" else self._fresh()
+            with around():
+                base = self._fresh()
             return run(base, name, given, caller, strict=strict)
 
     def ddl(self, type: str | None = None) -> str:
@@ -158,8 +215,7 @@ class KnowledgeBase:
         that the configuration names, lock, the index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
         from duckkb.actions.caring import status
 
-        with self._lock:
-            return status(self._unwaiting())
+        return self._answer(status, looks=self._is_still)
 
     def index_migrate(
         self,
@@ -236,6 +292,22 @@ class KnowledgeBase:
         return VectorStore(self._now, self._elsewhere)
 
     @property
+    def memory(self) -> "Memory":
+        """What agents remember, by scope and key: put, searched, looked back at, counted."""
+        from duckkb.app.memory import Memory
+
+        return Memory(self)
+
+    def tools(self, caller: "Caller | None" = None, *, longest: int = 20_000) -> "tuple[Tool, ...]":
+        """Actions on this base as tools of a model (`duckkb.llm.loop`), with a caller's rights (everybody's without one); what is
+        put becomes a proposal on a branch, one for all of these tools. Results are cut at about `longest` characters, and say so."""
+        from duckkb.actions.agents.toolbox import toolbox
+        from duckkb.app.proposals import Proposals
+        from duckkb.caller import Caller
+
+        return toolbox(self.run, partial(Proposals(KnowledgeBase).run, self.root), caller or Caller(), longest)
+
+    @property
     def provenance(self) -> "Provenance":
         """Which commits records, their fields and their changes are from."""
         from duckkb.actions.tracing import Provenance
@@ -258,20 +330,67 @@ class KnowledgeBase:
         with self._lock:
             yield self._fresh()
 
-    def _unwaiting(self) -> Base:
-        """The base as the files are now; while somebody writes, as they were read last."""
-        return self._base if lock.is_held(self.root) else self._fresh()
+    @property
+    def _is_still(self) -> bool:
+        """Whether nobody writes."""
+        return not lock.is_held(self._root)
+
+    def _answer(
+        self,
+        question: "Callable[[Base], Answer]",
+        *,
+        around: "Callable[[], AbstractContextManager[Any]]" = nullcontext,
+        looks: bool = True,
+    ) -> "Answer":
+        """What a question that changes nothing is answered, as `Generations.ask` says."""
+        if self._generations is None:
+            with self._lock:
+                with around():
+                    base = self._fresh() if looks else self._base
+                return question(base)
+        try:
+            return self._generations.ask(question, around=around, looks=looks)
+        except KeyboardInterrupt:
+            give_back_import_lock()
+            raise
 
     def _fresh(self) -> Base:
-        """Changed parts are read again, a changed configuration loads everything anew."""
+        """The base of who writes: changed parts are read again, a changed configuration loads everything anew."""
         if self._is_just_opened:
             self._is_just_opened = False
-            return self._base
-        stamp = config.stamp(self.root)
-        if stamp != self._stamp:
-            self._base.close()
-            self._loaded, wiring = wire(self.root, self._chosen)
-            self._base, self._stamp = booting.boot(wiring), stamp
+        elif self._is_rewired(self._base):
+            self._let_go()
+            self._base = self._boot()
+        elif self._base.is_generation and self._base.wiring.at is None:
+            self._base = self._boot()  # what was loaded first stays with who reads
         else:
             booting.refresh(self._base)
         return self._base
+
+    def _let_go(self) -> None:
+        """Close the base of who writes, but for what is closed with the generations."""
+        if not self._base.is_generation:
+            shared = self._generations is not None and self._generations.newest.wiring is self._base.wiring
+            self._base.close(alone=not shared)
+
+    def _boot(self) -> Base:
+        """The base as its files are now, with the parts and the caches of all that are loaded under one configuration."""
+        with self._wiring_turn:
+            if self._is_rewired():
+                self._wired = self._wire()
+            wired = self._wired
+        wired.cache.look_again()
+        return booting.boot(wired.wiring, wired.cache)
+
+    def _wire(self) -> "Wired":
+        stamp = config.stamp(self._root)  # before it is read: what changes meanwhile is seen by the next call
+        _, wiring = wire(self._root, self._chosen)
+        return Wired(stamp, wiring, booting.caches(wiring))
+
+    def _is_rewired(self, base: Base | None = None) -> bool:
+        """Whether the configuration is not the one that the base, or what is loaded next, was wired by."""
+        wired = self._wired
+        return (base is not None and base.wiring is not wired.wiring) or config.stamp(self._root) != wired.stamp
+
+    def _is_behind(self, base: Base) -> bool:
+        return self._is_rewired(base) or booting.is_behind(base)

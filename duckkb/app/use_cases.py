@@ -1,4 +1,5 @@
-"""How the facade asks use cases: each method is a function of `duckkb.actions`, called with the base as it is now."""
+"""How the facade asks use cases: each method is a function of `duckkb.actions`, called with the base as it is now. What only
+reads is asked beside others, what writes in its turn."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -27,13 +28,18 @@ class Deferred:
 
 if TYPE_CHECKING:
 
-    def asks(use_case: Callable[Concatenate[Base, P], R]) -> Callable[Concatenate["KnowledgeBase", P], R]:
-        """A method that takes what the use case takes behind the base, and has its documentation."""
+    def asks(use_case: Callable[Concatenate[Base, P], R]) -> Callable[Concatenate[Any, P], R]:
+        """A method, of the base or of a group of its methods, that takes what the use case takes behind the base, and has its
+        documentation. It changes nothing there."""
         ...
+
+    changes = asks
 else:
 
     class asks:
         """As above: made from the function when it is first looked up."""
+
+        _is_read = True
 
         def __init__(self, find: Callable[[], Any]) -> None:
             self._find = find
@@ -42,13 +48,20 @@ else:
             self._name = name
 
         def __get__(self, kb: "KnowledgeBase | None", owner: type) -> Any:
-            use_case = self._find()
+            use_case, is_read = self._find(), self._is_read
 
             @wraps(use_case)
             def method(self: "KnowledgeBase", /, *args: Any, **given: Any) -> Any:
+                if is_read:
+                    return self._answer(lambda base: use_case(base, *args, **given))
                 with self._now() as base:
                     return use_case(base, *args, **given)
 
             method.__name__, method.__qualname__ = self._name, f"{owner.__name__}.{self._name}"
             setattr(owner, self._name, method)
             return method.__get__(kb, owner)
+
+    class changes(asks):
+        """As `asks`, for what writes."""
+
+        _is_read = False

@@ -1,20 +1,23 @@
 """Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
-from duckkb.actions.folder import OpenOptions
-from duckkb.engine.base import EndIds, Wiring, end_ids
+from duckkb.actions.folder import OpenOptions, find
+from duckkb.engine.base import Base, EndIds, Wiring, end_ids
+from duckkb.errors import StateError, Unavailable, UsageError
 from duckkb.id_set import IdSet
 from duckkb.llm.checked import Checked
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import Embedder, Expander, Lanes, Reranker, Row, Rows, Sql, Tokenizer
+from duckkb.ports import ChatModel, Embedder, Expander, Lanes, Reranker, Row, Rows, Sql, Target, Tokenizer
 from duckkb.queries import Notice
-from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.settings import DEFAULT_MODEL, ChatModelSettings, EmbeddingSettings, Environment, Settings
 from duckkb.store.place import DOCUMENTS, Place
 from duckkb.truth.files.tree import Tree
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from duckkb.config import Loaded
     from duckkb.lanes.sql.process.isolated import Isolated
     from duckkb.truth.git.revisions import Revision
+
+    Engines = Isolated | tuple[Isolated, Isolated] | None
 
 
 def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
@@ -32,13 +37,14 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     loaded = config.load(root, env, _configuration(root, revision) if chosen.instead is None else chosen.instead)
     if chosen.embedding is not None:
         loaded = replace(loaded, settings=replace(loaded.settings, embedding=chosen.embedding))
-    engine = _engine(chosen)
-    models, tokenizer = _Models(loaded, models_env, chosen), _tokenizer(loaded.settings, models_env)
-    place = Place.of(env.cache_home, loaded.root)
-    if any(kind.source is not None for kind in loaded.ontology):
-        from duckkb.documents.extract.remembered import remember_in
+    if chosen.single_core:
+        from duckkb.lanes.vectors import storage
 
-        remember_in(place.shared / DOCUMENTS)
+        storage.use_one_thread()
+    engine, models = _engine(chosen), Models(loaded.root, loaded.settings, models_env, chosen)
+    tokenizer = _tokenizer(loaded.settings, models_env)
+    place = Place.of(env.cache_home, loaded.root)
+    _remember_documents(loaded.ontology, place)
     return loaded, Wiring(
         root=loaded.root,
         settings=loaded.settings,
@@ -51,8 +57,12 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         embedder_for=models.of,
         reranker=models.reranker,
         expander=models.expander,
+        chat=models.chat,
+        beside=lambda commit: _beside(loaded.root, chosen, commit),
         preview=lambda files: config.load(loaded.root, env, files).ontology,
+        questions=loaded.questions,
         clock=chosen.clock or SystemClock(),
+        wire=lambda root, more: wire(root, _as_given(chosen, more)),
         lock_timeout=chosen.lock_timeout,
         lenient=chosen.lenient,
         progress=chosen.progress,
@@ -60,6 +70,63 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         proposal=chosen.proposal,
         command=chosen.command,
     )
+
+
+def _as_given(first: OpenOptions, more: OpenOptions) -> OpenOptions:
+    """The options of another opening, with what the caller of the first one gave in the place of real parts."""
+    given = ("embedder", "clock", "cache_home", "reranker", "expander", "chat")
+    return replace(more, **{name: getattr(more, name) or getattr(first, name) for name in given})
+
+
+def _beside(root: Path, chosen: OpenOptions, commit: str | None) -> Base:
+    from duckkb.engine.boot import boot
+
+    return boot(wire(root, replace(chosen, at=commit, instead=None, proposal=None, first_filter=None))[1])
+
+
+def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
+    """The models of the base that a caller means, whose records nobody reads; where none is named and there is none around, the
+    offline model alone. Raises `errors.StateError` (E_NO_KB), `errors.OntologyError`."""
+    try:
+        root = find(path)
+    except StateError:
+        if path is not None or config.environment().kb is not None:
+            raise
+        return Models(None, Settings(), config.around(None), chosen)
+    env = config.around(root)
+    return Models(root, config.load(root, env).settings, env, chosen)
+
+
+def _remember_documents(ontology: Ontology, place: Place) -> None:
+    if any(kind.source is not None for kind in ontology):
+        from duckkb.documents.extract.remembered import remember_in
+
+        remember_in(place.shared / DOCUMENTS)
+
+
+def keep_models(on: bool) -> None:
+    """Have the offline model stay in memory for the next base that this process opens, or go."""
+    from duckkb.llm.providers import local
+
+    local.keep_loaded(on)
+
+
+def warm_up(root: Path) -> None:
+    """Load the offline model, where a search of the base needs it."""
+    loaded, wiring = wire(root, OpenOptions())
+    embedding = loaded.settings.embedding
+    if (
+        embedding.model == DEFAULT_MODEL
+        and embedding.base_url is None
+        and any(kind.vectors for kind in loaded.ontology)
+    ):
+        wiring.embedder.embed_queries(["warm"])
+
+
+def wants_to_be_warm() -> bool:
+    """Whether this process had to load the offline model, and this machine wants a warm process where one had to."""
+    local = sys.modules.get("duckkb.llm.providers.local")
+    return local is not None and local.was_loaded() and config.plain_around(None).daemon == "auto"
 
 
 def _revision(root: Path, name: str | None) -> "Revision | None":
@@ -88,9 +155,9 @@ def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
-def _engine(chosen: OpenOptions) -> "Isolated | None":
-    """The process for statements, started at once where it will be needed: it gets ready while truth is read. None for an
-    engine in this process."""
+def _engine(chosen: OpenOptions) -> "Engines":
+    """The process for filters, started at once where it will be needed: it gets ready while truth is read; and one for
+    statements, so that a long one stops no filter; a command asks one thing, of one process. None for an engine in this process."""
     if chosen.sql_in_process:
         return None
     from duckkb.lanes.sql.process.isolated import Isolated
@@ -101,7 +168,7 @@ def _engine(chosen: OpenOptions) -> "Isolated | None":
 
         if not written(chosen.first_filter):
             engine.start()
-    return engine
+    return engine if chosen.command or chosen.first_filter is not None else (engine, Isolated())
 
 
 def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
@@ -115,6 +182,13 @@ def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
         return sql.where(kind, where)
     finally:
         sql.close()
+
+
+def chat_provider(row: ChatModelSettings, trusted: bool, place: int) -> ChatModel:
+    """The model of a row of which one provider alone is asked."""
+    from duckkb.llm.providers import make_chat_model
+
+    return make_chat_model(row, trusted=trusted, secret=config.secret, only=place)
 
 
 def self_tests() -> dict[str, Callable[[], None]]:
@@ -134,6 +208,31 @@ def self_tests() -> dict[str, Callable[[], None]]:
     return {"duckdb": duckdb, "tantivy": tantivy}
 
 
+def target_at(url: str) -> Target:
+    """The target at an address; raises `errors.UsageError` (E_TARGET_URL), `errors.Unavailable` (E_TARGET) without its library."""
+    scheme = url.partition(":")[0].lower()
+    if scheme in ("postgresql", "postgres"):
+        _refuse_missing("psycopg", "postgres")
+        from duckkb.lanes.targets.postgres.target import PostgresTarget
+
+        return PostgresTarget(url)
+    if scheme in ("lance", "lance+s3", "lance+gs", "lance+az"):
+        _refuse_missing("lancedb", "lance")
+        from duckkb.lanes.targets.lance.target import LanceTarget
+
+        return LanceTarget(url)
+    raise UsageError(
+        "the address of a target begins with postgresql: or lance:",
+        code="E_TARGET_URL",
+        suggestion="postgresql://HOST/DATABASE#NAME, lance:FOLDER or lance+s3://BUCKET/PATH",
+    )
+
+
+def _refuse_missing(library: str, extra: str) -> None:
+    if find_spec(library) is None:
+        raise Unavailable(f"{library} is not installed", code="E_TARGET", suggestion=f"pip install 'duckkb[{extra}]'")
+
+
 def _lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:
     from duckkb.lanes.type_lanes import TypeLanes
 
@@ -145,7 +244,7 @@ def _tables(
     rows: Callable[[RecordType], Rows],
     ends: EndIds,
     cached: Callable[[], Any] | None,
-    engine: "Isolated | None",
+    engine: "Engines",
 ) -> Sql:
     from duckkb.lanes.sql.tables import Tables
 
@@ -160,11 +259,12 @@ def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
     return JiebaTokenizer(settings.fold_chinese, env.cache_home)
 
 
-class _Models:
-    """The models of one base, each made once. One that the caller gave stands for all of its kind."""
+class Models:
+    """The models of one base, or those that there are without one, each made once. One that the caller gave stands for all of its kind."""
 
-    def __init__(self, loaded: "Loaded", env: Environment, chosen: OpenOptions) -> None:
-        self._loaded, self._env, self._chosen = loaded, env, chosen
+    def __init__(self, root: Path | None, settings: Settings, env: Environment, chosen: OpenOptions) -> None:
+        self.settings = settings
+        self._root, self._env, self._chosen = root, env, chosen
         self._given = Checked(chosen.embedder) if chosen.embedder is not None else None
         self._made: dict[EmbeddingSettings, Embedder] = {}
 
@@ -174,7 +274,7 @@ class _Models:
         if self._given is not None:
             return self._given
         if wanted not in self._made:
-            settings = replace(self._loaded.settings, embedding=wanted)
+            settings = replace(self.settings, embedding=wanted)
             made = make_embedder(settings, self._env, trusted=self._is_trusted, secret=config.secret)
             self._made[wanted] = Checked(made)
         return self._made[wanted]
@@ -182,18 +282,27 @@ class _Models:
     def reranker(self) -> Reranker | None:
         from duckkb.llm.providers import make_reranker
 
-        wanted = self._loaded.settings.rerank
+        wanted = self.settings.rerank
         return self._chosen.reranker or make_reranker(wanted, trusted=self._is_trusted, secret=config.secret)
 
     def expander(self) -> Expander | None:
         from duckkb.llm.providers import make_expander
 
-        wanted = self._loaded.settings.expand
+        wanted = self.settings.expand
         return self._chosen.expander or make_expander(wanted, trusted=self._is_trusted, secret=config.secret)
+
+    def chat(self, name: str | None) -> ChatModel:
+        from duckkb.llm.providers import make_chat_model
+        from duckkb.llm.registry import row_of
+
+        if self._chosen.chat is not None:
+            return self._chosen.chat
+        row = row_of(self.settings, name)
+        return make_chat_model(row, trusted=self._is_trusted, secret=config.secret)
 
     @property
     def _is_trusted(self) -> bool:
-        return config.is_trusted(self._loaded.root, self._loaded.settings, self._env)
+        return self._root is not None and config.is_trusted(self._root, self.settings, self._env)
 
 
 class SystemClock:

@@ -38,8 +38,10 @@ VERBS = (
     Verb("import", "write", "knowledge", "Upsert the lines of JSONL files, all or nothing."),
     Verb("export", "read", "knowledge", "Print all records of a type as JSONL."),
     Verb("find", "find", "knowledge", "Search: similar, match, hybrid, or a filter."),
+    Verb("pack", "find", "knowledge", "Pack what there is on a question, for a model to answer from."),
+    Verb("ask", "find", "knowledge", "Have a chat model answer from what there is, and check what it says."),
     Verb("sql", "find", "knowledge", "Run one read-only SELECT over the runtime tables."),
-    Verb("graph", "find", "knowledge", "Walk edges: neighbors, path."),
+    Verb("graph", "find", "knowledge", "What a record is joined to: neighbors, path, citing, near."),
     Verb("embed", "find", "knowledge", "Print the vector of a text."),
     Verb("col", "collect", "collections", "Make, list, show, rename, remove, snapshot and restore collections."),
     Verb(
@@ -60,6 +62,8 @@ VERBS = (
     Verb("migrate", "collect", "collections", "Take over what other programs keep: chroma, openclaw."),
     Verb("policy", "collect", "collections", "Show the policies that collections are made by."),
     Verb("vector", "vector", "vector store", "Keep values behind texts, and find them by nearness."),
+    Verb("table", "databases.table", "tables", "Search tables of a PostgreSQL with pgvector: show, query, search."),
+    Verb("memory", "serving.memory", "serving", "What agents remember: put, search, history, stats, mark-accessed."),
     Verb("diff", "diff", "review", "Print what became of each record between two versions."),
     Verb("apply", "diff", "review", "Apply a patch that diff printed, all of it or nothing."),
     Verb("check", "care", "review", "Report everything that is wrong in data/."),
@@ -67,23 +71,31 @@ VERBS = (
     Verb("blame", "provenance", "review", "Say which commit gave each field of a record its value."),
     Verb("log", "provenance", "review", "Print the changes of a record, commit by commit."),
     Verb("impact", "impact", "review", "Ask the judged questions before and after a change, and say what moved."),
+    Verb("quality", "impact", "review", "Say how well the judged questions are answered, now and over the history."),
     Verb("why", "impact", "review", "Say why a search finds a record where it does, or does not."),
     Verb("propose", "propose", "review", "Write changes to a branch for review, and say how to open it."),
     Verb("dedupe", "care", "review", "Join records that stand twice."),
     Verb("merge", "merge", "review", "Merge a branch, records by key and field."),
     Verb("resolve", "merge", "review", "Name and settle records in conflict."),
+    Verb("branches", "merge", "review", "Print the branches and proposals that are to be reviewed."),
     Verb("compact", "merge", "review", "Join the small parts of past days."),
     Verb("git", "merge", "review", "Have git itself merge and show records: install, uninstall."),
     Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
     Verb("scheduler", "base", "index", "What works in the background: status."),
+    Verb("publish", "serving.publish", "serving", "Have a database hold a commit, and answer in place of a clone."),
+    Verb(
+        "serve", "serving.serve", "serving", "Serve the base to programs and agents over HTTP, or keep it warm; stop."
+    ),
     Verb("mcp", "serving.mcp", "serving", "Serve the base to agents: stdin and stdout, or HTTP; stop."),
     Verb("status", "base", "care", "Say what this base is and in what state."),
+    Verb("growth", "health", "care", "Say how many records and bytes each type has, and had."),
     Verb("doctor", "health", "care", "Check everything that this base needs on this machine."),
     Verb("repair", "health", "care", "Drop and rebuild damaged derived state; never data/."),
     Verb("cleanup", "health", "care", "Remove what nobody needs from the user's cache folder; never data/."),
     Verb("recover", "care", "care", "Finish or show a write that was interrupted."),
     Verb("backup", "care", "care", "Save a base in one file: create, verify, restore."),
     Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
+    Verb("models", "health", "care", "The models that the configuration names: list, test."),
     Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),
     Verb(
         "tenant",
@@ -192,6 +204,17 @@ def run(args: Sequence[str]) -> int:
         # A signal inside a library, or while one was being imported, may come out as any error.
         return _interrupted() if stop.asked() else _expected(problem)
     return result if isinstance(result, int) else 0
+
+
+def unanswered(args: Sequence[str], problem: BaseException) -> int:
+    """The exit code of a command that a warm process was asked to answer, and could not, or of which the answer could not be
+    printed. A signal came, stdout takes no more, or nobody answers (which is an error under DUCKKB_DAEMON=require alone)."""
+    printed.say_in_json(_wants_json(args))
+    if stop.asked():
+        return _interrupted()
+    if isinstance(problem, OSError):
+        return _expected(printed.lost(problem))
+    return printed.error(f"no warm process answers: {problem}", "E_WARM", "duckkb serve --warm", 1)
 
 
 def _wants_json(args: Sequence[str]) -> bool:

@@ -80,6 +80,14 @@ def wants_json() -> bool:
     return chosen_format() == "json"
 
 
+def asked_backend() -> str | None:
+    """The address of the target that is asked instead of a clone, by --backend or DUCKKB_BACKEND."""
+    from duckkb import config
+
+    named: str | None = chosen().get("backend")
+    return named or config.environment().backend
+
+
 def lock_timeout() -> float:
     """How long to wait for another process, in seconds."""
     return float(chosen().get("lock_timeout", 60.0))
@@ -135,7 +143,7 @@ def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]
     return several(*each)
 
 
-def limit(default: int, help: str = "How many records.", least: int | None = None) -> Option[Any]:
+def limit(default: int, help: str | None = None, least: int | None = None) -> Option[Any]:
     """`-l`: how much is printed at most. One that is less than 1 is refused here, with `least`, or by the use case."""
     kind = int if least is None else click.IntRange(min=least)
     return click.option("-l", "--limit", type=kind, default=default, show_default=True, help=help)
@@ -146,6 +154,13 @@ where = click.option(
 )
 at = click.option(
     "--at", metavar="REF", help="As it was at a commit, branch or tag; read from git, nothing is checked out."
+)
+backend = click.option(
+    "--backend",
+    metavar="URL",
+    expose_value=False,
+    callback=_remember("backend"),
+    help="Ask what is published there (`duckkb publish`), instead of a clone. Default: DUCKKB_BACKEND.",
 )
 type_name = click.argument("type_name", metavar="TYPE")
 dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")

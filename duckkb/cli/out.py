@@ -9,7 +9,7 @@ import click
 
 from duckkb.cli import formats, printed
 from duckkb.cli.formats import dumps
-from duckkb.cli.options import chosen_format, wants_json
+from duckkb.cli.options import chosen, chosen_format, wants_json
 
 if TYPE_CHECKING:
     from duckkb.queries import Notice, Receipt
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field. An array is JSON alone."""
     form = chosen_format()
+    line = _dated(line) if isinstance(line, Mapping) else line
     if form not in formats.ROWS:
         printed.result(dumps(line))
     elif not isinstance(line, Mapping):
@@ -34,8 +35,9 @@ def lines(
     """Results on stdout, a record a line. `columns` of csv, md and table, where they are known without a record: then
     the header is printed without one too. With --format json one object, which has them `under` that name, and `more`."""
     form = chosen_format()
+    records = map(_dated, records)
     if form == "json":
-        printed.result(dumps({under: list(records), **more}))
+        printed.result(dumps({under: list(records), **_dated(more)}))
     elif form in formats.FORMATS and form not in formats.ROWS:
         for record in records:
             printed.result(dumps(record))
@@ -44,6 +46,12 @@ def lines(
         names = formats.fields(held, columns)
         if names:
             _rows(formats.ROWS[form], held, names)
+
+
+def _dated(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A line with the commit that it is from, where that is what is published."""
+    commit = chosen().get("commit")
+    return {**line, "_commit": commit} if commit and "_commit" not in line else line
 
 
 def only_json(what: str) -> None:

@@ -65,11 +65,16 @@ def _out(text: str, color: bool | None = None) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise Unavailable(
-            f"stdout takes no more output: {error.strerror or error}; the command itself was carried out",
-            code="E_IO",
-            suggestion="free space where stdout goes, then ask again",
-        ) from error
+        raise lost(error) from error
+
+
+def lost(error: OSError) -> Unavailable:
+    """What is said where a result cannot be printed."""
+    return Unavailable(
+        f"stdout takes no more output: {error.strerror or error}; the command itself was carried out",
+        code="E_IO",
+        suggestion="free space where stdout goes, then ask again",
+    )
 
 
 def drawn(text: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from duckkb.actions.registry.parameters import described
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen, lock_timeout
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
 
 _Callback = Callable[..., Any]
+_process = {"is one command": True}
 
 
 def verb(
@@ -26,14 +28,19 @@ def verb(
     *,
     group: click.Group | None = None,
     formats: tuple[str, ...] = (),
+    action: str = "",
     cls: type[click.Command] = click.Command,
     **settings: Any,
 ) -> Callable[[_Callback], click.Command]:
     """A verb, below another where a `group` is given. `formats` are those that it has besides those of all; the first of
-    them is its default."""
+    them is its default. Options without a help text are parameters of the `action` of the registry that it asks for, which
+    says there what they mean."""
 
     def decorate(callback: _Callback) -> click.Command:
         own = callback.__dict__.pop("__click_params__", [])
+        for one in own if action else ():
+            if isinstance(one, click.Option) and one.help is None:
+                one.help = described(action, one.name or "") + (" Repeatable." if one.multiple else "")
         options.of_all(callback, formats).__dict__["__click_params__"] += own
         command = click.command(name, cls=cls, **settings)(callback)
         if group is not None:
@@ -74,6 +81,11 @@ def group(name: str) -> Callable[[_Callback], click.Group]:
     return lambda callback: click.group(name, cls=Group)(options.of_all(callback))
 
 
+def serve_commands() -> None:
+    """From now on this process runs one command after another, and has threads."""
+    _process["is one command"] = False
+
+
 def end(code: int = 1) -> NoReturn:
     """End the command with this exit code."""
     raise click.exceptions.Exit(code)
@@ -98,16 +110,20 @@ def opened(*, first_filter: str | None = None, at: str | None = None) -> "Iterat
         with app.KnowledgeBase(unopened().root, opening) as kb:
             yield kb
         return
+    backend = options.asked_backend()
     kb = app.open(
         said.get("kb"),
         lenient=bool(said.get("lenient")),
         lock_timeout=lock_timeout(),
         progress=_progress if sys.stderr.isatty() and not options.wants_json() else None,
-        first_filter=first_filter,
+        first_filter=None if backend else first_filter,
         at=at,
-        command=True,
+        command=_process["is one command"],
+        backend=backend,
     )
     with kb:
+        if commit := kb.published:
+            said["commit"] = commit
         try:
             yield kb
         except NotFound as problem:

@@ -1,12 +1,16 @@
 """Configuration: config.yaml, ontology/**/*.yaml and the environment -> Settings, Ontology and Environment."""
 
+from duckkb.config.environment import apart as apart
 from duckkb.config.environment import around as around
 from duckkb.config.environment import byte_count as byte_count
 from duckkb.config.environment import environment as environment
 from duckkb.config.environment import in_workflow as in_workflow
+from duckkb.config.environment import plain_around as plain_around
 from duckkb.config.environment import secret as secret
+from duckkb.config.environment import told_of_sealing as told_of_sealing
 from duckkb.config.environment import wants_color as wants_color
 from duckkb.config.load import Loaded as Loaded
+from duckkb.config.load import Stamp as Stamp
 from duckkb.config.load import config_paths as paths
 from duckkb.config.load import find_root as find_root
 from duckkb.config.load import load as load
@@ -23,5 +27,7 @@ from duckkb.config.remembered import outside_definitions as outside_definitions
 from duckkb.config.remembered import remember_outside as remember_outside
 from duckkb.config.remembered import remember_schemas as remember_schemas
 from duckkb.config.remembered import trust_hash as trust_hash
+from duckkb.config.standing import is_stand_in as is_stand_in
+from duckkb.config.standing import stand_in as stand_in
 
 __all__ = ["paths"]

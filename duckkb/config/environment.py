@@ -3,20 +3,25 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from duckkb.settings import Environment
+from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE, Environment
 from duckkb.truth.git import repository, run
+
+if TYPE_CHECKING:
+    from duckkb.queries import Notice
 
 _OFF = {"", "0", "false", "no", "off"}
 _NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
 """Nothing can be read or made below it."""
 _MACHINE = "settings.json"
-"""Settings of this machine, in the user's state folder: `{"cache_home": "/a/folder", "cache_limit": "20 GB"}`."""
+"""Settings of this machine, in the user's state folder:
+`{"cache_home": "/a/folder", "cache_limit": "20 GB", "daemon": "auto"}`."""
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
@@ -29,29 +34,45 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
         kb=given.get("DUCKKB_KB") or None,
         writer=given.get("DUCKKB_WRITER") or None,
         trust=given.get("DUCKKB_TRUST") or None,
+        backend=given.get("DUCKKB_BACKEND") or None,
         # A word that nobody expected switches the sandbox on: the safe side.
         sandbox=given.get("DUCKKB_SANDBOX", "").strip().lower() not in _OFF,
         agent=given.get("DUCKKB_AGENT", "").strip().lower() not in _OFF,
+        daemon=given.get("DUCKKB_DAEMON", "").strip().lower(),
         cache_home=Path(cache_home) if cache_home else _user_folder(given, "XDG_CACHE_HOME", home / ".cache"),
         state_home=_user_folder(given, "XDG_STATE_HOME", home / ".local" / "state"),
     )
 
 
 def around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
+    """As `plain_around`; while a key is set (DUCKKB_ENCRYPTION_KEY) the cache folder is one in memory, where what is sealed in the
+    user's is opened. Raises `errors.StateError` (E_KEY), `errors.Unavailable` (E_KEY, E_IO)."""
+    env, given = plain_around(root, environ), os.environ if environ is None else environ
+    if not given.get(SEAL_KEY) and not given.get(SEAL_KEY_FILE):
+        return env
+    from duckkb.config.sealing import sealed
+
+    return sealed(env, given)
+
+
+def plain_around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
     """As `environment`, for one base: state and model cache that lie inside of it count as absent and cannot be written.
     None: for what concerns no base.
 
     Where the user's home is the clone or a folder in it, whoever made the clone could bring along what the user accepted.
     """
     env = environment(environ)
-    state_home = _apart(root, env.state_home.expanduser())
+    state_home = apart(root, env.state_home.expanduser())
     machine = _machine(state_home)
     named = machine.get("cache_home")
     cache_home, limit = env.cache_home, byte_count(machine.get("cache_limit"))
     if isinstance(named, str) and not (os.environ if environ is None else environ).get("DUCKKB_CACHE_HOME"):
         cache_home = Path(named).expanduser() if Path(named).expanduser().is_absolute() else cache_home
-    cache_home = _apart(root, cache_home.expanduser())
-    return replace(env, state_home=state_home, cache_home=cache_home, cache_limit=limit or env.cache_limit)
+    cache_home = apart(root, cache_home.expanduser())
+    daemon = env.daemon or ("auto" if machine.get("daemon") == "auto" else "")
+    return replace(
+        env, state_home=state_home, cache_home=cache_home, cache_limit=limit or env.cache_limit, daemon=daemon
+    )
 
 
 def byte_count(size: object) -> int | None:
@@ -74,8 +95,8 @@ def _machine(state_home: Path) -> dict[str, Any]:
     return {}
 
 
-def _apart(root: Path | None, folder: Path) -> Path:
-    """Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
+def apart(root: Path | None, folder: Path) -> Path:
+    """The folder, or one below which nothing is, where it could have come with the base. Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
     if root is None:
         return folder
     place, around = folder.resolve(), run.find_repository(root)
@@ -83,6 +104,12 @@ def _apart(root: Path | None, folder: Path) -> Path:
         return _NOWHERE
     inside = around is not None and place.is_relative_to(around.work_tree)
     return _NOWHERE if inside and repository.tracks(root, place) else folder
+
+
+def told_of_sealing() -> "tuple[Notice, ...]":
+    """What must be said of derived state that is sealed; nothing while no key is set."""
+    sealing: Any = sys.modules.get("duckkb.config.sealing")
+    return sealing.told() if sealing is not None else ()
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:

@@ -1,12 +1,11 @@
 """Every setting and every environment variable of duckkb, once: the loader, the example file and the docs read these."""
 
-import re
 from collections.abc import Mapping
 from functools import reduce
 from operator import attrgetter
 from typing import Any
 
-from duckkb.ontology.names import is_folder
+from duckkb.ontology.names import is_folder, name_known
 from duckkb.ontology.policies import OVERRIDES
 from duckkb.ontology.rules import (
     CHUNK_SIZE,
@@ -16,10 +15,14 @@ from duckkb.ontology.rules import (
     LANGUAGE,
     Choice,
     Flag,
+    Names,
     Number,
     Rule,
     Text,
+    Url,
+    VariableName,
     Whole,
+    shown,
 )
 from duckkb.ontology.source import Section
 from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
@@ -30,43 +33,6 @@ KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedd
 """Models that one well-known endpoint alone serves under these names."""
 _OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
 DEFAULT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """An http or https address without user, query or fragment, where a key could hide."""
-
-    def __str__(self) -> str:
-        return "http or https address"
-
-    def problem(self, value: Any) -> str | None:
-        if not isinstance(value, str) or not value.isprintable() or " " in value or len(value) > 2_000:
-            return "must be an http or https address"
-        from urllib.parse import urlsplit
-
-        try:
-            parts = urlsplit(value)
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            is_address = False
-        if not is_address:
-            return "must be an http or https address"
-        if "@" in parts.netloc or "?" in value or "#" in value:
-            return "must have no user, query or fragment; a key comes from the environment, named by `api_key_env`"
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class VariableName:
-    """The name of an environment variable. A value that is none is never shown: it may be the key itself."""
-
-    def __str__(self) -> str:
-        return "name of an environment variable"
-
-    def problem(self, value: Any) -> str | None:
-        if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", value):
-            return None
-        return "must be the name of an environment variable, not the key itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +214,15 @@ KEYS: tuple[Key, ...] = (
         "What the model reads at once, about; a longer question is not expanded.",
     ),
     Key(
+        "global.models", "models", Names(),
+        "The chat models by name, each a row of these keys; `duckkb models list` shows them.",
+    ),
+    Key("global.ask.model", "ask.model", Text(), "The chat model that answers questions; the only one where none is named."),
+    Key(
+        "global.ask.budget", "ask.budget", Whole(200, 1 << 20),
+        "Tokens of evidence that it is given with a question.",
+    ),
+    Key(
         "global.ann", "vectors.ann", OVERRIDES["ann"][1],
         "How vectors are compared: all of them (exact), those that a graph leads to (hnsw; made by index jobs, with the extra"
         " `ann`), or by a graph from 2,000,000 chunks of a type on (auto).", "policy",
@@ -256,6 +231,11 @@ KEYS: tuple[Key, ...] = (
         "global.vector_storage", "vectors.storage", OVERRIDES["vector_storage"][1],
         "As what numbers vectors are kept and compared: float16 takes half of the memory of float32, int8 a quarter, and both"
         " lose a little.", "policy",
+    ),
+    Key(
+        "global.vector_copy", "vectors.copy", OVERRIDES["vector_copy"][1],
+        "Whether a copy of float32 vectors in 8 bits lies beside them, a quarter of their size, by which a search rules most of"
+        " them out: the same answers in less time, with the extra `local` or `ann`.", "policy",
     ),
     Key(
         "layout.part", "part", Choice(("branch", "fixed")),
@@ -307,11 +287,16 @@ SECTIONS: Mapping[str, str] = {
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
+    "DUCKKB_BACKEND": "The address of a database that answers in place of a clone (docs/publish.md), as --backend says it.",
     "DUCKKB_WRITER": "Stands for this clone's id when new records get their file; for CI and tests.",
     "DUCKKB_TRUST": "The hash of the demands that this run accepts, or several with commas between; `duckkb trust --show` prints it.",
     "DUCKKB_SANDBOX": "1: paths given to commands must lie inside the knowledge base.",
     "DUCKKB_AGENT": "1: an agent writes, who has to propose what the ontology wants reviewed.",
+    "DUCKKB_DAEMON": "Of the warm process that answers commands which only read: auto starts it with the first embedded question, off asks none, require fails without one. Where it is not set, one that was started is asked.",
     "DUCKKB_CACHE_HOME": "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
+    "DUCKKB_ENCRYPTION_KEY": "Seals what is derived: 32 bytes as hex or base64, or a passphrase (docs/encryption.md).",
+    "DUCKKB_ENCRYPTION_KEY_FILE": "A file with that key, which others cannot read.",
+    "XDG_RUNTIME_DIR": "Where sealed state is opened if /dev/shm is no tmpfs.",
     "XDG_CACHE_HOME": "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache.",
     "XDG_STATE_HOME": "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
 }
@@ -333,6 +318,11 @@ def read_settings(root: Section) -> Settings:
     values = dict(_with_endpoint(values))
     _check_model(sections[("global",)], values)
     _check_named(sections[("global",)], values)
+    if values["global.models"]:
+        from duckkb.llm.registry import read_models  # few bases have any
+
+        values["global.models"] = read_models(sections[("global",)].sub("models"), origins)
+    _check_asked(sections[("global",)], values)
     return _settings(values, origins)
 
 
@@ -376,6 +366,14 @@ def _check_named(section: Section, values: Mapping[str, Any]) -> None:
         if method in ("http", "tei", "chat") and values[f"global.{name}.model"] is None:
             remedy = f"set `global.{name}.model`"
             section.sub(name).problem(f"{method} needs the name of a model", "method", remedy=remedy)
+
+
+def _check_asked(section: Section, values: Mapping[str, Any]) -> None:
+    """The model that answers questions is a row of the registry."""
+    model, known = values["global.ask.model"], values["global.models"]
+    if model is not None and model not in known:
+        remedy = name_known(model, known) if known else "add it to `global.models`"
+        section.sub("ask").problem(f"there is no chat model {shown(model)}", "model", remedy=remedy)
 
 
 def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:

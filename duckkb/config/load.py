@@ -18,6 +18,7 @@ from duckkb.ontology.load import questions as read_questions
 from duckkb.ontology.model import Ontology
 from duckkb.ontology.rules import looks_secret
 from duckkb.ontology.source import MAX_BYTES, MAX_FINDINGS, Document, pointer, read_yaml, root_section
+from duckkb.open_files import open_unblocked
 from duckkb.settings import Environment, Settings
 from duckkb.values import dataclass
 
@@ -70,7 +71,6 @@ def _refusal(findings: Sequence[Finding]) -> OntologyError:
 
 CONFIG, FOLDER = "config.yaml", "ontology"
 _SUFFIX = ".yaml"
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
@@ -180,7 +180,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
 
 def _read(root: Path, path: str) -> Document:
     try:
-        with os.fdopen(os.open(root / path, _FLAGS), "rb") as file:
+        with open_unblocked(root / path) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return _unread(path, "is not a regular file", "replace it by one, or remove it")
             if not path.endswith(_SUFFIX):

@@ -31,9 +31,13 @@ def demands(settings: Settings) -> dict[str, str]:
         "global.embedding.base_url": settings.embedding.base_url,
         "global.embedding.api_key_env": settings.embedding.api_key_env,
     }
-    for name, model in (("rerank", settings.rerank), ("expand", settings.expand)):
-        if model.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
-            given |= {f"global.{name}.base_url": model.base_url, f"global.{name}.api_key_env": model.api_key_env}
+    for name, asked in (("rerank", settings.rerank), ("expand", settings.expand)):
+        if asked.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
+            given |= {f"global.{name}.base_url": asked.base_url, f"global.{name}.api_key_env": asked.api_key_env}
+    for model in settings.models.values():
+        for index, one in enumerate(model.providers):
+            at = f"global.models.{model.name}.providers.{index}"
+            given |= {f"{at}.base_url": one.base_url, f"{at}.api_key_env": one.api_key_env}
     return {name: value for name, value in given.items() if value is not None}
 
 

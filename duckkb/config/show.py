@@ -9,6 +9,7 @@ from duckkb.config.load import Loaded
 from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
 from duckkb.ontology.policies import POLICY_KEYS
 from duckkb.ontology.source import Document, pointer
+from duckkb.settings import ChatModelSettings, Settings
 
 
 def normalised(loaded: Loaded) -> dict[str, Any]:
@@ -20,6 +21,8 @@ def normalised(loaded: Loaded) -> dict[str, Any]:
         for step in key.section:
             place = place.setdefault(step, {})
         place[key.leaf] = _leaf(key.of(loaded.settings), loaded.settings.origins.get(key.name, DEFAULT))
+    if rows := loaded.settings.models:
+        shown["global"]["models"] = {name: _model(row, loaded.settings) for name, row in rows.items()}
     origin = _Origin(loaded.documents)
     nodes = loaded.ontology.nodes.values()
     shown["nodes"] = {kind.name: _type(kind, "nodes", origin) for kind in nodes if not kind.is_collection}
@@ -87,6 +90,18 @@ def _collection(kind: RecordType) -> dict[str, Any]:
     """A collection as its definition has it."""
     policy = dict(kind.policy.source) if kind.policy else {}
     return {key: _leaf(value, kind.place) for key, value in (("table", kind.table), ("policy", policy))}
+
+
+def _model(row: ChatModelSettings, settings: Settings) -> dict[str, Any]:
+    """A row of the registry of chat models; its providers in their order."""
+
+    def leaves(values: Mapping[str, Any], at: str) -> dict[str, Any]:
+        return {name: _leaf(value, settings.origins.get(f"{at}.{name}", DEFAULT)) for name, value in values.items()}
+
+    at, own = f"global.models.{row.name}", asdict(row)
+    providers, _ = own.pop("providers"), own.pop("name")
+    listed = [leaves(one, f"{at}.providers.{index}") for index, one in enumerate(providers)]
+    return {"providers": listed} | leaves(own, at)
 
 
 def _search_field(item: SearchField) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def page(pages: Sequence[int], start: int) -> int | None:
     return bisect_right(pages, start) or 1 if pages else None
 
 
-def line(fields: Mapping[str, Any], start: int) -> int:
+def line_at(fields: Mapping[str, Any], start: int) -> int:
     """The line of the file, from 1, at which a place of a document's text stands."""
     return int(fields.get("text_line") or 1) + str(fields.get(TEXT) or "").count("\n", 0, start)
 

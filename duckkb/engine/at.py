@@ -4,19 +4,20 @@ It is held in memory, answers as any other base does, shares the caches of token
 never written.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from duckkb.codes import CODES
 from duckkb.engine.base import Wiring
 from duckkb.engine.loading import unreadable
 from duckkb.errors import Finding, OntologyError, StateError
+from duckkb.ontology.model import Ontology
 from duckkb.truth import layout
 from duckkb.truth.files import document_parts
 from duckkb.truth.files.part import Part, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import REGULAR, Revision
+from duckkb.truth.git.revisions import REGULAR, Revision, TreeEntry
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)
@@ -77,8 +78,17 @@ def _is_configuration(path: str) -> bool:
     return path == CONFIG or (path.endswith(".yaml") and not any(name.startswith(".") for name in names))
 
 
+def places(ontology: Ontology) -> tuple[str, ...]:
+    """The folders in which the records of some types lie, as git knows them."""
+    return (layout.DATA, *document_parts.folders(ontology.nodes.values()))
+
+
 def _tree(wiring: Wiring, at: Revision) -> Tree:
-    entries = revisions.entries(wiring.root, at, (layout.DATA, *document_parts.folders(wiring.ontology.nodes.values())))
+    return tree_of(wiring, revisions.entries(wiring.root, at, places(wiring.ontology)))
+
+
+def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry]) -> Tree:
+    """What some files of a revision hold. Raises `errors.Unavailable` (E_GIT)."""
     wanted = {file: own for file in entries if (own := dict(document_parts.parts_in(wiring.ontology, file)))}
     content = revisions.contents(wiring.root, {file: entries[file] for file in wanted})
     parts, findings = dict[str, Part](), list[Finding]()

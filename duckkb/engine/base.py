@@ -4,20 +4,35 @@ The rows that lanes and tables are made of are records of the tree, with entries
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import wraps
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from duckkb.engine.loading import Ground
 from duckkb.engine.observed import FEW, Observed, key_of_text
 from duckkb.entries import Chunk, Fingerprint, IndexEntry
-from duckkb.errors import Unavailable
+from duckkb.errors import Finding, Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.validate import Validator
-from duckkb.ports import ChangeLog, Clock, Embedder, Expander, Lanes, Reranker, Row, Rows, RowVersion, Sql, Tokenizer
+from duckkb.ports import (
+    ChangeLog,
+    ChatModel,
+    Clock,
+    Embedder,
+    Expander,
+    Lanes,
+    Reranker,
+    Row,
+    Rows,
+    RowVersion,
+    Sql,
+    Tokenizer,
+)
 from duckkb.queries import Lane, Notice
 from duckkb.records import Identity, Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -36,7 +51,12 @@ if TYPE_CHECKING:
 _BATCH = 4096  # records whose entries are made, and held, together
 _FIRST = 512  # of the first ones, so that an index that works beside this begins soon
 
+_FEW_BYTES = 4 << 20
+"""Of lines that are read in some tenths of a second."""
+
 Progress = Callable[[str, int, int], None]
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
@@ -52,9 +72,12 @@ class Proposal:
 @dataclass(frozen=True)
 class Wiring(Ground):
     """The real parts of one base, as `app` chose them. `lanes` makes those of a type over its rows; `sql` takes what gives the
-    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model, `reranker` and `expander` those of a `query`, None where there is none; `preview`
-    reads the ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `at` is the
-    revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone. `command` says that
+    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model, `reranker` and `expander` those of a `query`, None where there is none; `chat` the chat model of a name, None for that which answers questions (`errors.UsageError`, E_NO_MODEL); `beside` loads the same base as it was at a
+    commit, or (None) as it is now; `preview`
+    reads the ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `questions` are those that are judged, as ontology/ has them; `wire` chooses the parts
+    of a base once more, as `app.wiring.wire`, with the models and the clock that the caller gave for this one; `at` is the
+    revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone. `published` is the
+    commit of a base that is read where it is published, empty for any other. `command` says that
     children of this process may do a part of the work."""
 
     env: Environment
@@ -64,13 +87,18 @@ class Wiring(Ground):
     embedder_for: Callable[[EmbeddingSettings], Embedder]
     reranker: Callable[[], Reranker | None]
     expander: Callable[[], Expander | None]
+    chat: Callable[[str | None], ChatModel]
+    beside: "Callable[[str | None], Base]"
     preview: Callable[[Mapping[str, bytes | None]], Ontology]
+    questions: Sequence[Mapping[str, Any]]
     clock: Clock
+    wire: Callable[[Path, Any], tuple[Any, "Wiring"]]
     lenient: bool = False
     progress: Progress | None = None
     at: "Revision | None" = None
     proposal: Proposal | None = None
     command: bool = False
+    published: str = ""
 
     @property
     def embedder(self) -> Embedder:
@@ -169,12 +197,25 @@ class TreeRows:
         return [Row(record, entries) for record, entries in zip(records, made, strict=True)]
 
 
+def made_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Concatenate[Base, Given], Made]":
+    """For what is made when it is first asked for: of threads that ask side by side, one makes it."""
+
+    @wraps(make)
+    def by_one(base: "Base", /, *given: Given.args, **named: Given.kwargs) -> Made:
+        with base.turn:
+            return make(base, *given, **named)
+
+    return by_one
+
+
 @dataclass
 class Base:
     """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
     `lines` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the store has gone on, or
     not kept up, without this process; `read_only` that the base could only be read; `reason` why no store is used where one
-    should be."""
+    should be. `is_generation`: threads read it side by side, and nobody refreshes it; what has gone on makes another one. `dropped`: so many
+    files of the caches have been found forged since lanes were made anew for that. `checked` has what rules find in a generation,
+    by the types that are seen."""
 
     wiring: Wiring
     tree: Tree
@@ -184,6 +225,8 @@ class Base:
     reason: str = ""
     is_stale: bool = False
     in_memory: bool = False
+    is_generation: bool = False
+    dropped: int = 0
     _notes: BaseStore | None = None
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
@@ -191,7 +234,8 @@ class Base:
     _lanes: dict[str, Lanes] = field(default_factory=dict)
     _sql: Sql | None = None
     _observed: dict[str, Observed] = field(default_factory=dict)
-    _dropped: int = 0
+    checked: dict[tuple[bool, frozenset[str]], tuple[Finding, ...]] = field(default_factory=dict)
+    turn: RLock = field(default_factory=RLock)
 
     @property
     def whole(self) -> "Base":
@@ -201,6 +245,11 @@ class Base:
     @property
     def is_narrowed(self) -> bool:
         return self.whole is not self
+
+    @property
+    def is_asked_again(self) -> bool:
+        """Whether a question that finds it behind is for another generation."""
+        return self.is_generation and not self.in_memory
 
     def renew(self) -> None:
         """Follow the whole base."""
@@ -213,10 +262,15 @@ class Base:
         """Notices as a caller who sees this base may read them."""
         return tuple(notices)
 
+    def standing(self, ontology: Ontology) -> Iterable[Notice]:
+        """What must be known of where these types are read, while it is so."""
+        return ()
+
     def refuse_loss(self, kind: RecordType) -> None:
         """Raise `errors.Refused` for a type whose records a caller who sees this base must not delete or rename."""
 
     @property
+    @made_once
     def notes(self) -> BaseStore:
         """What is noted beside the lines: counts, rates, the state of jobs. Nothing depends on it."""
         if self._notes is None:
@@ -239,12 +293,14 @@ class Base:
     def limits(self) -> Limits:
         return self.wiring.limits
 
+    @made_once
     def validator(self, kind: RecordType) -> Validator:
         if kind.name not in self._validators:
             self._validators[kind.name] = Validator(kind, self.ontology)
         return self._validators[kind.name]
 
     @property
+    @made_once
     def builder(self) -> EntryBuilder:
         """Makes index entries; knows the chunker, the tokenizer, the model's fingerprint and both caches."""
         if self._builder is None:
@@ -265,6 +321,7 @@ class Base:
         """How long the vectors are that the records of a type give, by field; 0 where there is none yet."""
         return self.observed(kind).lengths()
 
+    @made_once
     def observed(self, kind: RecordType) -> Observed:
         """What the stored lines of a type say of its fields."""
         if kind.name not in self._observed:
@@ -281,16 +338,21 @@ class Base:
         rows = [self.tree.get(kind, (key,)) for key in keys if key is not None]
         return [row for row in rows if row is not None and row.record.fields.get(made.of) == text]
 
+    @made_once
     def rows(self, kind: RecordType) -> TreeRows:
         """The records of a type as they are now, with their entries where those are asked for."""
         if kind.name not in self._rows:
-            self._rows[kind.name] = TreeRows(self, kind)
+            self._rows[kind.name] = self._made_rows(kind)
         return self._rows[kind.name]
 
+    def _made_rows(self, kind: RecordType) -> TreeRows:
+        return TreeRows(self, kind)
+
+    @made_once
     def lanes(self, kind: RecordType) -> Lanes:
         """What answers questions about a type. What it derives from the records is made when a question needs it."""
-        if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
-            self._dropped = self.cache.dropped
+        if self.cache.dropped != self.dropped:  # rows of a file that turned out to be forged may be among them
+            self.dropped = self.cache.dropped
             for other in self.ontology:
                 self._made_lanes(other).discard()
         return self._made_lanes(kind)
@@ -301,6 +363,7 @@ class Base:
         return self._lanes[kind.name]
 
     @property
+    @made_once
     def sql(self) -> Sql:
         """What answers filters and statements."""
         if self._sql is None:
@@ -336,7 +399,7 @@ class Base:
             self._write_down(differences, parts)
             for name, (upserts, gone) in differences.items():
                 if name in self._rows:
-                    self._rows[name].changes.note([*(row.record.id for row in upserts), *gone])
+                    self._rows[name].changes.note([*upserts, *gone])
         except Lost:
             self.restart(read.load(self.root, self.ontology, self.limits), None)
             self.is_stale = True  # the next command asks the store again
@@ -382,6 +445,12 @@ class Base:
             if kind.is_collection:
                 self.observed(kind)
 
+    @property
+    def is_quickly_loaded(self) -> bool:
+        """Whether it costs little to load it once more: it does not change, or its lines are kept, or they are few."""
+        size = sum(part.stamp.size for part in self.tree.parts.values())
+        return self.wiring.at is not None or self.lines is not None or size <= _FEW_BYTES
+
     def register(self) -> None:
         """Have a folder of this base be there: by it `cleanup` knows that there is a base whose vectors are in use."""
         with suppress(Unusable, OSError):
@@ -392,13 +461,18 @@ class Base:
         if kind.name in self._lanes:
             self._lanes[kind.name].vectors.arrived(keys)
 
-    def close(self) -> None:
-        self.cache.close()
-        if self._sql is not None:
+    def close(self, *, alone: bool = True) -> None:
+        """Let go of the store; of caches and engine too, unless others have them in common with it."""
+        if alone:
+            self.cache.close()
+        if alone and self._sql is not None:
             self._sql.close()
         for store in (self.lines, self._notes):
             if store is not None:
                 store.close()
+        if self.is_generation:  # what was made of it knows it again: that would wait for the collector
+            self._sql = self._builder = None
+            self._forget()
 
 
 def end_ids(tree: Tree, kind: RecordType, record: Record) -> tuple[int | None, int | None]:

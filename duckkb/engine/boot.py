@@ -25,10 +25,18 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 _ATTEMPTS = 3
+BEHIND = (Ahead, Lost)
+"""What a question raises that is to be asked again of the base as it is now."""
 
 
-def boot(wiring: Wiring) -> Base:
-    """Load a base; raises `errors.Unreadable` for broken truth (unless lenient), `errors.StateError` for a missing one."""
+def caches(wiring: Wiring) -> SearchCache:
+    """The caches of a base."""
+    return SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
+
+
+def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
+    """Load a base; raises `errors.Unreadable` for broken truth (unless lenient), `errors.StateError` for a missing one. The caches
+    are opened, unless those of another base of this wiring are given."""
     refuse_tracked_state(wiring.root)
     if wiring.at is not None:
         from duckkb.engine import at
@@ -36,7 +44,7 @@ def boot(wiring: Wiring) -> Base:
         return Base(
             wiring,
             at.tree(wiring, wiring.at),
-            SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit),
+            cache or caches(wiring),
         )
     with protocol.reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
@@ -45,8 +53,7 @@ def boot(wiring: Wiring) -> Base:
             refuse_unreadable(opened.tree)
         if not read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
-    cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
-    return Base(wiring, opened.tree, cache, opened.lines, read_only, opened.reason)
+    return Base(wiring, opened.tree, cache or caches(wiring), opened.lines, read_only, opened.reason)
 
 
 def _opened(wiring: Wiring) -> loading.Opened:
@@ -76,13 +83,30 @@ def refresh(base: Base) -> None:
         return
     whole, root = base.whole, base.whole.root
     whole.is_stale = whole.is_stale or (whole.lines is not None and whole.lines.is_dropped)
-    is_edited = read.is_edited_again(whole.tree, root)  # who edits a file mostly edits it again
-    if whole.is_stale or is_edited or read.changed(whole.tree, root) or protocol.pending(root):
+    if whole.is_stale or _has_changed(whole):
         refuse_tracked_state(root)
         with protocol.reading(root, whole.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
         refuse_unreadable(base.tree)
+
+
+def is_behind(base: Base) -> bool:
+    """Whether a generation is to be followed by another one: files, or the store, are not as they were read. Raises
+    `errors.Unreadable` as `refresh` does, `errors.StateError` (E_DATA_MISSING)."""
+    if base.wiring.at is not None:
+        return False
+    if base.is_stale or (base.lines is not None and base.lines.is_dropped) or _has_changed(base):
+        return True
+    refuse_missing_truth(base.root, base.tree)  # which may have come since it was loaded, and gone again
+    if not base.wiring.lenient:
+        refuse_unreadable(base.tree)
+    return False
+
+
+def _has_changed(base: Base) -> bool:
+    is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
+    return is_edited or bool(read.changed(base.tree, base.root)) or protocol.pending(base.root)
 
 
 def sync(base: Base) -> None:
@@ -112,7 +136,7 @@ def answered(
     ask: "Callable[Concatenate[Base, Given], Answer]",
 ) -> "Callable[Concatenate[Base, Given], Answer]":
     """For what asks derived state: asked again where another process has brought that beyond what is loaded, once the files
-    were looked at (where that happens time and again, this process goes on in memory); where the store was lost, and a file
+    were looked at (where that happens time and again, this process goes on in memory; of a generation it is raised); where the store was lost, and a file
     that it was read from changed; and where a cache file was found to be forged on the way, as what was derived from it is
     made anew."""
 
@@ -123,7 +147,9 @@ def answered(
             dropped = base.cache.dropped
             try:
                 answer = ask(base, *given, **named)
-            except (Ahead, Lost) as problem:
+            except BEHIND as problem:
+                if base.is_generation:
+                    raise  # all of what was asked is for the next one
                 attempts += 1
                 if attempts < _ATTEMPTS:
                     base.is_stale = True
@@ -140,7 +166,13 @@ def answered(
 
 
 def refuse_past(base: Base) -> None:
-    """Raise `errors.Refused` for the base of a revision, which cannot be written."""
+    """Raise `errors.Refused` for the base of a revision, or of what is published (E_PUBLISHED), which cannot be written."""
+    if base.wiring.published:
+        raise Refused(
+            "this is what is published of a base, and is not changed here",
+            code="E_PUBLISHED",
+            suggestion="write in a clone, without --backend and DUCKKB_BACKEND; commit, then `duckkb publish`",
+        )
     if base.wiring.at is not None:
         raise Refused(
             f"this is the base as it was at {base.wiring.at.name}, which cannot be changed",
@@ -161,6 +193,7 @@ def notices(base: Base) -> list[Notice]:
     tree, said = base.tree, []
     with suppress(Unavailable, OSError):  # a read says what it can; nothing is undone because git cannot be asked
         said += _left_out(base)
+    said += base.whole.standing(base.ontology)
     if base.read_only:
         said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock"))
     if base.reason:
@@ -180,7 +213,7 @@ def notices(base: Base) -> list[Notice]:
 
 
 def _left_out(base: Base) -> list[Notice]:
-    if base.wiring.at is not None:
+    if base.wiring.at is not None or base.wiring.published:
         return []
     root, known = base.whole.root, base.whole.ontology
     lacking = filter(base.concerns, absent.missing(root, folders(known.nodes.values())))

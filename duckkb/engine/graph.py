@@ -1,8 +1,10 @@
 """Walking edges, breadth first: neighbours within a depth, and a shortest path."""
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal
 
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.records import Identity, identity_key
@@ -11,6 +13,8 @@ from duckkb.truth.files.tree import Side, Tree
 from duckkb.values import dataclass
 
 Edge = tuple[EdgeType, StoredRow, Side]
+Place = tuple[str, str, tuple[tuple[Any, ...], ...]]
+"""Where an edge stands among those at a node: its type, its side, and the key of its identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Which edges a walk follows: their direction as seen from where it stands, and their types (None: every type)."""
+    """Which edges a walk follows: their direction as seen from where it stands, their types (None: every type), and of a walk of
+    one step only those behind a place."""
 
     direction: Literal["out", "in", "both"] = "both"
     labels: frozenset[str] | None = None
+    after: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +90,23 @@ def _walk(tree: Tree, start: Node, steps: Steps, depth: int) -> Iterator[tuple[S
 
 def _onward(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
     """The steps on from here, in the order of edge type, direction and identity: the same on every run."""
-    edges = [
-        (kind, row, way)
-        for kind, row, way in tree.edges_at(here.node.kind.name, here.node.row.record.identity)
+    sides = [
+        (kind, way, names)
+        for kind, way, names in tree.sides_at(here.node.kind.name, here.node.row.record.identity)
         if steps.direction in (way, "both") and (steps.labels is None or kind.name in steps.labels)
     ]
-    edges.sort(key=lambda edge: (edge[0].name, edge[2], identity_key(edge[1].record.identity)))
-    for kind, row, way in edges:
-        other = tree.ends(kind, row.record.identity)[1 if way == "out" else 0]
-        target = tree.node(other)
-        if target is not None:
-            yield Step(Node(tree.ontology.nodes[target.record.type], target), here.depth + 1, (kind, row, way), here)
+    for kind, way, names in sorted(sides, key=lambda one: (one[0].name, one[1])):
+        for edge in islice(names, _first(names, (kind.name, way), steps.after), None):
+            row, other = tree.get(kind, edge), tree.ends(kind, edge)[1 if way == "out" else 0]
+            target = tree.node(other)
+            if row is not None and target is not None:
+                yield Step(
+                    Node(tree.ontology.nodes[target.record.type], target), here.depth + 1, (kind, row, way), here
+                )
+
+
+def _first(names: Sequence[Identity], side: tuple[str, str], after: Place | None) -> int:
+    """The place of the first edge of a type and side, which are sorted, behind a place among all edges at a node."""
+    if after is None or side > after[:2]:
+        return 0
+    return bisect_right(names, after[2], key=identity_key) if side == after[:2] else len(names)

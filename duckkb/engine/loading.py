@@ -61,7 +61,7 @@ def load(ground: Ground) -> Opened:
     lines = StoredLines.open(ground.place, ground.ontology, ground.limits)
     tree = lines.tree()
     is_current = not read.changed(tree, ground.root, found)
-    if is_current and lines.knows_stamps(tree) and not lines.reason:
+    if is_current and lines.is_whole and lines.knows_stamps(tree) and not lines.reason:
         return Opened(tree, lines)
     try:
         return _caught_up(ground, lines, tree, found)

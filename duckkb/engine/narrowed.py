@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from duckkb.engine.base import Base, TreeRows
-from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.boot import BEHIND, refuse_unreadable
 from duckkb.engine.observed import Observed
 from duckkb.errors import (
     Conflict,
@@ -33,35 +33,42 @@ from duckkb.truth.files.document_parts import type_at
 from duckkb.truth.files.part import Part
 from duckkb.truth.files.tree import Tree
 
-_OF_ALL_TEXTS = ("W_COMPUTED", "W_PENDING", "W_NO_TEAM_CACHE")
-"""Notices that go by which texts have a vector, whoever's they are: caches know texts, not types."""
+_OF_ALL_TEXTS = ("W_COMPUTED", "W_PENDING", "W_NO_TEAM_CACHE", "W_BEHIND")
+"""Notices that go by which texts have a vector, whoever's they are, as caches know texts, not types; or by commits, whatever changed."""
 _OF_THE_REQUEST = (UsageError, NotFound, Conflict, Refused, Unreadable)
 _CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT")
 _CODES_OF_THE_BASE = ("E_MERGE_IN_PROGRESS", "E_NO_KB", "E_READ_ONLY", "E_SPARSE", "E_UNTRUSTED")
 
 
-def narrowed(base: Base, types: frozenset[str] | None, *, lenient: bool = False) -> Base:
-    """The base of a caller who may see the types with these names (None: all), and must not be able to tell that there are
-    others. Raises `errors.Unreadable` where records of these types cannot be read, unless `lenient`; `errors.Refused`
-    (E_FORBIDDEN) for a part of the base of a revision."""
+def narrowed(base: Base, types: frozenset[str] | None, *, tenant: str = "", lenient: bool = False) -> Base:
+    """The base of a caller who may see the types with these names (None: all) and the memories of its own as a `tenant`, and
+    must not be able to tell that there are others. Raises `errors.Unreadable` where records of these types cannot be read, unless `lenient`; `errors.Refused`
+    (E_FORBIDDEN) for a part of the base of a revision, unless that is to be proposed to."""
     if types is None:
         return base
-    if isinstance(base, NarrowedBase):
-        types &= base.types
+    types = base.whole.ontology.seen_by(types, tenant)
+    if (part := part_of(base)) is not None:
+        types &= part.types
     view = NarrowedBase(base.whole, types, lenient=lenient)
     if not lenient:
         refuse_unreadable(view.tree)
     return view
 
 
+def part_of(base: Base) -> "NarrowedBase | None":
+    """A base as the part of another that it is; None for a whole one."""
+    return base if isinstance(base, NarrowedBase) else None
+
+
 class NarrowedBase(Base):
     """The types of `whole` with one of these names. Of use until that base is refreshed, or written by another."""
 
     def __init__(self, whole: Base, types: frozenset[str], *, lenient: bool = False) -> None:
-        if whole.wiring.at is not None:
+        if whole.wiring.at is not None and whole.wiring.proposal is None:
             raise forbidden("revisions are not for who sees only a part of the base")
         ontology = whole.ontology.narrowed(types)
-        self._of, self.types, self._validators = whole, types, {}
+        self._of, self.types, self._validators, self.turn = whole, types, {}, whole.turn
+        self.is_generation = whole.is_generation
         self.wiring = replace(whole.wiring, ontology=ontology, lenient=lenient, preview=_no_preview)
         self.cache, self.lines, self.read_only, self.reason = whole.cache, None, False, ""
         self.renew()
@@ -148,7 +155,7 @@ class NarrowedBase(Base):
         if kind.name in self.kept:
             raise forbidden(f"records of {kind.name} are not deleted or renamed by who sees only a part of the base")
 
-    def close(self) -> None:
+    def close(self, *, alone: bool = True) -> None:
         """Nothing of it is its own."""
 
 
@@ -170,12 +177,13 @@ def loaded_for(types: frozenset[str] | None) -> Iterator[None]:
 
 
 @contextmanager
-def told_to(types: frozenset[str] | None) -> Iterator[None]:
-    """Around what is done for a caller who may see these types: errors as he may read them."""
+def told_to(types: frozenset[str] | None, *, asked_again: bool = False) -> Iterator[None]:
+    """Around what is done for a caller who may see these types: errors as he may read them, but for those after which all is
+    asked again."""
     try:
         yield
     except DuckkbError as problem:
-        if types is None or (told := problem_told(problem)) is problem:
+        if types is None or (asked_again and isinstance(problem, BEHIND)) or (told := problem_told(problem)) is problem:
             raise
         raise told from problem
 

@@ -39,8 +39,7 @@ class Observed:
         self._seen: Mapping[str, Part] | None = None
         self._parts: dict[str, tuple[str, Counts]] | None = None
         self._counts: dict[str, dict[str, Counter[str]]] = {section: {} for section in _SECTIONS}
-        for record in records:
-            self._count(record)
+        self._count(records)
 
     @property
     def counts(self) -> Counts:
@@ -54,10 +53,19 @@ class Observed:
                 for value, count in values.items():
                     own[value] += sign * count
 
-    def _count(self, record: Record) -> None:
+    def _count(self, records: Iterable[Record]) -> None:
+        shapes: Counter[tuple[tuple[str, type], ...]] = Counter()
+        has_more = bool(self._kind.given_vectors) or self._kind.generated is not None
+        for record in records:
+            shapes[_shape(record)] += 1
+            if has_more:
+                self._count_more(record)
         types = self._counts["types"]
-        for name, value in record.fields.items():
-            types.setdefault(name, Counter())[_TYPES[type(value)]] += 1
+        for shape, count in shapes.items():
+            for name, kind in shape:
+                types.setdefault(name, Counter())[_TYPES[kind]] += count
+
+    def _count_more(self, record: Record) -> None:
         for name in self._kind.given_vectors:
             if isinstance(value := record.fields.get(name), list):
                 self._counts["lengths"].setdefault(name, Counter())[str(len(value))] += 1
@@ -92,9 +100,13 @@ class Observed:
         that differs."""
         known = {name: set(types) for name, types in self.types().items()}
         found: dict[tuple[str, str], tuple[str, Record]] = {}
+        seen: set[tuple[tuple[str, type], ...]] = set()
         for record in records:
-            for name, value in record.fields.items():
-                word = _TYPES[type(value)]
+            if (shape := _shape(record)) in seen:
+                continue
+            seen.add(shape)
+            for name, kind in shape:
+                word = _TYPES[kind]
                 before = known.setdefault(name, {word})
                 if word not in before:
                     found[name, word] = (" or ".join(sorted(before)), record)
@@ -117,12 +129,17 @@ class Observed:
             if part.path not in known:
                 digest, counts = noted.get(part.path, ("", {}))
                 if digest != part.digest:
-                    counts, counted = Observed(self._kind, (row.record for row in part.rows)).counts, counted + 1
+                    counts, counted = Observed(self._kind, part.rows.records).counts, counted + 1
                 known[part.path] = part.digest, counts
                 self.add(counts, 1)
         if counted > FEW and self._notes is not None:
             _write(self._notes, self._kind, known)
         return self
+
+
+def _shape(record: Record) -> tuple[tuple[str, type], ...]:
+    """The names of a record's fields with their types; few records differ in it."""
+    return tuple(zip(record.fields, map(type, record.fields.values()), strict=True))
 
 
 def key_of_text(kind: RecordType, text: str) -> str | None:

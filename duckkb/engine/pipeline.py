@@ -19,6 +19,7 @@ from duckkb.search.blend import Blended, Candidate, QueryKind, RankedList, blend
 from duckkb.search.plan import Intent, plan
 from duckkb.search.ranking import Fused
 from duckkb.search.typed import TypedQuestion
+from duckkb.steps import step
 from duckkb.values import dataclass, field
 
 _LANES: Mapping[str, Lane] = {"lex": "fts", "vec": "vector", "hyde": "vector"}
@@ -51,7 +52,8 @@ def query(base: Base, kinds: Sequence[RecordType], text: str, limit: int, budget
     if not found.lists:
         return FindResult((), "hybrid", "query", tuple(found.notices))
     tie = found.readings[0][0].tie
-    candidates = fuse_lists(found.lists, tie)
+    with step("fuse"):
+        candidates = fuse_lists(found.lists, tie)
     shown: dict[Key, Hit] = {}
 
     def hit(one: Candidate) -> Hit:
@@ -93,7 +95,7 @@ def _typed(base: Base, kinds: Sequence[RecordType], one: TypedQuestion, found: _
 
 def _search(base: Base, kinds: Sequence[RecordType], text: str, lanes: tuple[Lane, ...]) -> Search:
     """A question to some lanes. One that is lost is said and done without."""
-    intent = Intent(text, "hybrid", limit=50, expansion=feedback_of(base.settings), kinds=tuple(kinds))
+    intent = Intent(text, "hybrid", limit=50, expansion=feedback_of(base.settings), exact=True, kinds=tuple(kinds))
     chosen = plan(intent, max(sum(base.tree.count(kind) for kind in kinds), 1), base.settings)
     served = tuple(lane for lane in chosen.lanes if lane in lanes)
     return Search(

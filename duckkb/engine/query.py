@@ -20,6 +20,7 @@ from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
 from duckkb.search.ranking import Fused, Gate, feedback, fuse, ranked
+from duckkb.steps import step, stepped
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
@@ -67,8 +68,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
     chosen = _plan(base, intent)
-    where = intent.where
-    allowed = {kind.name: None if where is None else base.sql.where(kind, where) for kind in intent.kinds}
+    allowed = _allowed(base, intent)
     if not chosen.lanes:
         return _filtered(base, intent, chosen, allowed)
     search = Search(base, intent, chosen, allowed)
@@ -98,8 +98,7 @@ class Ranked:
 def rank(base: Base, intent: Intent) -> Ranked:
     """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
     chosen = _plan(base, intent)
-    where = intent.where
-    allowed = {kind.name: None if where is None else base.sql.where(kind, where) for kind in intent.kinds}
+    allowed = _allowed(base, intent)
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
     search = Search(base, intent, chosen, allowed, records)
     first = search.read(intent.text or "")
@@ -107,8 +106,17 @@ def rank(base: Base, intent: Intent) -> Ranked:
     return Ranked(chosen, first, fused, len(first.fused), allowed)
 
 
+@stepped("plan")
 def _plan(base: Base, intent: Intent) -> Plan:
     return plan(intent, sum(base.tree.count(kind) for kind in intent.kinds), base.settings)
+
+
+def _allowed(base: Base, intent: Intent) -> Allowed:
+    where = intent.where
+    if where is None:
+        return dict.fromkeys((kind.name for kind in intent.kinds), None)
+    with step("filter"):
+        return {kind.name: base.sql.where(kind, where) for kind in intent.kinds}
 
 
 class Search:
@@ -215,8 +223,15 @@ class Search:
         return moved, tuple(moved_to)
 
     def _lane(self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int) -> dict[Key, LaneHit]:
-        """What one lane finds over all types; nothing where it was given up. A hybrid search honours `-word` in both."""
+        """What one lane finds over all types; nothing where it was given up."""
+        with step("lexical" if lane == "fts" else "vector"):
+            return self._asked(lane, words, vectors, depth)
+
+    def _asked(self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int) -> dict[Key, LaneHit]:
+        """As `_lane`. A hybrid search honours `-word` in both."""
         hits: dict[Key, LaneHit] = {}
+        if self._intent.exact:
+            words = replace(words, exact=True)
         for kind in self._intent.kinds:
             allowed, lanes = self._allowed[kind.name], self._base.lanes(kind)
             found: Sequence[LaneHit] = ()
@@ -241,6 +256,7 @@ class Search:
         """What records with equal scores are ordered by."""
         return identity_key(self._base.rows(_kind(self._base, key)).identity(key[1])), key[0]
 
+    @stepped("fuse")
     def _fused(self, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
         """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
         if self._plan.mode == "hybrid":

@@ -18,7 +18,8 @@ from duckkb.llm.windows import beginning, estimated_tokens
 from duckkb.ports import Reranker
 from duckkb.queries import Notice, Variant
 from duckkb.search import syntax
-from duckkb.settings import Expansion, Settings
+from duckkb.settings import Expansion, RerankSettings, Settings
+from duckkb.steps import step, stepped
 from duckkb.values import dataclass
 
 Key = TypeVar("Key")
@@ -79,15 +80,13 @@ def rerank(
         return Reranked()
     until = _until(budget, wanted.timeout_ms)
     chosen = candidates[: wanted.max_candidates if budget.candidates is None else budget.candidates]
-    room = wanted.context_tokens - _PROMPT_TOKENS - estimated_tokens(question)
     try:
-        if room < _LEAST_TOKENS:
-            raise _too_long("rerank")
+        room = room_for_texts(wanted, question)
         texts = {text: beginning(text, room) for _, text in chosen}
         known, asked = _scores(base, model, (budget.caller, question), list(dict.fromkeys(texts.values())), until)
     except Unavailable as problem:
         said = "The results are not reranked and keep their fused order"
-        return Reranked(None, (_degraded(said, problem),), _reason(problem))
+        return Reranked(None, (_degraded("rerank", said, problem),), _reason(problem))
     unit = unit_scores(known)
     shortened = sum(text != judged for text, judged in texts.items())
     return Reranked({key: unit[texts[text]] for key, text in chosen}, _shortened(shortened), asked=asked)
@@ -114,9 +113,10 @@ def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expand
                 raise _too_long("expand")
             late = until + _LATE_S
             pool = CallPool.of(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)
-            found = pool.ask((budget.caller, question), ask, until - time.monotonic())
+            with step("expand"):
+                found = pool.ask((budget.caller, question), ask, until - time.monotonic())
     except Unavailable as problem:
-        return Expanded((), (_degraded("The question is asked as it stands", problem),), _reason(problem))
+        return Expanded((), (_degraded("expand", "The question is asked as it stands", problem),), _reason(problem))
     plain = (Variant(one.kind, syntax.plain(one.text)) if one.kind == "lex" else one for one in found)
     return Expanded(tuple(one for one in plain if one.text.strip()))
 
@@ -126,6 +126,23 @@ def feedback_of(settings: Settings) -> Expansion:
     `global.expand.method` is `feedback`."""
     base = settings.expansion
     return Expansion("feedback", base.weight, base.hits) if settings.expand.method == "feedback" else base
+
+
+def room_for_texts(wanted: RerankSettings, question: str) -> int:
+    """The tokens that a reranker reads of a text beside the question; raises `errors.Unavailable` where these are too few."""
+    room = wanted.context_tokens - _PROMPT_TOKENS - estimated_tokens(question)
+    if room < _LEAST_TOKENS:
+        raise _too_long("rerank")
+    return room
+
+
+def judged(model: Reranker, question: str, texts: Sequence[str], seconds: float) -> list[float]:
+    """The model's own scores of texts, within so many seconds; whatever it does wrong is `errors.Unavailable` (E_MODEL)."""
+    found = _told(lambda: model.scores(question, texts, seconds))
+    if len(found) != len(texts) or not all(math.isfinite(score) for score in found):
+        said = f"The reranker gave no {len(texts)} finite numbers."
+        raise Unavailable(said, code="E_MODEL", details={"reason": "bad_answer"})
+    return found
 
 
 def unit_scores(scores: Mapping[Key, float]) -> dict[Key, float]:
@@ -143,6 +160,7 @@ def _sigmoid(score: float) -> float:
     return 1 / (1 + part) if score >= 0 else part / (1 + part)
 
 
+@stepped("rerank")
 def _scores(
     base: Base, model: Reranker, asker: tuple[str, str], texts: Sequence[str], until: float
 ) -> tuple[Mapping[str, float], int]:
@@ -157,11 +175,7 @@ def _scores(
 
     def ask_some(some: Sequence[str]) -> list[float]:
         with pool.slot(late):
-            found = _told(lambda: model.scores(question, some, late - time.monotonic()))
-        if len(found) != len(some) or not all(math.isfinite(score) for score in found):
-            said = f"The reranker gave no {len(some)} finite numbers."
-            raise Unavailable(said, code="E_MODEL", details={"reason": "bad_answer"})
-        return found
+            return judged(model, question, some, late - time.monotonic())
 
     def ask() -> dict[str, float]:
         made: dict[str, float] = {}
@@ -213,8 +227,8 @@ def _reason(problem: Unavailable) -> str:
     return str(problem.details.get("reason", "failed"))
 
 
-def _degraded(said: str, problem: Unavailable) -> Notice:
-    return Notice("W_DEGRADED", f"{said}: {problem.message}", problem.suggestion)
+def _degraded(part: str, said: str, problem: Unavailable) -> Notice:
+    return Notice("W_DEGRADED", f"{said}: {problem.message}", problem.suggestion, f"{part}_{_reason(problem)}")
 
 
 def _shortened(count: int) -> tuple[Notice, ...]:

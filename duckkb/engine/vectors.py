@@ -21,6 +21,7 @@ from duckkb.queries import Notice, Plan
 from duckkb.records import Record
 from duckkb.search import syntax
 from duckkb.settings import EmbeddingSettings
+from duckkb.steps import stepped
 from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass
 
@@ -69,14 +70,21 @@ def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[Ma
     model = base.embedder(kind)
     saved = time.monotonic()
     try:
-        found = side_by_side(texts, lambda batch: model.embed_passages(list(batch.values())), _width(base, kind))
-        for batch, vectors in found:
-            yield _kept(base, model, batch, vectors)
+        for made in unsaved(base, kind, texts):
+            _keep(base, model, made)
+            yield made
             if base.cache.unsaved >= _SAVE_ROWS or time.monotonic() - saved > _SAVE_SECONDS:
                 base.cache.save()
                 saved = time.monotonic()
     finally:
         base.cache.save()
+
+
+def unsaved(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Iterator[MadeVectors]:
+    """As `stream`, for who keeps the vectors elsewhere than in the cache."""
+    model = base.embedder(kind)
+    found = side_by_side(texts, lambda batch: model.embed_passages(list(batch.values())), _width(base, kind))
+    return (_made(base, model, batch, vectors) for batch, vectors in found)
 
 
 def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray]":
@@ -99,9 +107,10 @@ def embed_until(base: Base, kind: RecordType, texts: Texts, until: float) -> "Ma
     vectors = within(until - time.monotonic(), lambda: model.embed_passages(list(texts.values())))
     if vectors is None:
         raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
-    made = _kept(base, model, texts, vectors)
+    made = _made(base, model, texts, vectors)
     if made.problem:
         raise made.problem
+    _keep(base, model, made)
     return made.vectors
 
 
@@ -110,15 +119,20 @@ def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _kept(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> MadeVectors:
-    """Put vectors into the cache, unless they are not of the length that the model's others have."""
+def _made(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> MadeVectors:
+    """What the model gave; a problem where that is not of the length that its others have."""
     problem = vectors if isinstance(vectors, Unavailable) else _exchanged(base, model, vectors.shape[1])
     if problem or isinstance(vectors, Unavailable):
         return MadeVectors(texts, {}, problem)
-    fresh = dict(zip(texts, vectors, strict=True))
-    base.cache.add_vectors({key: (texts[key], vector) for key, vector in fresh.items()}, model.fingerprint)
-    base.register()
-    return MadeVectors(texts, fresh)
+    return MadeVectors(texts, dict(zip(texts, vectors, strict=True)))
+
+
+def _keep(base: Base, model: Embedder, made: MadeVectors) -> None:
+    """Put what was made into the cache."""
+    if made.problem is None:
+        rows = {key: (made.texts[key], vector) for key, vector in made.vectors.items()}
+        base.cache.add_vectors(rows, model.fingerprint)
+        base.register()
 
 
 def _exchanged(base: Base, model: Embedder, dimension: int) -> Unavailable | None:
@@ -139,6 +153,7 @@ def _width(base: Base, kind: RecordType) -> int:
     return settings.concurrency or (_REMOTE_WIDTH if settings.base_url else 1)
 
 
+@stepped("embed")
 def embed_query(
     base: Base,
     kinds: Sequence[RecordType],
@@ -156,7 +171,10 @@ def embed_query(
     except Unavailable as problem:
         if chosen.mode != "hybrid":
             raise
-        return {}, base.told([_degraded(f"answered without vectors: {problem.message}", problem.suggestion)])
+        said = f"answered without vectors: {problem.message}"
+        return {}, base.told(
+            [Notice("W_DEGRADED", said, problem.suggestion, f"embed_{problem.details.get('reason', 'failed')}")]
+        )
     return _ready(base, kinds, vectors)
 
 
@@ -196,8 +214,9 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     finally:
         base.cache.save()
     left = _lacking(base, kinds)
-    said = (_degraded(f"{left} chunks have no vector yet{why}", "duckkb index build"),) if left else ()
-    return base.told([*_computed(made), *said])
+    said = f"{left} chunks have no vector yet{why}"
+    pending = (Notice("W_DEGRADED", said, "duckkb index build", "vectors_pending"),) if left else ()
+    return base.told([*_computed(made), *pending])
 
 
 @boot.answered
@@ -272,10 +291,6 @@ def _exact(kind: RecordType) -> Notice:
     remedy = "duckkb index refresh" if is_installed else "pip install 'duckkb[ann]', then `duckkb index refresh`"
     why = "has not been made" if is_installed else "needs faiss, which is not installed"
     return Notice("W_EXACT", f"{kind.name}: all vectors were compared, as the graph {why}", remedy)
-
-
-def _degraded(message: str, remedy: str) -> Notice:
-    return Notice("W_DEGRADED", message, remedy)
 
 
 def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:

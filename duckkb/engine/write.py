@@ -173,6 +173,8 @@ def _offer(base: Base, kind: RecordType, computed: int) -> tuple[Notice, ...]:
     """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
     if not computed or base.cache.team_paths() or run.find_repository(base.whole.root) is None:
         return ()
+    if base.wiring.place.sealed is not None:
+        return ()
     if computed < _MANY_VECTORS and _has_vectors(base, kind):
         return ()
     code = CODES["W_NO_TEAM_CACHE"]
@@ -278,9 +280,11 @@ def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
     declared = {*kind.properties, *kind.identity_fields}
     found: dict[str, str] = {}
     known: set[str] | None = None
+    seen: set[frozenset[str]] = set()
     for given in request.given:
-        if given.fields.keys() <= declared:
-            continue
+        if given.fields.keys() <= declared or (shape := frozenset(given.fields)) in seen:
+            continue  # what records with these names lack has been found
+        seen.add(shape)
         if known is None:
             known = declared | _stored(base, kind)
         for name in given.fields.keys() - known - found.keys():

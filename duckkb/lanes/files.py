@@ -17,7 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from duckkb.kernel_lock import try_lock
+from duckkb.open_files import try_lock
 from duckkb.values import dataclass
 
 State = dict[str, Any]

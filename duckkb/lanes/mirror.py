@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from threading import RLock
 from typing import Any, ClassVar
 
 from duckkb.lanes.files import LaneFiles, LaneMeta, State
@@ -18,7 +19,11 @@ from duckkb.records import identity_key
 
 class RowMirror(ABC):
     """`rows` is read, never changed; its `version` says what has changed, and where files may lie. Nothing is computed before
-    `_refresh`, which every question begins with."""
+    `_refresh`, which every question begins with.
+
+    For threads that ask side by side: one of them, in its `turn`, brings the state there, and each takes then what it asks,
+    which nobody changes any more: what follows is put in its place.
+    """
 
     name: ClassVar[str]
     lane: ClassVar[Lane | None]
@@ -28,6 +33,7 @@ class RowMirror(ABC):
         self._stale: set[int] = set()
         self._meta: LaneMeta | None = None
         self._has_no_files = False
+        self.turn = RLock()
 
     @property
     @abstractmethod
@@ -61,24 +67,27 @@ class RowMirror(ABC):
 
     def reread(self, ids: Iterable[int]) -> None:
         """Say that these records, which are as they were, are to be read again."""
-        if self._meta is not None:
-            self._stale.update(ids)
+        with self.turn:
+            if self._meta is not None:
+                self._stale.update(ids)
 
     def forget(self) -> None:
         """Forget what is built or open."""
-        self._meta = None
+        with self.turn:
+            self._meta = None
 
     def drop(self) -> None:
         """Forget what is built or open, and remove what lies on disk: it is damaged. This process does without."""
-        files = self._files(self._rows.version)
-        self.forget()
-        self._has_no_files = True
+        with self.turn:
+            files = self._files(self._rows.version)
+            self.forget()
+            self._has_no_files = True
         if files is not None:
             files.discard()
 
     def glance(self) -> bool:
         """Open what lies on disk, if it is as it should be and nothing has to be made; whether it is open."""
-        with suppress(OSError, ValueError, Ahead):
+        with self.turn, suppress(OSError, ValueError, Ahead):
             version = self._rows.version
             files = self._files(version)
             return files is not None and (self._is_at(version) or self._opened(files, version))
@@ -86,6 +95,10 @@ class RowMirror(ABC):
 
     def _refresh(self) -> None:
         """Have the state mirror the rows as they are now; raises `Ahead`."""
+        with self.turn:
+            self._mirror()
+
+    def _mirror(self) -> None:
         version = self._rows.version
         if self._is_at(version):
             return

@@ -1,6 +1,6 @@
 """The lanes over the rows of one record type. Each is made, with its libraries, when it is first asked."""
 
-from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from duckkb.lanes.files import LaneFiles
@@ -21,23 +21,32 @@ class TypeLanes:
         self._rows = rows
         self._tokenizer = tokenizer
         self._settings = settings
+        self._words: Lexical | None = None
+        self._vectors: CosineLane | None = None
+        self._turn = Lock()  # of threads that ask for a lane, one makes it
 
-    @cached_property
+    @property
     def words(self) -> "Lexical":
         from duckkb.lanes.lexical.lexical import Lexical
 
-        return Lexical(self._kind, self._rows, self._tokenizer, self._settings.language)
+        with self._turn:
+            if self._words is None:
+                self._words = Lexical(self._kind, self._rows, self._tokenizer, self._settings.language)
+            return self._words
 
-    @cached_property
+    @property
     def vectors(self) -> "CosineLane":
         from duckkb.lanes.vectors.vectors import CosineLane
 
-        return CosineLane(self._rows, self._kind.settings(self._settings).vectors)
+        with self._turn:
+            if self._vectors is None:
+                self._vectors = CosineLane(self._rows, self._kind.settings(self._settings).vectors)
+            return self._vectors
 
     def discard(self) -> None:
         """Forget what was derived from entries, on disk too: they are not what they were taken for."""
-        for name in ("words", "vectors"):
-            self.__dict__.pop(name, None)
+        with self._turn:
+            self._words = self._vectors = None
         folder = self._rows.version.folder
         if folder is not None:
             for name in ("lexical", "vectors", "graph"):

@@ -18,6 +18,8 @@ from duckkb.ontology.validate import foreign
 
 _LONGEST = 200
 """Characters of what names are repeated in: they may be anything."""
+_AT_ONCE = 200
+"""Items of a list that are looked at together: all that is wrong with them is computed, wanted or not."""
 
 
 class Parameters:
@@ -58,13 +60,27 @@ class Parameters:
         for name in self._schema["required"]:
             if name not in given:
                 yield Finding("E_ARGUMENT", "is required", field=pointer(name))
-        for error in self._validator.iter_errors({name: given[name] for name in self._known if name in given}):
-            keyword = error.schema_path[-1]
+        known = {name: given[name] for name in self._known if name in given}
+        if self._validator.is_valid(dict.fromkeys(self._schema["required"]) | known):
+            return
+        found = False
+        for name, value, first in _pieces(known):
+            for one in self._wrong({name: value}, first):
+                found = True
+                yield one
+        if not found:  # a list as a whole, which has too many items
+            yield from self._wrong(known)
+
+    def _wrong(self, given: Mapping[str, Any], first: int = 0) -> Iterator[Finding]:
+        """What the rules say of arguments; of one that is a piece of a list `first` is the index of its first item."""
+        for error in self._validator.iter_errors(given):
+            keyword, (*path, _) = error.schema_path[-1], error.schema_path
             if keyword not in ("required", "additionalProperties"):
-                at, rule = error.instance_path, self._rule(error.schema_path[:-1])
-                yield Finding(
-                    "E_ARGUMENT", _said(keyword, rule, error, _inside(given, at)), field=pointer(*at)[:_LONGEST]
-                )
+                at = error.instance_path
+                said = _said(keyword, self._rule(path), error, _inside(given, at))
+                if first and len(at) > 1:
+                    at = [at[0], at[1] + first, *at[2:]]
+                yield Finding("E_ARGUMENT", said, field=pointer(*at)[:_LONGEST])
 
     def _rule(self, path: list[str | int]) -> Any:
         """The part of the schema that stands at a path."""
@@ -73,6 +89,15 @@ class Parameters:
     @cached_property
     def _validator(self) -> Any:
         return compiled(self._schema)
+
+
+def _pieces(given: Mapping[str, Any]) -> Iterator[tuple[str, Any, int]]:
+    """Each argument, a list in pieces with the index of their first items."""
+    for name, value in given.items():
+        if isinstance(value, list) and len(value) > _AT_ONCE:
+            yield from ((name, value[at : at + _AT_ONCE], at) for at in range(0, len(value), _AT_ONCE))
+        else:
+            yield name, value, 0
 
 
 def _inside(value: Any, path: list[str | int]) -> Any:

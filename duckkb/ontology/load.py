@@ -111,6 +111,7 @@ def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str,
     _check_tables(sections)
     _check_folders(ontology, nodes)
     _check_names(sections)
+    _check_scopes(ontology, nodes)
     if is_whole:
         for name, section in edges.items():
             _check_ends(section, ontology.edges[name].from_types, FROM, ontology)
@@ -135,6 +136,15 @@ def _check_folders(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
                 )
                 remedy = "name folders beside each other, or have one collection with several patterns"
                 nodes[kind.name].problem(said, "source", remedy=remedy)
+
+
+def _check_scopes(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
+    """The memories of a scope lie in one collection."""
+    first: dict[str, str] = {}
+    for kind in ontology.nodes.values():
+        if kind.scope is not None and first.setdefault(kind.scope, kind.name) != kind.name:
+            said = f"the memories of {shown(kind.scope)} lie in {first[kind.scope]} already"
+            nodes[kind.name].problem(said, "policy", remedy="give it another scope, or remove one of the two")
 
 
 def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:

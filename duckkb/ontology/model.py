@@ -13,6 +13,7 @@ from duckkb.values import dataclass, field
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
 Reach = Literal["auto", "all"]
 MARKDOWN_FILES = ("**/*.md",)
+MEMORY_IDENTITY = ("scope", "key")
 EVERY = "*"
 """The name of a search field that stands for the fields which each record has, by its `reach`."""
 
@@ -200,6 +201,13 @@ class NodeType(_RecordType):
     def identity_fields(self) -> tuple[str, ...]:
         return self.identity
 
+    @property
+    def scope(self) -> str | None:
+        """Of a collection of memories whose they are, as its schema fixes it: a tenant, or what lies below one (`ann/work`)."""
+        rule = self.properties.get("scope") if self.is_collection and self.identity == MEMORY_IDENTITY else None
+        fixed = rule.get("const") if isinstance(rule, Mapping) else None
+        return fixed if isinstance(fixed, str) else None
+
 
 @dataclass(frozen=True)
 class EdgeType(_RecordType):
@@ -246,6 +254,17 @@ class Ontology:
         used = {kind.policy.name for kind in (*nodes.values(), *edges.values()) if kind.policy is not None}
         policies = {name: policy for name, policy in self.policies.items() if name in used}
         return Ontology(nodes, edges, policies, self.context)
+
+    def seen_by(self, types: frozenset[str], tenant: str) -> frozenset[str]:
+        """What a tenant sees to whom these types are granted: with them the memories of its scopes, granted or not; never those
+        of another.
+
+        >>> Ontology().seen_by(frozenset({"Note"}), "ann")
+        frozenset({'Note'})
+        """
+        scopes = {name: scope for name, kind in self.nodes.items() if (scope := kind.scope) is not None}
+        own = {name for name, scope in scopes.items() if tenant and f"{scope}/".startswith(f"{tenant}/")}
+        return frozenset(types - scopes.keys() | own)
 
     @property
     def update_commands(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from duckkb.ontology.kinds import target
 from duckkb.ontology.rules import shown
-from duckkb.ontology.schema import FORMATS, pattern_options, subschemas
+from duckkb.ontology.schema import FORMATS, pattern_options, refuse_remote, subschemas
 from duckkb.ontology.source import pointer
 from duckkb.ontology.words import worded
 
@@ -67,7 +67,11 @@ def compiled(rule: Mapping[str, Any]) -> Any:
     import jsonschema_rs
 
     return jsonschema_rs.Draft202012Validator(
-        dict(rule), validate_formats=True, pattern_options=pattern_options(), mask="the value"
+        dict(rule),
+        validate_formats=True,
+        retriever=refuse_remote,
+        pattern_options=pattern_options(),
+        mask="the value",
     )
 
 

@@ -150,6 +150,54 @@ class Text:
         return f"must be a text on one line, of at most {self.longest} characters, is {shown(value)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An http or https address without user, query or fragment, where a key could hide."""
+
+    def __str__(self) -> str:
+        return "http or https address"
+
+    def problem(self, value: Any) -> str | None:
+        if not isinstance(value, str) or not value.isprintable() or " " in value or len(value) > 2_000:
+            return "must be an http or https address"
+        from urllib.parse import urlsplit
+
+        try:
+            parts = urlsplit(value)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            return "must be an http or https address"
+        if "@" in parts.netloc or "?" in value or "#" in value:
+            return "must have no user, query or fragment; a key comes from the environment, named by `api_key_env`"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class VariableName:
+    """The name of an environment variable. A value that is none is never shown: it may be the key itself."""
+
+    def __str__(self) -> str:
+        return "name of an environment variable"
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", value):
+            return None
+        return "must be the name of an environment variable, not the key itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A mapping of names to whatever stands below them."""
+
+    def __str__(self) -> str:
+        return "mapping"
+
+    def problem(self, value: Any) -> str | None:
+        return None if isinstance(value, Mapping) else f"must be a mapping, is {shown(value)}"
+
+
 def _quoted_number(value: Any) -> str:
     is_number = isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value)
     return "; write it without quotes" if is_number else ""

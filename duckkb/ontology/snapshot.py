@@ -30,6 +30,8 @@ def define(name: str, chosen: Policy, params: Mapping[str, Any], source: Mapping
     (E_PARAMS) with everything that is wrong with the name or the parameters."""
     resolved = {"name": chosen.name, **copy.deepcopy(dict(chosen.source))}
     problems = [problem for key, value in params.items() if (problem := _set(resolved, chosen, key, value))]
+    open_ones = [key for key, at in chosen.params.items() if _is_open(resolved, at.split("/")[1:])]
+    problems += [f"""needs a {key}, such as --params '{{"{key}": "ann"}}'""" for key in open_ones]
     for key in _OWN_TO_PRESETS:
         resolved.pop(key, None)
     _fix_namespace(resolved, name)
@@ -127,3 +129,12 @@ def _set_at(resolved: dict[str, Any], steps: list[str], value: Any, name: str) -
     except (AttributeError, IndexError, TypeError, ValueError):
         return f"the parameter {shown(name)} has no place in this policy"
     return ""
+
+
+def _is_open(place: Any, steps: list[str]) -> bool:
+    """Whether null stands where a parameter goes: it has to be given."""
+    for step in steps:
+        if not isinstance(place, dict) or step not in place:
+            return False
+        place = place[step]
+    return place is None

@@ -20,7 +20,7 @@ _FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "wher
 @dataclass(frozen=True, slots=True)
 class Intent:
     """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
-    `fusion` and `expansion` stand in for the policy's."""
+    `fusion` and `expansion` stand in for the policy's. Scores by words are `exact` where that is wanted (`LexicalQuery`)."""
 
     text: str | None = None
     mode: Mode | None = None
@@ -30,6 +30,7 @@ class Intent:
     fusion: Fusion | None = None
     expansion: Expansion | None = None
     explain: bool = False
+    exact: bool = False
     kinds: tuple[RecordType, ...] = ()
 
     @property

@@ -22,7 +22,7 @@ def parse(text: str) -> LexicalQuery:
     """Read a query as people type it; an unbalanced quote and stray operators are plain text.
 
     >>> parse('ids -"hash ids" trunc*')
-    LexicalQuery(text='ids', phrases=(), excluded=('hash ids',), prefixes=('trunc',), every=False)
+    LexicalQuery(text='ids', phrases=(), excluded=('hash ids',), prefixes=('trunc',), every=False, exact=False)
     """
     words: list[str] = []
     phrases: list[str] = []

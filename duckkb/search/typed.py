@@ -17,6 +17,8 @@ from duckkb.search import syntax
 from duckkb.values import dataclass
 
 QuestionType = Literal["lex", "vec", "hyde", "expand"]
+MOST_QUESTIONS = 32
+"""Of one query; each is a search of its own."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TYPED = re.compile(r"(?P<type>lex|vec|hyde|expand|intent):(?P<text>.*)", re.IGNORECASE | re.DOTALL)
@@ -51,6 +53,9 @@ def read(text: str) -> TypedQuestions:
     lines = [(number, line.strip()) for number, line in enumerate(_LINE_END.split(text), 1) if line.strip()]
     if not lines:
         raise _refusal(1, "there is nothing to look for", 'duckkb query "a question"')
+    if len(lines) > MOST_QUESTIONS + 1:
+        said = f"there are more than {MOST_QUESTIONS} questions"
+        raise _refusal(lines[MOST_QUESTIONS][0], said, "ask them in several queries")
     typed = [(number, *_taken_apart(line)) for number, line in lines]
     if len(typed) == 1 and typed[0][1] in ("", "expand"):
         number, _, question = typed[0]
@@ -80,7 +85,7 @@ def lexical(text: str, line: int = 1) -> LexicalQuery:
     and exclusions alone.
 
     >>> lexical('hash "on disk" gpt-4 -random')
-    LexicalQuery(text='hash', phrases=('on disk', 'gpt-4'), excluded=('random',), prefixes=('hash',), every=True)
+    LexicalQuery(text='hash', phrases=('on disk', 'gpt-4'), excluded=('random',), prefixes=('hash',), every=True, exact=False)
     """
     if _LINE_END.search(text):
         raise _refusal(line, "a `lex` question is one line", "ask one line, or begin each with its type")

@@ -8,7 +8,7 @@ No error of the file is one of the command: it is `Unusable`, and who asked does
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
@@ -28,6 +28,9 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQL
 _OTHERS = ("-wal", "-shm", "-journal")
 _ABANDONED: list[sqlite3.Connection] = []
 """Connections of the process that this one was forked from: closing one here would take its log away there."""
+
+AFTER_WRITING: list[Callable[[], None]] = []
+"""What is called when a file has been changed; nothing while no key is set."""
 
 Value = int | float | str | bytes | None
 
@@ -117,6 +120,8 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+        for call in AFTER_WRITING:
+            call()
 
     def shrink(self) -> None:
         """Give back to the file system what is no longer used. Raises `Unusable`."""

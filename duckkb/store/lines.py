@@ -84,8 +84,7 @@ class StoredLines:
             self._generation = self._read_generation()
             self._openings = self._store.database.openings
             for kind in self._ontology:
-                data = self._store.value(value_name(kind))
-                known = StoredType.of(data) if data is not None else None
+                known = StoredType.of(data) if (data := self._store.value(value_name(kind))) is not None else None
                 if known is not None and known.key == key_of(kind, self._limits):
                     self._types[name_of(kind)] = known
                     self._indices[name_of(kind)] = KeyIndex(self._store, name_of(kind), known.buckets)
@@ -100,6 +99,11 @@ class StoredLines:
         """Whether somebody has removed the file since it was opened, or it could not be read."""
         database = self._store.database
         return self._is_lost or database.openings != self._openings or not database.is_in_place
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no record that derived state may have stands in a part that is not held."""
+        return not any(known.loose for known in self._types.values())
 
     @property
     def holds(self) -> frozenset[str]:
@@ -123,8 +127,7 @@ class StoredLines:
     ) -> RowVersion | None:
         """What derived state of a type has to mirror, with `key` and `lengths` for what else shapes it; None where the type is
         not held."""
-        name = name_of(kind)
-        known = self._types.get(name)
+        known = self._types.get(name := name_of(kind))
         if known is None:
             return None
         changed = partial(self._changed, name, known.revision)
@@ -205,10 +208,12 @@ class StoredLines:
             known = self._types.get(name)
             if known is not None and not tree.is_stored(kind):
                 self._forget(name)
-            elif known is not None and name in changed:
-                self._replace(connection, kind, tree, sorted(changed[name]))
+            elif known is not None and (name in changed or known.loose):
+                self._replace(connection, kind, tree, sorted(changed.get(name, ())))
                 upserts, gone = differences.get(kind.name, ([], []))
-                self._advance(connection, name, known, {*(row.record.id for row in upserts), *gone})
+                unclean = (part for part in tree.parts_of(kind) if part.findings)
+                loose = known.loosened(row.record.id for part in unclean for row in part.rows)
+                self._advance(connection, name, known, {*upserts, *gone, *loose})
             elif known is None and self._can_hold(kind, tree):
                 self.build([kind], tree.parts_of(kind))
         self._forget_others(connection)
@@ -227,22 +232,16 @@ class StoredLines:
         """Let the tree, which is as it was saved, find here what it holds in memory."""
         for kind in self._ontology:
             if (known := self._types.get(name_of(kind))) is not None:
-                parts = {
-                    path: self._part(kind, path, part)
-                    for path, part in known.parts.items()
-                    if not isinstance(getattr(tree.parts.get(path), "rows", None), _StoredRows)
-                }
+                held = {path for path, part in tree.parts.items() if isinstance(part.rows, _StoredRows)}
+                parts = {path: self._part(kind, path, part) for path, part in known.parts.items() if path not in held}
                 if parts or not tree.is_stored(kind):
                     tree.lean_on(kind, parts, partial(self._table, kind))
 
     def knows_stamps(self, tree: Tree) -> bool:
         """Whether it vouches for every file that the tree vouches for."""
-        for known in self._types.values():
-            for path, part in known.parts.items():
-                own = tree.parts.get(path)
-                if own is not None and own.stamp.numbers != tuple(part.stamp) and not own.stamp.is_racy:
-                    return False
-        return True
+        stored = ((path, tuple(part.stamp)) for known in self._types.values() for path, part in known.parts.items())
+        both = ((own.stamp, numbers) for path, numbers in stored if (own := tree.parts.get(path)) is not None)
+        return all(stamp.numbers == numbers or stamp.is_racy for stamp, numbers in both)
 
     def close(self) -> None:
         self._store.close()
@@ -378,7 +377,8 @@ class StoredLines:
                 found = PartContent(self._head(part), [])
             except (Unusable, ValueError) as problem:
                 found = anew(problem)
-            known = self._contents[part.number] = _Content(found, part, self, f"{self._place.root}/{path}", anew)
+            made = _Content(found, part, self, f"{self._place.root}/{path}", anew)
+            known = self._contents.setdefault(part.number, made)
         return known
 
     def _head(self, part: StoredPart) -> PartHead:
@@ -455,17 +455,17 @@ class _Content(PartContent):
 
     @property
     def lines(self) -> list[bytes]:
-        if not self._lines:
+        if not (lines := self._lines):  # which another thread may let go of
             try:
                 lines = self._stored.read(self._part, self.head.etags)
             except Unusable as problem:
                 lines = self._anew(problem).lines
             self._hold(lines)
-        return self._lines
+        return lines
 
     def line(self, at: int) -> bytes:
-        if self._lines:
-            return self._lines[at]
+        if lines := self._lines:
+            return lines[at]
         start, end = self.head.ends[at - 1] if at else 0, self.head.ends[at]
         own = self.head.etags[8 * at : 8 * at + 8]
         if self._part.canonical and (line := line_in_file(self._file, start, end)) is not None and etag(line) == own:

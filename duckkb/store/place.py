@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import Protocol
 
+from duckkb.errors import StateError
 from duckkb.truth.layout import read_regular
 from duckkb.values import dataclass
 
@@ -30,6 +32,23 @@ _OURS = re.compile(rf"[0-9a-f]{{24}}-[0-9a-f]+-[0-9a-f]+|{re.escape(_GONE)}[0-9a
 _UNUSED_NS = 7 * 86_400 * 1_000_000_000
 """How long a folder is left alone after its base has gone: a disk may be mounted again, and of a folder that several
 machines have in common another one may know the base."""
+
+
+SAYS_SEALED = b"What is derived lies in `sealed` beside this file, and is read with DUCKKB_ENCRYPTION_KEY.\n"
+"""What stands in a file where a folder would be, so that no process without the key writes there."""
+
+
+class Opener(Protocol):
+    """Opens what is sealed of a base by its key, of each for None, and of all bases; what earlier versions left in the folder
+    `root` of that base goes. `sealed` is the folder on disk."""
+
+    sealed: Path
+
+    def open(self, base: str | None, root: Path | None = None) -> None: ...
+
+
+OPENERS: dict[Path, Opener] = {}
+"""By the folder in which it is opened; empty while no key is set."""
 
 
 class Unusable(Exception):
@@ -47,11 +66,17 @@ class Place:
 
     @classmethod
     def of(cls, cache_home: Path, root: Path) -> "Place":
-        """The place of the base in a folder. Raises OSError where there is no such folder."""
+        """The place of the base in a folder, opened where it is sealed. Raises OSError where there is no such folder, `StateError`
+        (E_KEY) where what is derived is sealed and no key is set."""
         real = os.path.realpath(root)
         status = Path(real).stat()
         name = blake2b(os.fsencode(real), digest_size=12).hexdigest()
-        return cls(cache_home.expanduser(), real, f"{name}-{status.st_dev:x}-{status.st_ino:x}")
+        found = cls(cache_home.expanduser(), real, f"{name}-{status.st_dev:x}-{status.st_ino:x}")
+        if (opener := OPENERS.get(found.home)) is not None:
+            opener.open(found.key, Path(real))
+        else:
+            refuse_sealed(found.home / BASES)
+        return found
 
     @property
     def own(self) -> Path:
@@ -60,6 +85,12 @@ class Place:
     @property
     def shared(self) -> Path:
         return self.home / SHARED
+
+    @property
+    def sealed(self) -> Path | None:
+        """Where all of it lies sealed on disk; None while no key is set."""
+        opener = OPENERS.get(self.home)
+        return opener.sealed if opener is not None else None
 
     def make(self) -> None:
         """Have both folders be there, of our own and closed to others. Raises `Unusable`."""
@@ -91,6 +122,12 @@ class Kept:
         return not self.is_alive and self.used_ns <= time.time_ns() - for_ns
 
 
+def open_all(home: Path) -> None:
+    """Have there be what is kept of every base, where it is sealed."""
+    if (opener := OPENERS.get(home)) is not None:
+        opener.open(None)
+
+
 def make_home(home: Path) -> None:
     """Have the user's folder be there: it may be reached by a link of theirs, and others must not be able to change what is
     in it. Raises `Unusable`."""
@@ -119,13 +156,29 @@ def make_folder(folder: Path) -> None:
 
 
 def refuse_foreign(folder: Path) -> os.stat_result:
-    """What the file system says of a folder of the user's own; raises `Unusable` for anything else, OSError."""
+    """What the file system says of a folder of the user's own; raises `Unusable` for anything else, `StateError` (E_KEY), OSError."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
+        refuse_sealed(folder)
         raise Unusable(f"{folder} is a link or no folder")
     if not is_own(status):
         raise Unusable(f"{folder} belongs to another user")
     return status
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file stands there that says that derived state is sealed."""
+    with suppress(OSError):
+        return read_regular(path)[0] == SAYS_SEALED
+    return False
+
+
+def refuse_sealed(folder: Path) -> None:
+    """Raise `StateError` (E_KEY) where a folder's place says that what belongs there is sealed."""
+    if is_sealed(folder):
+        said = f"what was derived is sealed in {folder.with_name('sealed')}, and no key is set"
+        remedy = "set DUCKKB_ENCRYPTION_KEY, or `duckkb cleanup --sealed` drops it; it is made again from data/"
+        raise StateError(said, "E_KEY", remedy)
 
 
 def is_own(status: os.stat_result) -> bool:

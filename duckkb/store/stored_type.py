@@ -1,5 +1,6 @@
 """What the store says of a type and of its parts, beside their lines."""
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import orjson
@@ -28,7 +29,8 @@ class StoredPart:
 @dataclass(slots=True)
 class StoredType:
     """One type. `store` names these lines and what they became by changes, `key` what shapes them; `revision` rises with
-    changes and is never given twice, `logged` counts the bytes that tell of the changes behind `since`."""
+    changes and is never given twice, `logged` counts the bytes that tell of the changes behind `since`. `loose` are the ids of
+    records that stand in parts with lines that cannot be read, which are not held: what is derived has them all the same."""
 
     key: str
     store: str
@@ -38,6 +40,12 @@ class StoredType:
     slots: int = 0
     buckets: int = 0
     parts: dict[str, StoredPart] = field(default_factory=dict)
+    loose: list[int] = field(default_factory=list)
+
+    def loosened(self, ids: Iterable[int]) -> set[int]:
+        """Have these be the loose ones: those, and the ones before, may differ now."""
+        before, self.loose = self.loose, sorted(ids)
+        return {*before, *self.loose}
 
     def plain(self) -> bytes:
         fields = {name: getattr(self, name) for name in self.__slots__}

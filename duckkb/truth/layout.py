@@ -15,6 +15,7 @@ from typing import Literal
 from duckkb.codes import CODES
 from duckkb.errors import StateError, Unavailable
 from duckkb.ontology.names import is_table_name
+from duckkb.open_files import open_unblocked
 from duckkb.values import dataclass
 
 Kind = Literal["node", "edge"]
@@ -197,16 +198,15 @@ def read_regular(path: Path) -> tuple[bytes, os.stat_result]:
 
     A file that changes while it is read is read again, a few times: bytes and stat belong together.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(descriptor, "rb") as file:
-        after = os.fstat(descriptor)
+    with open_unblocked(path) as file:
+        after = os.fstat(file.fileno())
         if not stat.S_ISREG(after.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         for _ in range(_READ_ATTEMPTS):
             before = after
             file.seek(0)
             raw = file.read()
-            after = os.fstat(descriptor)
+            after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and len(raw) == after.st_size:
                 break
         return raw, after

@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 from duckkb import config
 from duckkb.engine.base import Base
 from duckkb.errors import Refused
+from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE
 
 _TOLD = 4_096  # bytes
 
@@ -38,7 +39,7 @@ def run(
                 command,
                 shell=isinstance(command, str),
                 cwd=folder,
-                env={**os.environ, "GIT_TERMINAL_PROMPT": "0", **(variables or {})},
+                env={**_environment(), "GIT_TERMINAL_PROMPT": "0", **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=told,
@@ -53,6 +54,10 @@ def run(
             lines = told.read().decode("utf-8", "replace").strip().splitlines()
             said = f"{what} ended with {code}"
             raise Refused(f"{said}: {lines[-1]}" if lines else said, suggestion=remedy)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in (SEAL_KEY, SEAL_KEY_FILE)}
 
 
 def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:

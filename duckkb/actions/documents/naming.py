@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from duckkb.actions.documents.collections import URI, documents_of, source_of
-from duckkb.documents import document
-from duckkb.documents.source import matches, placed, within
+from duckkb.documents import document, glob
+from duckkb.documents.source import placed, within
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, Refused, UsageError
 from duckkb.ontology.model import NodeType
@@ -147,15 +147,15 @@ def is_of_documents(base: Base, uri: str) -> bool:
 
 def matching(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[str]]:
     """The documents of a list (`a.md, #abc123`) or of a glob (`guide/**/*.md`, with `{a,b}`), and those of a list that there
-    are none of. A comma inside a name that exists is no separator."""
+    are none of. A comma inside a name that exists is no separator. Raises `errors.UsageError` as `glob.parsed`."""
     documents = catalogue(base)
     try:
         return [named(base, pattern).document], []
     except (NotFound, Refused):
         pass
     if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
-        lines = tuple(_expanded(pattern.strip().removeprefix(URI).lstrip("/")))
-        return [one for one in documents if matches(lines, one.name) or matches(lines, one.path)], []
+        meant = glob.parsed(pattern.strip().removeprefix(URI).lstrip("/"))
+        return [one for one in documents if glob.matches(meant, one.name) or glob.matches(meant, one.path)], []
     found: dict[str, CollectionDocument] = {}
     lacking = []
     for item in filter(None, map(str.strip, pattern.split(","))):
@@ -211,12 +211,3 @@ def _distance(one: str, other: str) -> int:
         for place, against in enumerate(other, 1):
             before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (letter != against))
     return row[-1]
-
-
-def _expanded(pattern: str) -> list[str]:
-    """A glob without braces, once for each of their choices."""
-    found = re.search(r"\{([^{}]*)\}", pattern)
-    if found is None:
-        return [pattern]
-    before, behind = pattern[: found.start()], pattern[found.end() :]
-    return [whole for choice in found[1].split(",") for whole in _expanded(before + choice + behind)][:1000]

@@ -9,7 +9,7 @@ from duckkb.actions.documents.collections import about, documents_of
 from duckkb.actions.documents.naming import CollectionDocument, docids, document_at
 from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.resolve import positive, text_or_none
-from duckkb.documents.passages import heading_path, page
+from duckkb.documents.passages import heading_path, line_at, page
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
 from duckkb.engine.pipeline import query
@@ -172,11 +172,7 @@ def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) ->
     """Some lines of a chunk that begins at `start` in a document's text, around the line with the most words of the question;
     with the number of their first line in the file."""
     text = fields.get("text", "")
-    lines = list(
-        source_lines(
-            {"text": chunk or text[:4000], "text_line": fields.get("text_line", 1) + text.count("\n", 0, start)}
-        )
-    )
+    lines = list(source_lines({"text": chunk or text[:4000], "text_line": line_at(fields, start)}))
     if not lines:
         return fields.get("text_line", 1), ""
     words = {word.casefold() for word in _WORDS.findall(question)}

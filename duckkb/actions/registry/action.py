@@ -28,9 +28,9 @@ Answer = Callable[[Base, Any, Mapping[str, Any]], dict[str, Any]]
 @dataclass(frozen=True, slots=True)
 class Action:
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
-    writes. `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
+    writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
     that `answer` makes of what the function gave; `privileged` those that only an
-    admin can."""
+    admin can; a `lenient` one answers also while records cannot be read."""
 
     name: str
     source: str
@@ -39,7 +39,9 @@ class Action:
     answer: Answer
     role: Role = "viewer"
     writes: bool = False
+    repeats: bool = True
     privileged: frozenset[str] = frozenset()
+    lenient: bool = False
 
     @property
     def summary(self) -> str:
@@ -81,7 +83,7 @@ class Action:
         rule = schema_of(hint)
         if one.kind is one.VAR_POSITIONAL:
             rule = {"type": "array", "items": rule, "minItems": 1}
-        rule |= parameters.LIMITS.get(one.name, {})
+        rule |= parameters.limits(self.name, one.name)
         if one.default not in (one.empty, None):
             rule["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
         admin = " Admins only." if one.name in self.privileged else ""

@@ -7,7 +7,9 @@ from typing import Any
 from duckkb.actions.reading import given_vectors
 from duckkb.actions.registry.record_lines import (
     Projection,
+    blame_line,
     hit_lines,
+    log_line,
     notice_object,
     receipt_line,
     report_object,
@@ -40,7 +42,23 @@ def page(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def neighbors(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"records": _records(base, value.records, "all"), "truncated": value.truncated, "next": value.next}
+
+
+def citing(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {"records": _records(base, value.records, "all"), "truncated": value.truncated}
+
+
+def near(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"records": _records(base, value.records, given["type"])}
+
+
+def blame(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"fields": list(map(blame_line, value))}
+
+
+def log(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"changes": list(map(log_line, value))}
 
 
 def path(base: Base, value: Any, given: Given) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from duckkb.actions.registry import answers, shapes
+from duckkb.actions.registry import answers, review_shapes, shapes
 from duckkb.actions.registry.action import Action
 
 _GUARDS = frozenset({"allow_shrink"})
@@ -18,7 +18,7 @@ _ALL = (
     Action(
         "get",
         "actions.documents.reading:record_or_document",
-        "Get one record by its type and identity, or one document by its path, URI or docid.",
+        "Get one record by its type and identity, or as a citation names it, or one document by its path, URI or docid.",
         shapes.GOT,
         answers.as_is,
     ),
@@ -45,6 +45,24 @@ _ALL = (
         answers.documents,
     ),
     Action(
+        "pack",
+        "actions.answering.context_pack:packed",
+        "Pack what the base has on a question, for a model to answer from: texts of records and documents within a budget of "
+        "tokens, each with a citation that `get` resolves.",
+        shapes.PACK,
+        answers.as_is,
+    ),
+    Action(
+        "ask",
+        "actions.answering.ask:asked",
+        "Have a chat model answer a question from what the base has on it. Each sentence is held against the texts that it cites, and "
+        "marked where they do not have what it says; where the base has too little, no model is asked, and the nearest records are "
+        "named.",
+        shapes.ANSWER,
+        answers.as_is,
+        privileged=frozenset({"model"}),
+    ),
+    Action(
         "list",
         "actions.reading:page",
         "List the records of a type in the order of their identities, a page at a time.",
@@ -63,6 +81,14 @@ _ALL = (
         "actions.reading:schema",
         "Get the JSON Schema of the records of one type.",
         shapes.SCHEMA,
+        answers.as_is,
+    ),
+    Action(
+        "settings",
+        "actions.reading:settings",
+        "Say how the records of one type are searched and kept: fields by lane, policy, and the settings that hold for it, each with "
+        "where it is from.",
+        shapes.SETTINGS,
         answers.as_is,
     ),
     Action(
@@ -87,6 +113,34 @@ _ALL = (
         answers.path,
     ),
     Action(
+        "near",
+        "actions.asking:near",
+        "Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts.",
+        shapes.NEAR,
+        answers.near,
+    ),
+    Action(
+        "citing",
+        "actions.asking:citing",
+        "Get the records in whose texts a citation of one record stands (duckkb://TYPE/IDENTITY).",
+        shapes.CITING,
+        answers.citing,
+    ),
+    Action(
+        "blame",
+        "actions.tracing:blame",
+        "Say which commit gave each field of a record its value.",
+        shapes.BLAME,
+        answers.blame,
+    ),
+    Action(
+        "log",
+        "actions.tracing:log",
+        "Say what became of a record, commit by commit, the newest change first. Also of one that was deleted.",
+        shapes.LOG,
+        answers.log,
+    ),
+    Action(
         "why",
         "actions.tracing:why",
         "Say why a search finds a record where it does, or does not find it.",
@@ -99,14 +153,52 @@ _ALL = (
         "Report everything that is wrong in the files of the base. Each finding with its place and what mends it.",
         shapes.REPORT,
         answers.report,
+        privileged=frozenset({"since"}),
+        lenient=True,
     ),
     Action(
         "diff",
         "actions.diffing:diff_object",
-        "Say what became of each record since the last commit.",
-        shapes.DIFF,
+        "Say what became of each record since the last commit, or on a branch.",
+        review_shapes.DIFF,
         answers.as_is,
         privileged=frozenset({"range"}),
+    ),
+    Action(
+        "impact",
+        "actions.impact:impact_object",
+        "Ask the judged questions before and after a change, and say what moved. Missing vectors are made first, which can take long.",
+        review_shapes.IMPACT,
+        answers.as_is,
+        privileged=frozenset({"range"}),
+    ),
+    Action(
+        "branches",
+        "actions.diffing:branches_object",
+        "List the branches that have what HEAD has not, proposals among them. Each with how many records it changes.",
+        review_shapes.BRANCHES,
+        answers.as_is,
+        lenient=True,
+    ),
+    Action(
+        "conflicts",
+        "actions.branches:conflicts",
+        "List what is still in conflict of a merge, rebase, pick or revert, field by field. With the value of each side.",
+        review_shapes.CONFLICTS,
+        answers.as_is,
+        lenient=True,
+    ),
+    Action(
+        "resolve",
+        "actions.branches:settle",
+        "Settle fields and records that are in conflict: a side, or a value. Answers with what is still open.",
+        review_shapes.CONFLICTS,
+        answers.as_is,
+        "editor",
+        writes=True,
+        repeats=False,
+        privileged=_GUARDS,
+        lenient=True,
     ),
     Action(
         "status",
@@ -114,6 +206,22 @@ _ALL = (
         "Say what this base is and in what state: its records, its model, and what is still to be done.",
         shapes.STATUS,
         answers.as_is,
+    ),
+    Action(
+        "growth",
+        "actions.caring:growth",
+        "Say how many records and bytes each type has, and had at commits of the history.",
+        review_shapes.GROWTH,
+        answers.as_is,
+    ),
+    Action(
+        "quality",
+        "actions.impact:quality",
+        "Say how well the judged questions are answered by words, by meaning and by both: ranks of what is expected, and nDCG@10, now and at "
+        "commits of the history.",
+        review_shapes.QUALITY,
+        answers.as_is,
+        privileged=frozenset({"evaluate"}),
     ),
     Action(
         "put",
@@ -144,6 +252,46 @@ _ALL = (
         answers.receipt,
         "editor",
         writes=True,
+    ),
+    Action(
+        "memory_put",
+        "actions.memory.memories:put",
+        "Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, "
+        "what was learned, with links to what it speaks of.",
+        shapes.RECEIPT,
+        answers.receipt,
+        "editor",
+        writes=True,
+    ),
+    Action(
+        "memory_search",
+        "actions.memory.memories:search",
+        "Search what was remembered, by words and by meaning. Only in one scope.",
+        shapes.MEMORIES,
+        answers.as_is,
+    ),
+    Action(
+        "memory_history",
+        "actions.memory.memories:history",
+        "Say what was remembered under a key before, the newest version first.",
+        shapes.VERSIONS,
+        answers.as_is,
+    ),
+    Action(
+        "memory_stats",
+        "actions.memory.memories:stats",
+        "Say how much is remembered: the newest, the oldest, the most accessed, the tags. Of one scope, or of each.",
+        shapes.MEMORY_STATS,
+        answers.as_is,
+    ),
+    Action(
+        "memory_mark_accessed",
+        "actions.memory.memories:mark_accessed",
+        "Count that memories were of use. The counts stand in stats and search results, on this machine alone.",
+        shapes.MARKED,
+        answers.as_is,
+        writes=True,
+        repeats=False,
     ),
 )
 

@@ -1,5 +1,6 @@
 """Records, hits, receipts and findings as plain objects, the same behind every door. The keys that begin with _ are duckkb's own."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import count, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,12 @@ if TYPE_CHECKING:
     from duckkb.errors import Finding
     from duckkb.queries import ChunkRef, FindResult, Hit, Receipt, SqlResult
     from duckkb.review.check.findings import CheckReport
-    from duckkb.review.provenance.history import Origin
+    from duckkb.review.provenance.history import FieldOrigin, LogEntry, Origin
+    from duckkb.truth.git.revisions import Signature
 
 Line = Mapping[str, Any]
-_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag")
-OF_RECORDS = (*_READ, "_chunk")  # a citation names a chunk
+_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last of what is published
+OF_RECORDS = (*_READ, "_chunk", "_since")  # of what a citation names
 OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded")
 OF_STEPS = (*_READ, "_depth", "_edge")
 _UNASKED = ("_degraded", "_explain", "_provenance")  # what must be said, or has an option of its own
@@ -151,6 +153,39 @@ def origin_object(origin: "Origin") -> dict[str, Any]:
     return line | {"uri": origin.uri}
 
 
+def signature_object(by: "Signature | None", is_boundary: bool) -> dict[str, Any]:
+    """Who committed a change; `shallow` says that history ends there."""
+    if by is None:
+        return {"commit": None, "uncommitted": True}
+    line: dict[str, Any] = {"commit": by.commit, "author": by.author, "email": by.email, "date": by.date}
+    return line | {"summary": by.summary} | ({"shallow": True} if is_boundary else {})
+
+
+def blame_line(one: "FieldOrigin") -> dict[str, Any]:
+    """A field, its value, and the commit that gave it that."""
+    origin = one.origin
+    line = {"field": one.name, "value": json.loads(one.text), **signature_object(origin.by, origin.is_boundary)}
+    return line | {"path": origin.path, "line": origin.line_no, "uri": origin.uri}
+
+
+def log_line(one: "LogEntry") -> dict[str, Any]:
+    """A change of a record: who committed it, and what each field was and became."""
+    change = one.change
+    line = {
+        **signature_object(one.by, one.is_boundary),
+        "op": change.op,
+        "type": change.type,
+        "identity": change.identity,
+    }
+    line |= {"was": change.was} if change.was is not None else {}
+    line |= {"path": change.place.path, "line": change.place.line_no}
+    fields = {}
+    for changed in change.fields:
+        sides = {"before": changed.before, "after": changed.after}
+        fields[changed.name] = {side: json.loads(text) for side, text in sides.items() if text is not None}
+    return line | {"fields": fields}
+
+
 def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A whole answer as one object, for `--json`; `lines` are its hits as they are printed."""
     found: dict[str, Any] = {
@@ -164,7 +199,8 @@ def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> d
 
 
 def notice_object(notice: Any) -> dict[str, str]:
-    return {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
+    said = {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
+    return said | ({"reason": notice.reason} if notice.reason else {})
 
 
 def finding_line(finding: "Finding") -> dict[str, Any]:

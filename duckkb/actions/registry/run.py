@@ -27,19 +27,25 @@ def run(
     `errors.UsageError` (E_ARGUMENT: no such action; or all that is wrong with the arguments, as findings),
     `errors.Refused` (E_FORBIDDEN), and what the action raises. `strict`: also of a
     lenient base nothing is answered while records that the caller sees cannot be read."""
+    action, arguments = accepted(name, given, caller)
+    with told_to(caller.types, asked_again=base.is_asked_again):
+        seen = narrowed(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
+        if strict and not action.lenient:
+            refuse_unreadable(seen.tree)
+        value = action.call(seen, arguments)
+        answer: dict[str, Any] = plain(with_notices(seen, value, action.answer(seen, value, arguments)))
+    if base.wiring.published and caller.types is None:  # a commit changes with what others may see
+        answer["_commit"] = base.wiring.published
+    return answer
+
+
+def accepted(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Action, dict[str, Any]]:
+    """The action of a name and its arguments, where the caller may ask for that and they fit. Raises as `run`."""
     action = ACTIONS.get(name)
     if action is None:
         raise UsageError("there is no such action", code="E_ARGUMENT", suggestion=name_known(str(name), ACTIONS))
     _refuse_forbidden(action, given, caller)
-    arguments = _arguments(action, given)
-    is_check = action.name == "check"
-    with told_to(caller.types):
-        seen = narrowed(base, caller.types, lenient=is_check)
-        if strict and not is_check:
-            refuse_unreadable(seen.tree)
-        value = action.call(seen, arguments)
-        answer: dict[str, Any] = plain(with_notices(seen, value, action.answer(seen, value, arguments)))
-    return answer
+    return action, _arguments(action, given)
 
 
 def _refuse_forbidden(action: Action, given: Mapping[str, object], caller: Caller) -> None:

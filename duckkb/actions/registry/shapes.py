@@ -1,193 +1,406 @@
 """The plain objects that actions give, as JSON Schema: what is always there is required, and more may come later."""
 
 from collections.abc import Mapping
-from typing import Any
 
-Schema = Mapping[str, Any]
+from duckkb.actions.registry.schema_forms import (
+    ANY,
+    FLAG,
+    NUMBER,
+    NUMBER_OR_NONE,
+    TEXT,
+    TEXT_OR_NONE,
+    WHOLE,
+    WHOLE_OR_NONE,
+    Schema,
+    list_of,
+    object_of,
+)
 
-_TEXT, _WHOLE, _NUMBER, _FLAG = ({"type": name} for name in ("string", "integer", "number", "boolean"))
-_ANY: Schema = {}
-_TEXT_OR_NONE, _WHOLE_OR_NONE = ({"type": [name, "null"]} for name in ("string", "integer"))
-
-
-def _object(properties: Mapping[str, Schema], *optional: str, description: str = "") -> dict[str, Any]:
-    """An object in which all of these stand, but for the optional ones."""
-    required = [name for name in properties if name not in optional]
-    said = {"description": description} if description else {}
-    return {"type": "object", "properties": dict(properties), "required": required, **said}
-
-
-def _list(items: Schema, description: str = "") -> dict[str, Any]:
-    return {"type": "array", "items": items, **({"description": description} if description else {})}
-
-
-NOTICE = _object({"code": _TEXT, "message": _TEXT, "remedy": _TEXT}, description="What must be known of an answer.")
-NOTICES = _list(NOTICE)
-_CHUNK = _object({"field": _TEXT, "chunk_seq": _WHOLE, "text": _TEXT}, "text")
-_PARTIAL = _list(_TEXT, "The record has fields that are not here, and these only in part: not to be put back.")
-_OF_RECORD = {"_type": _TEXT, "_etag": _TEXT, "_partial": _PARTIAL}
-_STORED = {"__id": _WHOLE_OR_NONE, "__created_at": _TEXT_OR_NONE, "__updated_at": _TEXT_OR_NONE}
-RECORD = _object({**_STORED, **_OF_RECORD}, "_partial", description="A record: its fields, and what duckkb says of it.")
-_EDGE = _object({"_type": _TEXT, "direction": {"enum": ["out", "in"]}, "identity": _ANY})
-_STEP = _object({**_STORED, **_OF_RECORD, "_depth": _WHOLE, "_edge": _EDGE}, "_partial", "_edge")
-_OF_HIT = {"_engine": _TEXT, "_score": _NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}, "_degraded": _FLAG}
-_HIT = _object(
+NOTICE = object_of(
+    {
+        **dict.fromkeys(("code", "message", "remedy"), TEXT),
+        "reason": {**TEXT, "description": "Which part it went without, and why."},
+    },
+    "reason",
+    description="What must be known of an answer.",
+)
+NOTICES = list_of(NOTICE)
+_CHUNK = object_of({"field": TEXT, "chunk_seq": WHOLE, "text": TEXT}, "text")
+_PARTIAL = list_of(TEXT, "The record has fields that are not here, and these only in part: not to be put back.")
+_OF_RECORD = {"_type": TEXT, "_etag": TEXT, "_partial": _PARTIAL}
+_STORED = {"__id": WHOLE_OR_NONE, "__created_at": TEXT_OR_NONE, "__updated_at": TEXT_OR_NONE}
+_SINCE = object_of(
+    {"state": {"enum": ["changed", "renamed", "deleted"]}, "fields": list_of(TEXT), "identity": ANY},
+    *("fields", "identity"),
+    description="How the record differs now from what a citation of it names.",
+)
+RECORD = object_of(
+    {**_STORED, **_OF_RECORD, "_chunk": _CHUNK, "_since": _SINCE},
+    *("_partial", "_chunk", "_since"),
+    description="A record: its fields, and what duckkb says of it.",
+)
+_EDGE = object_of({"_type": TEXT, "direction": {"enum": ["out", "in"]}, "identity": ANY})
+_STEP = object_of({**_STORED, **_OF_RECORD, "_depth": WHOLE, "_edge": _EDGE}, "_partial", "_edge")
+_OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}, "_degraded": FLAG}
+_HIT = object_of(
     {**_OF_RECORD, **_OF_HIT, "_explain": {"type": "object"}},
     *("_partial", "_score", "_chunk", "_scores", "_degraded", "_explain"),
     description="The record's fields, and where in a longer text it was found (_chunk).",
 )
-FOUND = _object(
+FOUND = object_of(
     {
-        "results": _list(_HIT, "Best first."),
-        "mode": _TEXT,
-        "engine": _TEXT,
-        "degraded": _FLAG,
+        "results": list_of(_HIT, "Best first."),
+        "mode": TEXT,
+        "engine": TEXT,
+        "degraded": FLAG,
         "notices": NOTICES,
         "explain": {"type": "object"},
     },
     "explain",
 )
-PAGE = _object({"records": _list(RECORD), "total": _WHOLE, "next": _TEXT_OR_NONE})
-STEPS = _object({"records": _list(_STEP, "Nearest first, each with the edge that led to it."), "truncated": _FLAG})
-PATH = _object({"path": _list(_STEP, "From the start to the end; empty where there is none.")})
-TYPES = _object(
+PAGE = object_of({"records": list_of(RECORD), "total": WHOLE, "next": TEXT_OR_NONE})
+STEPS = object_of(
     {
-        "types": _list(
-            _object(
+        "records": list_of(_STEP, "Nearest first, each with the edge that led to it."),
+        "truncated": FLAG,
+        "next": {**TEXT_OR_NONE, "description": "What goes on behind this page, of records one edge away."},
+    }
+)
+CITING = object_of({"records": list_of(RECORD), "truncated": FLAG})
+NEAR = object_of(
+    {
+        "records": list_of(
+            {
+                **RECORD,
+                "properties": {**RECORD["properties"], "_score": NUMBER},
+                "required": [*RECORD["required"], "_score"],
+            },
+            "Nearest first; `_score` is a mean cosine.",
+        )
+    }
+)
+PATH = object_of({"path": list_of(_STEP, "From the start to the end; empty where there is none.")})
+TYPES = object_of(
+    {
+        "types": list_of(
+            object_of(
                 {
-                    "name": _TEXT,
+                    "name": TEXT,
                     "kind": {"enum": ["node", "edge"]},
-                    "table": _TEXT,
-                    "identity": _list(_TEXT),
-                    "from": _list(_TEXT),
-                    "to": _list(_TEXT),
-                    "cardinality": _TEXT,
-                    "full_text": _list(_TEXT),
-                    "vectors": _list(_TEXT),
-                    "records": _WHOLE,
+                    "table": TEXT,
+                    "identity": list_of(TEXT),
+                    "from": list_of(TEXT),
+                    "to": list_of(TEXT),
+                    "cardinality": TEXT,
+                    "full_text": list_of(TEXT),
+                    "vectors": list_of(TEXT),
+                    "records": WHOLE,
                 },
                 *("from", "to", "cardinality"),
             )
         )
     }
 )
-SCHEMA = _object({"$schema": _TEXT, "title": _TEXT}, description="The JSON Schema of the records of the type.")
-ROWS = _object({"columns": _list(_TEXT), "rows": _list({"type": "object"}), "truncated": _FLAG})
-WHY = _object(
+SCHEMA = object_of({"$schema": TEXT, "title": TEXT}, description="The JSON Schema of the records of the type.")
+_SEARCHED = object_of(
     {
-        "type": _TEXT,
-        "identity": _TEXT,
-        "question": _TEXT,
-        "mode": _TEXT,
-        "found": _FLAG,
-        "rank": _WHOLE_OR_NONE,
-        "limit": _WHOLE,
-        "plain": _FLAG,
-        "reasons": _list(_TEXT),
-        "lanes": {"type": "object"},
-        "tokens": _list({"type": "object"}),
-        "filter": {"type": ["object", "null"]},
-        "excluded": _list(_TEXT),
-        "chunks": _WHOLE,
-        "pending": _WHOLE,
-        "policy": {"type": "object"},
-        "first": _list(_TEXT),
-        "notices": _list(_TEXT),
+        "field": TEXT,
+        "weight": NUMBER,
+        "language": TEXT,
+        "chunk_size": WHOLE,
+        "reach": TEXT,
+        "given": FLAG,
+        "dimension": WHOLE_OR_NONE,
+    },
+    *("weight", "language", "chunk_size", "reach", "given", "dimension"),
+    description="A searched field; * stands for those that each record has. A vector that callers give is `given`.",
+)
+SETTINGS = object_of(
+    {
+        "type": TEXT,
+        "policy": {
+            "anyOf": [
+                {"type": "null"},
+                object_of(
+                    {
+                        **dict.fromkeys(("name", "description"), TEXT),
+                        "intents": list_of(TEXT),
+                        "default_intent": TEXT_OR_NONE,
+                        "refuse": {"type": "object", "additionalProperties": TEXT},
+                    }
+                ),
+            ]
+        },
+        "full_text": list_of(_SEARCHED),
+        "vectors": list_of(_SEARCHED),
+        "review": list_of(TEXT, "Fields whose changes by agents are proposed; * for all of them."),
+        "settings": list_of(
+            object_of(
+                {
+                    "name": TEXT,
+                    "value": ANY,
+                    "origin": {"enum": ["type", "policy", "configuration", "default"]},
+                    "description": TEXT,
+                }
+            )
+        ),
     }
 )
-FINDING = _object(
+ROWS = object_of({"columns": list_of(TEXT), "rows": list_of({"type": "object"}), "truncated": FLAG})
+WHY = object_of(
     {
-        "code": _TEXT,
-        "message": _TEXT,
-        "path": _TEXT,
-        "line": _WHOLE,
-        "field": _TEXT,
-        "remedy": _TEXT,
-        "type": _TEXT,
-        "identity": _TEXT,
+        "type": TEXT,
+        "identity": TEXT,
+        "question": TEXT,
+        "mode": TEXT,
+        "found": FLAG,
+        "rank": WHOLE_OR_NONE,
+        "limit": WHOLE,
+        "plain": FLAG,
+        "reasons": list_of(TEXT),
+        "lanes": {"type": "object"},
+        "tokens": list_of({"type": "object"}),
+        "filter": {"type": ["object", "null"]},
+        "excluded": list_of(TEXT),
+        "chunks": WHOLE,
+        "pending": WHOLE,
+        "policy": {"type": "object"},
+        "first": list_of(TEXT),
+        "notices": list_of(TEXT),
+    }
+)
+FINDING = object_of(
+    {
+        "code": TEXT,
+        "message": TEXT,
+        "path": TEXT,
+        "line": WHOLE,
+        "field": TEXT,
+        "remedy": TEXT,
+        "type": TEXT,
+        "identity": TEXT,
     },
     *("path", "line", "field", "remedy", "type", "identity"),
 )
-REPORT = _object(
+REPORT = object_of(
     {
         "outcome": {"enum": ["passed", "findings"]},
-        "errors": _WHOLE,
-        "warnings": _WHOLE,
-        "records": _WHOLE,
-        "findings": _list(FINDING),
-        "groups": _list({"type": "object"}, "Findings that say the same of several records."),
+        "errors": WHOLE,
+        "warnings": WHOLE,
+        "records": WHOLE,
+        "findings": list_of(FINDING),
+        "groups": list_of({"type": "object"}, "Findings that say the same of several records."),
     }
 )
-_OF_DOCUMENT = {"docid": _TEXT, "file": _TEXT, "title": _TEXT, "context": _TEXT}
-_READ = {**_OF_DOCUMENT, "line": _WHOLE, "text": _TEXT, "warnings": _list(_TEXT)}
-_DOCUMENT = _object(_READ, "context", "warnings", description="A document: its text from a line of its file on.")
+_OF_DOCUMENT = {"docid": TEXT, "file": TEXT, "title": TEXT, "context": TEXT}
+_READ = {**_OF_DOCUMENT, "line": WHOLE, "text": TEXT, "warnings": list_of(TEXT)}
+_DOCUMENT = object_of(_READ, "context", "warnings", description="A document: its text from a line of its file on.")
 GOT = {"type": "object", "anyOf": [RECORD, _DOCUMENT]}
-DOCUMENTS = _object(
+DOCUMENTS = object_of(
     {
-        "documents": _list(_object({**_READ, "skipped": _TEXT}, "context", "line", "text", "warnings", "skipped")),
-        "lacking": _list(_TEXT, "What of a list there is not."),
+        "documents": list_of(object_of({**_READ, "skipped": TEXT}, "context", "line", "text", "warnings", "skipped")),
+        "lacking": list_of(TEXT, "What of a list there is not."),
     }
 )
 _FOUND_IN: Mapping[str, Schema] = {
-    "line": _WHOLE,
-    "snippet": _TEXT,
-    "body": _TEXT,
-    "where": _TEXT,
+    "line": WHOLE,
+    "snippet": TEXT,
+    "body": TEXT,
+    "where": TEXT,
     "explain": {"type": ["object", "null"]},
 }
-DOCUMENTS_FOUND = _object(
+DOCUMENTS_FOUND = object_of(
     {
-        "results": _list(
-            _object({**_OF_DOCUMENT, "score": _NUMBER, **_FOUND_IN}, "context", "snippet", "body", "where", "explain"),
+        "results": list_of(
+            object_of({**_OF_DOCUMENT, "score": NUMBER, **_FOUND_IN}, "context", "snippet", "body", "where", "explain"),
             "Best first; a score lies in 0..1.",
         ),
         "notices": NOTICES,
-        "hints": _list({"type": "object"}, "What lies near them in graphs of code."),
+        "hints": list_of({"type": "object"}, "What lies near them in graphs of code."),
     },
     "hints",
 )
-_VERSION = _object({"name": _TEXT, "commit": _TEXT_OR_NONE})
-DIFF = _object(
+_ENTRY = object_of(
     {
-        "version": {"const": 1},
-        "outcome": {"enum": ["passed", "findings"]},
-        "base": _VERSION,
-        "head": _VERSION,
-        "summary": {"type": "object", "additionalProperties": _WHOLE},
-        "types": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": _WHOLE}},
-        "changes": _list({"type": "object"}, "What became of each record: `op`, `type`, `identity`, `fields`, places."),
-        **{name: _list({"type": "object"}) for name in ("ontology", "groups", "findings")},
-        "truncated": _FLAG,
-        "next": {"type": ["object", "null"]},
+        "number": WHOLE,
+        "uri": TEXT,
+        "path": TEXT,
+        "line": WHOLE,
+        "sha256": TEXT,
+        "score": {"type": ["number", "null"]},
+        "beside": WHOLE,
+        "over": TEXT,
+        "text": TEXT,
+    },
+    *("beside", "over", "text"),
+    description="A quoted text and its citation. `beside` is the entry that an edge (`over`) led from.",
+)
+PACK = object_of(
+    {
+        "question": TEXT,
+        "commit": TEXT_OR_NONE,
+        **dict.fromkeys(("uncommitted", "budget", "tokens"), WHOLE),
+        **dict.fromkeys(("counter", "fingerprint"), TEXT),
+        "entries": list_of(_ENTRY, "Best first."),
+        "omitted": list_of(object_of({"uri": TEXT, "tokens": WHOLE}), "What was found and had no room."),
+        "notices": NOTICES,
+        "text": TEXT,
+    },
+    "text",
+)
+_CITED = object_of(
+    {
+        "number": WHOLE,
+        "uri": TEXT,
+        "path": TEXT,
+        "line": WHOLE,
+        "sha256": TEXT,
+        "score": {"type": ["number", "null"]},
     }
 )
-STATUS = _object(
+_MARK = object_of(
     {
-        "root": _TEXT,
-        "revision": _TEXT_OR_NONE,
-        "branch": _TEXT_OR_NONE,
-        "records": {"type": ["object", "null"], "additionalProperties": _WHOLE},
-        "pending": _WHOLE_OR_NONE,
+        "fault": {"enum": ["uncited", "no_entry", "quotation", "code", "number", "name", "denial", "unrelated"]},
+        "part": TEXT,
+    },
+    description="What of a sentence does not stand in the texts that it cites.",
+)
+ANSWER = object_of(
+    {
+        "question": TEXT,
+        "answer": TEXT_OR_NONE,
+        "sentences": list_of(object_of({"text": TEXT, "cites": list_of(WHOLE), "marks": list_of(_MARK)})),
+        "unsupported": {**WHOLE, "description": "How many sentences have marks."},
+        "entries": list_of(_CITED, "What the answer cites."),
+        "cut": {**TEXT_OR_NONE, "description": "Why the model stopped in the middle, if it did."},
+        "refusal": {
+            "anyOf": [
+                {"type": "null"},
+                object_of({"code": TEXT, "reason": TEXT, "nearest": list_of(_CITED, "What was found first.")}),
+            ]
+        },
+        **dict.fromkeys(("model", "provider"), TEXT_OR_NONE),
+        "usage": {
+            "type": ["object", "null"],
+            "description": "Tokens of prompt, completion and both, as the provider counts.",
+        },
+        "support": object_of({"coverage": NUMBER_OR_NONE, "lead": NUMBER_OR_NONE}),
+        "pack": object_of(
+            {
+                "commit": TEXT_OR_NONE,
+                **dict.fromkeys(("uncommitted", "budget", "tokens", "entries", "omitted"), WHOLE),
+                **dict.fromkeys(("counter", "fingerprint"), TEXT),
+            }
+        ),
+        **dict.fromkeys(("prompt", "fingerprint"), TEXT),
+        "notices": NOTICES,
+    }
+)
+STATUS = object_of(
+    {
+        "root": TEXT,
+        "revision": TEXT_OR_NONE,
+        "branch": TEXT_OR_NONE,
+        "records": {"type": ["object", "null"], "additionalProperties": WHOLE},
+        "pending": WHOLE_OR_NONE,
         "stale": {"type": ["boolean", "null"]},
-        "model": _TEXT,
-        "trust": _FLAG,
+        "model": TEXT,
+        "trust": FLAG,
         "endpoints": {"type": "object"},
-        "locked_by": _TEXT_OR_NONE,
+        "locked_by": TEXT_OR_NONE,
         "read_only": {"type": ["boolean", "null"]},
         "job": {"type": ["object", "null"]},
         "store": {"type": "object"},
         "cache": {"type": "object"},
+        "sealed": {"type": ["object", "null"]},
     },
-    *("root", "revision", "branch", "trust", "endpoints", "locked_by", "read_only", "job", "store", "cache"),
+    *("root", "revision", "branch", "trust", "endpoints", "locked_by", "read_only", "job", "store", "cache", "sealed"),
 )
-_COUNTS = dict.fromkeys(("inserted", "updated", "unchanged", "deleted", "pending"), _WHOLE)
-_NAMED = {"identities": _list(_ANY), "ids": _list(_WHOLE), "etags": _list(_TEXT)}
-RECEIPT = _object(
-    {**_COUNTS, "files": _list(_TEXT), **_NAMED, "dry_run": _FLAG, "patch": _TEXT},
+_COUNTS = dict.fromkeys(("inserted", "updated", "unchanged", "deleted", "pending"), WHOLE)
+_NAMED = {"identities": list_of(ANY), "ids": list_of(WHOLE), "etags": list_of(TEXT)}
+RECEIPT = object_of(
+    {**_COUNTS, "files": list_of(TEXT), **_NAMED, "dry_run": FLAG, "patch": TEXT},
     *("dry_run", "patch"),
     description="`identities`, `ids` and `etags` run in the order of the records given; `pending` counts chunks without a vector.",
 )
-ERROR = _object(
-    {"error": _object({"code": _TEXT, "message": _TEXT, "suggestion": _TEXT, "details": {"type": "object"}}, "details")}
+_ACCESSED = {"accessed": {**WHOLE_OR_NONE, "description": "How often it was marked on this machine; null: not known."}}
+MEMORIES = {
+    **FOUND,
+    "properties": {
+        **FOUND["properties"],
+        "results": list_of(
+            {
+                **_HIT,
+                "properties": {**_HIT["properties"], **_ACCESSED},
+                "required": [*_HIT["required"], "accessed"],
+            },
+            "Best first.",
+        ),
+    },
+}
+_WHO = dict.fromkeys(("author", "email", "date", "summary"), TEXT)
+_TEXTS = list_of(TEXT)
+_BY: Mapping[str, Schema] = {**_WHO, "commit": TEXT_OR_NONE, "uncommitted": FLAG, "shallow": FLAG}
+_UNSAID = (*_WHO, "uncommitted", "shallow")  # of what is not committed nobody is known
+BLAME = object_of(
+    {
+        "fields": list_of(
+            object_of({"field": TEXT, "value": ANY, **_BY, "path": TEXT, "line": WHOLE, "uri": TEXT}, *_UNSAID)
+        )
+    }
+)
+LOG = object_of(
+    {
+        "changes": list_of(
+            object_of(
+                {
+                    **_BY,
+                    **dict.fromkeys(("op", "type", "identity", "was", "path"), TEXT),
+                    "line": WHOLE,
+                    "fields": {"type": "object", "description": "Of each field that changed, `before` and `after`."},
+                },
+                *(*_UNSAID, "was"),
+            ),
+            "The newest first.",
+        )
+    }
+)
+_MEMORY = {"updated_at": TEXT, "text": TEXT, "tags": _TEXTS, "links": _TEXTS, "source": TEXT}
+_VERSION_OF_MEMORY: Mapping[str, Schema] = {
+    "commit": TEXT_OR_NONE, "uncommitted": FLAG, **_WHO, "shallow": FLAG, "op": TEXT, "was": TEXT, **_MEMORY,
+}  # fmt: skip
+VERSIONS = object_of(
+    {
+        "scope": TEXT,
+        "key": TEXT,
+        "versions": list_of(
+            object_of(_VERSION_OF_MEMORY, *(name for name in _VERSION_OF_MEMORY if name != "op")),
+            "Newest first; without a text where it was deleted.",
+        ),
+        "truncated": FLAG,
+    }
+)
+_KEY_AND_TIME, _KEY_AND_COUNT = object_of({"key": TEXT, "updated_at": TEXT}), object_of({"key": TEXT, **_ACCESSED})
+MEMORY_STATS = object_of(
+    {
+        "scopes": list_of(
+            object_of(
+                {
+                    "scope": TEXT,
+                    "collection": TEXT,
+                    "memories": WHOLE,
+                    "newest": list_of(_KEY_AND_TIME, "At most five, the newest first."),
+                    "oldest": list_of(_KEY_AND_TIME, "One, where there is one."),
+                    **_ACCESSED,
+                    "most_accessed": list_of(_KEY_AND_COUNT, "At most five."),
+                    "tags": {"type": "object", "additionalProperties": WHOLE},
+                }
+            )
+        )
+    }
+)
+MARKED = object_of({"scope": TEXT, "marked": list_of(_KEY_AND_COUNT)})
+ERROR = object_of(
+    {"error": object_of({"code": TEXT, "message": TEXT, "suggestion": TEXT, "details": {"type": "object"}}, "details")}
 )
 """What `run.failure` gives."""

@@ -53,13 +53,13 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
 @verb("status")
 def status_command() -> None:
     """Say what this base is: revision, records, pending vectors, model, trust, the endpoints of models, lock, the last index
-    job, and where what is derived of it lies.
+    job, where what is derived of it lies, and (`server`) the process and URL of the one that serves it in the background.
 
     `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
     While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).
     """
     status, notices = _status()
-    out.emit(status)
+    out.emit(status | {"server": _server()})
     out.tell(notices)
 
 
@@ -78,6 +78,19 @@ def _status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
         return status_unread(chosen().get("kb")), ()
 
 
+def _server() -> dict[str, Any] | None:
+    """What `serve --daemon` and `mcp --http --daemon` started: its `pid` and `url`, nothing of these while it starts. None where
+    there is none."""
+    from duckkb.actions.folder import find
+    from duckkb.errors import DuckkbError
+    from duckkb.serving.daemon import Daemon
+
+    try:
+        return Daemon.of(find(chosen().get("kb"))).running()
+    except DuckkbError as problem:  # its file is not this user's alone
+        return {"error": problem.message}
+
+
 @group("scheduler")
 def scheduler_command() -> None:
     """What works in the background."""
@@ -86,11 +99,12 @@ def scheduler_command() -> None:
 @verb("status", group=scheduler_command)
 def scheduler_status_command() -> None:
     """Say what works for this base in the background: the index job that runs or ran last, how far it is, its last error, the
-    command that goes on (`next`) where it stopped, who holds the lock, and how many vectors are pending. Exit 0."""
+    command that goes on (`next`) where it stopped, who holds the lock, how many vectors are pending, and which `server` answers.
+    Exit 0."""
     from duckkb.actions.caring import background
 
     status, notices = _status()
-    out.emit(background(status))
+    out.emit(background(status) | {"server": _server()})
     out.tell(notices)
 
 

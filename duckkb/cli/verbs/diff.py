@@ -48,6 +48,13 @@ class _WithNames(click.Command):
 @click.option(
     "-w", "--where", metavar="CONDITION", default="", help="Records that satisfy this filter in either version."
 )
+@click.option(
+    "--op",
+    "ops",
+    multiple=True,
+    type=click.Choice(["insert", "update", "rename", "delete"]),
+    help="Only this kind of change, and no findings; may be given again.",
+)
 @click.option("--ignore", multiple=True, metavar="FIELD", help="A field that does not count; may be given again.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
@@ -72,10 +79,12 @@ def diff_command(range: str | None, **given: Any) -> None:
     from duckkb import app
 
     only = click.get_current_context().meta.get(_ONLY, ())
-    if given["stat"] and not (given["ignore"] or given["where"] or given["fail_on"] or only):
+    if given["stat"] and not (given["ignore"] or given["where"] or given["ops"] or given["fail_on"] or only):
         _print_numbers(range, given)
         return
-    asked = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where")}
+    asked = {
+        name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where", "ops")
+    }
     with judging():
         found = app.diff(chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]), **asked)
     _print(found, given)

@@ -1,4 +1,4 @@
-"""find, sql, graph, embed: asking."""
+"""find, pack, ask, sql, graph, embed: asking."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,18 @@ from duckkb.actions.registry.record_lines import OF_HITS, OF_STEPS, FieldChoice,
 from duckkb.cli import options, out, printed
 from duckkb.cli.lines import fields_option, known_columns, project
 from duckkb.cli.options import wants_json
-from duckkb.cli.verb import base_verb, group, opened, verb
+from duckkb.cli.verb import base_verb, end, group, opened, verb
+from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
 
 
-@verb("find")
+@verb("find", action="find")
 @click.argument("type_name", metavar="TYPE|all")
 @click.argument("query", required=False)
 @options.mode
-@click.option("-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it.")
+@click.option("-w", "--where", metavar="CONDITION")
 @options.limit(10)
 @click.option(
     "--vector",
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
     type=options.PathName(),
     help="A question as a vector: a JSON array of numbers, or as `embed` prints it.",
 )
-@click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
+@click.option("--explain", is_flag=True)
 @click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
 @fields_option
 @click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
 @options.at
+@options.backend
 def find_command(
     type_name: str,
     query: str | None,
@@ -84,17 +86,103 @@ def find_command(
             out.lines(lines, known_columns(asked))
 
 
-@verb("sql")
+@verb("pack", action="pack", formats=("markdown", "plain"))
+@click.argument("question", required=False)
+@click.option("--budget", type=click.IntRange(min=1), default=4000, show_default=True, metavar="TOKENS")
+@click.option("-t", "--type", "types", multiple=True, metavar="TYPE")
+@options.limit(20)
+@click.option("--neighbors", is_flag=True)
+@options.at
+@options.backend
+def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
+    """Print what the base has on a question, for a model to answer from.
+
+    \b
+    duckkb pack "how are ranked lists joined" --budget 2000
+    duckkb pack "how do we roll back a release" -t runbooks --json
+
+    Each text has a citation, which `duckkb get URI` resolves, also when the record was changed since. The same state of the
+    base, question and pipeline give the same bytes. What had no room is counted; with --json it is listed.
+    """
+    from duckkb.actions.answering.context_pack import as_object
+
+    text = _question(question)
+    with opened(at=at) as kb:
+        pack = kb.pack(text, **asked)
+        out.tell(pack.notices)
+        match options.chosen_format("markdown"):
+            case "markdown":
+                printed.result(pack.markdown(), end="")
+            case "plain":
+                printed.result(pack.plain(), end="")
+            case _:
+                found = as_object(pack, "json")
+                out.lines(found.pop("entries"), under="entries", **found)
+        if not pack.entries and not pack.omitted:
+            printed.note("no results; loosen the question")
+            end(1)
+
+
+def _question(given: str | None) -> str:
+    """The question on the command line, or on stdin."""
+    if given in (None, "-") and sys.stdin.isatty():
+        raise click.UsageError("give a question, as an argument or on stdin")
+    return given if given is not None and given != "-" else out.read_text()
+
+
+@verb("ask", action="ask", formats=("text",))
+@click.argument("question", required=False)
+@click.option("--model", metavar="NAME")
+@click.option("-t", "--type", "types", multiple=True, metavar="TYPE")
+@click.option("--budget", type=click.IntRange(min=1), metavar="TOKENS")
+@options.limit(20)
+@click.option(
+    "--stream", is_flag=True, help="Print the answer as it comes; with --json an event a line, the whole last."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 where a sentence is marked as unsupported.")
+@options.at
+@options.backend
+def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | None, **how: Any) -> None:
+    """Have a chat model answer a question from what the base has on it, with citations that are checked.
+
+    \b
+    duckkb ask "how do we roll back a release"
+    duckkb ask "合并冲突怎么解决" --strict --json
+    duckkb ask "which settings stop a mass deletion" -t Setting --stream
+
+    Where the base has too little on the question no model is asked: exit 1 (E_NO_EVIDENCE), with the nearest records. Each sentence of
+    an answer is held against the texts that it cites: citations, quotations, code, numbers, names, denials. What they do not have is marked.
+    An answer that stops in the middle is printed, and exits with 1 (E_ANSWER_CUT).
+    """
+    from duckkb.actions.answering.ask import as_object
+    from duckkb.cli import answers
+
+    text, is_text = _question(question), options.chosen_format("text") == "text"
+    listen = (answers.piece if is_text else answers.event) if stream else (lambda _: None)
+    with opened(at=at) as kb:
+        found = kb.ask(text, listen=listen, **how)
+    out.tell(found.pack.notices)
+    if is_text:
+        answers.show(found, was_streamed=stream)
+    elif stream:
+        out.emit({"event": "answer", **as_object(found)})
+    else:
+        out.emit(as_object(found))
+    if code := answers.failure(found, strict=strict):
+        end(code)
+
+
+@verb("sql", action="sql")
 @click.argument("statement", required=False)
-@options.limit(10_000, "At most this many rows.", least=1)
+@options.limit(10_000, least=1)
 @click.option(
     "--timeout",
     type=options.Seconds(min=0, min_open=True, max=3600),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long it may take.",
 )
+@options.backend
 def sql_command(statement: str | None, limit: int, timeout: float) -> None:
     """Run one read-only SELECT (as an argument, or on stdin); a JSON object a row.
 
@@ -119,7 +207,7 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
 
 @group("graph")
 def graph_command() -> None:
-    """Walk the edges."""
+    """What a record is joined to by edges, by citations, and by what it means."""
 
 
 _which_edges = options.several(
@@ -128,25 +216,25 @@ _which_edges = options.several(
         metavar="EDGE",
         multiple=True,
         callback=lambda _ctx, _param, given: given or None,
-        help="Only edges of this type; repeatable.",
     ),
     click.option(
         "--direction",
         type=click.Choice(["out", "in", "both"]),
         default="both",
         show_default=True,
-        help="Which way edges are followed.",
     ),
 )
 
 
-@base_verb("neighbors", group=graph_command, tells=False)
+@base_verb("neighbors", group=graph_command, tells=False, action="neighbors")
 @options.type_name
 @click.argument("identity")
 @_which_edges
-@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="How many edges away at most.")
-@options.limit(1000, "At most this many records.", least=1)
+@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True)
+@options.limit(1000, least=1)
+@click.option("--after", metavar="NEXT", help="Go on behind this: the `next` of the page before.")
 @fields_option
+@options.backend
 def neighbors_command(
     kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **walk: Any
 ) -> None:
@@ -157,19 +245,51 @@ def neighbors_command(
     out.tell(kb.notices)
     if not found.records:
         raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
+    out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated, next=found.next)
+    if found.truncated:
+        on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
+        printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
+
+
+@base_verb("near", group=graph_command, tells=False, action="near")
+@options.type_name
+@click.argument("identity")
+@options.limit(10)
+@fields_option
+def near_command(kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **how: Any) -> None:
+    """Print the records that mean what this one means, the nearest first: by the vectors of their texts, with the mean cosine as
+    `_score`. Vectors that are missing are made first."""
+    found = kb.near(type_name, identity, **how)
+    out.tell([*kb.notices, *found.notices])
+    lines = project(kb, [(one, one) for one in found.records], asked, of=type_name, own=(*OF_STEPS, "_score"))
+    out.lines(lines, under="records")
+
+
+@base_verb("citing", group=graph_command, tells=False, action="citing")
+@options.type_name
+@click.argument("identity")
+@options.limit(100)
+@fields_option
+def citing_command(
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **how: Any
+) -> None:
+    """Print the records in whose texts a citation of this one stands: duckkb://TYPE/IDENTITY, of whatever commit."""
+    found = kb.citing(type_name, identity, **how)
+    out.tell(kb.notices)
     out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated)
     if found.truncated:
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
 
-@base_verb("path", group=graph_command, tells=False)
+@base_verb("path", group=graph_command, tells=False, action="path")
 @click.argument("from_type", metavar="TYPE")
 @click.argument("from_identity", metavar="IDENTITY")
 @click.argument("to_type", metavar="TYPE")
 @click.argument("to_identity", metavar="IDENTITY")
 @_which_edges
-@click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True, help="The longest path looked for.")
+@click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True)
 @fields_option
+@options.backend
 def path_command(
     kb: "KnowledgeBase",
     from_type: str,

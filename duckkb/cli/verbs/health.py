@@ -1,12 +1,17 @@
-"""doctor, repair and cleanup: is everything in order here, what is derived made again, what nobody needs removed."""
+"""doctor, repair, cleanup and models: is everything in order here, what is derived made again, what nobody needs removed, and do
+the models answer?"""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from duckkb.cli import options, out
 from duckkb.cli.options import chosen, chosen_format, lock_timeout
-from duckkb.cli.verb import end, verb
+from duckkb.cli.verb import base_verb, end, group, verb
+
+if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
 
 
 @verb("doctor")
@@ -33,6 +38,22 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
             out.lines(checks)
     if health.errors or (fail_on == "warning" and health.warnings):
         end()
+
+
+@base_verb("growth", action="growth")
+@options.limit(50, least=2)
+@click.option(
+    "--timeout", type=click.FloatRange(0, 3_600, min_open=True), default=60.0, show_default=True, metavar="SECONDS"
+)
+@options.at
+def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
+    """Say how many records, parts and bytes each type has (`types`), and had at commits of the history (`commits`, the oldest first).
+
+    Commits are counted once, by what changed between them. Looked at are those on the line of first parents that touched records, at most
+    --limit of them; what is not done in time is counted (`left`), and goes on with the next call. Prints one object.
+    """
+    out.only_json("an account of growth")
+    return kb.growth(**how)
 
 
 @verb("repair")
@@ -71,7 +92,10 @@ def repair_command(check_only: bool, everything: bool) -> None:
 @click.option(
     "--cache", is_flag=True, help="All tokens, vectors and models' answers, of all bases; they are made again."
 )
-def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors: bool, cache: bool) -> None:
+@click.option("--sealed", is_flag=True, help="All that is sealed with a key (docs/encryption.md), whatever the key.")
+def cleanup_command(
+    dry_run: bool, now: bool, limit: str | None, unused_vectors: bool, cache: bool, sealed: bool
+) -> None:
     """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
     versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
 
@@ -88,8 +112,50 @@ def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors:
 
     from duckkb import app
 
+    if sealed:
+        if dry_run or now or limit is not None or unused_vectors or cache:
+            raise click.UsageError("--sealed drops all of it; give it alone")
+        out.emit(app.drop_sealed(chosen().get("kb")))
+        return
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
     limit = "1" if cache else limit  # a byte, into which nothing fits
     done = asdict(app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors))
     out.emit({key: value for key, value in done.items() if key != "reason" or value})
+
+
+@group("models")
+def models_command() -> None:
+    """The models that the configuration names: for vectors, for judging, for writing questions anew, and those that chat."""
+
+
+@verb("list", group=models_command)
+def models_list_command() -> None:
+    """Print each model: `kind`, `name`, `providers` (host, key variable and whether that is set, never its value), whether this
+    machine has `trusted` them; of chat models what they can do, and which of them `answers`. Asks nobody."""
+    from duckkb import app
+
+    out.lines(app.models(chosen().get("kb")), under="models")
+
+
+@verb("test", group=models_command)
+@click.argument("name", required=False)
+def models_test_command(name: str | None) -> None:
+    """Ask each provider of a chat model, or of all of them, one tiny question, in their order.
+
+    One line a provider: `ok`, `ms` to the end of its answer, `usage`, or `reason` and `error`. It costs a few tokens each. Exit 1
+    where one of them does not answer, 2 where there is no such model. Nobody is asked before `duckkb trust`.
+    """
+    from duckkb import app
+
+    failed: list[str] = []
+
+    def noted() -> Iterator[dict[str, Any]]:
+        for one in app.try_models(chosen().get("kb"), name):
+            if not one["ok"]:
+                failed.append(one["provider"])
+            yield one
+
+    out.lines(noted(), under="tried")
+    if failed:
+        end()

@@ -104,6 +104,29 @@ def _report(range_text: str | None, models: str | None, options: "ImpactOptions"
     return impact_of_models(unopened(), models, options)
 
 
+@base_verb("quality", action="quality")
+@options.limit(20, least=2)
+@click.option("--evaluate", type=click.IntRange(0, 1_000), default=0, show_default=True, metavar="N")
+@click.option(
+    "--timeout", type=click.FloatRange(0, 3_600, min_open=True), default=60.0, show_default=True, metavar="SECONDS"
+)
+@options.at
+def quality_command(kb: "KnowledgeBase", **how: Any) -> Any:
+    """Say how well the judged questions of ontology/ are answered: ranks of what is expected and nDCG@10 by words (match), by meaning
+    (similar) and by both (hybrid).
+
+    \b
+    duckkb quality
+    duckkb quality --evaluate 20 --timeout 600
+
+    `commits` are those of the history that were evaluated once: with --evaluate more of them are, the newest first. Each is asked today's
+    questions, as its configuration had it; what was not there yet is not found. What is not done in time is counted (`left`,
+    `commits_left`), and goes on with the next call. Prints one object.
+    """
+    out.only_json("an account of quality")
+    return kb.quality(**how)
+
+
 @base_verb("why", formats=("text",), first_filter="where")
 @options.type_name
 @click.argument("identity")

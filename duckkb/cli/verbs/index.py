@@ -4,19 +4,23 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb import config
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen, lock_timeout
 from duckkb.cli.verb import base_verb, end, group, opened, unopened, verb
+from duckkb.truth.commit import outside
 
 if TYPE_CHECKING:
     from duckkb.actions.models.migrating import MigratedModel
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.index.jobs import Built, Event
     from duckkb.engine.index.plan import IndexPlan
+    from duckkb.engine.index.sharding import ShardBuilt
 
 _BAR = 24
 _MOST_TOKENS = 10**15
@@ -38,14 +42,39 @@ def index_status_command(kb: "KnowledgeBase") -> None:
         end()
 
 
+_everything = click.option(
+    "--all", "everything", is_flag=True, help="Of shards: also the texts whose vectors the team's cache has."
+)
+
+
 @base_verb("plan", group=index_command, tells=False)
-def index_plan_command(kb: "KnowledgeBase") -> None:
+@click.option(
+    "--shards",
+    "count",
+    type=click.IntRange(1, 10_000),
+    metavar="K",
+    help="Share the texts out into K shards, and say what each has.",
+)
+@_everything
+def index_plan_command(kb: "KnowledgeBase", count: int | None, *, everything: bool) -> None:
     """Say what a job would do and what that would take, by type and model; nothing is embedded and nothing is asked.
 
     `missing` texts would be embedded; of `unverified` ones, which a cache from elsewhere holds, a sample. `minutes` goes
     by the last job on this machine, `price` by `global.embedding.price_per_million_tokens`; null where that is not known.
-    Exit 0 nothing to do, 1 there is.
+    With --shards the `plan` is named by a digest, the same on every machine with this commit, ontology and models; what the
+    team's cache has is left out, but not what this machine alone has. Exit 0 nothing to do, 1 there is.
     """
+    if count is not None:
+        planned = kb.index_shards(count, everything=everything)
+        whole = _plan_object(planned.whole)
+        told = {name: whole[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
+        out.emit({"plan": planned.digest} | told | {"shards": [asdict(one) for one in planned.shares]})
+        out.tell(kb.notices)
+        if planned.whole.missing:
+            end()
+        return
+    if everything:
+        raise click.UsageError("--all goes with --shards K")
     plan = kb.index_plan()
     out.emit(_plan_object(plan))
     out.tell(kb.notices)
@@ -78,12 +107,45 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
 @click.option(
     "-f", "--force", is_flag=True, help="Drop all that is derived of this base first (`duckkb repair --all`)."
 )
+@click.option(
+    "--shard", metavar="I/K", help="Make one of K shares of the vectors and nothing else, on this machine of many."
+)
+@click.option("--out", "folder", type=options.PathName(written=True), metavar="DIR", help="Where shards are written.")
+@click.option(
+    "--executor",
+    metavar="ray[:ADDRESS]",
+    help="Make all shards on a cluster of Ray, or on this machine where no address is given.",
+)
+@click.option(
+    "--shards", "count", type=click.IntRange(1, 10_000), metavar="K", help="How many shards the executor makes."
+)
+@_everything
 @_job_options
-def index_build_command(progress: str | None, force: bool, **budget: Any) -> None:
+def index_build_command(progress: str | None, force: bool, shard: str | None, folder: str | None, **given: Any) -> None:
     """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
 
-    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
+    \b
+    duckkb index build --shard 3/8 --out DIR
+    duckkb index build --executor ray --shards 8 --out DIR
+    duckkb index adopt DIR
+
+    `changed`: texts of chunks that lacked a vector, of `total` chunks. With --shard nothing is written but a file in DIR, and what
+    a killed run had made is `kept`. Exit 0 fresh, or the shard is there; 1 partial, with `code` and `reason`.
     """
+    executor, count, everything = given.pop("executor"), given.pop("count"), given.pop("everything")
+    if folder is not None:
+        outside.writable(folder, unopened().root, config.around(unopened().root))
+    if shard or executor:
+        _refuse_mixed(shard, folder, executor, count, force or given["if_stale"])
+        assert folder is not None, "refused above"
+        if shard:
+            _build_shard(shard, folder, progress, everything=everything, **given)
+        else:
+            _build_on_ray(executor, count, folder, everything=everything)
+        return
+    if folder or count or everything:
+        raise click.UsageError("--out, --shards and --all go with --shard I/K or --executor")
+    budget = given
     if force:
         from duckkb import app
 
@@ -91,6 +153,86 @@ def index_build_command(progress: str | None, force: bool, **budget: Any) -> Non
     with opened() as kb:
         built = kb.index_build(**budget, listen=_listener(progress))
         _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
+
+
+def _refuse_mixed(shard: str | None, folder: str | None, executor: str | None, count: int | None, others: bool) -> None:
+    if folder is None:
+        raise click.UsageError("--out DIR says where shards are written")
+    if (shard is None) == (executor is None) or (executor is None) != (count is None):
+        raise click.UsageError("give --shard I/K, or --executor with --shards K")
+    if others:
+        raise click.UsageError("--force and --if-stale are for the whole index, not for shards")
+
+
+def _build_shard(name: str, folder: str, progress: str | None, *, everything: bool, **how: Any) -> None:
+    from duckkb.engine.index.jobs import JobOptions
+    from duckkb.indexing.shards import shard
+
+    one, options = shard(name), JobOptions(**how)
+    with opened() as kb:
+        done = kb.index_build_shard(
+            one, Path(folder), everything=everything, options=options, listen=_listener(progress)
+        )
+        out.emit(_shard_object(done))
+        out.tell(kb.notices)
+        if done.built.pending:
+            end()
+
+
+def _shard_object(done: "ShardBuilt") -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "shard": done.shard,
+        "plan": done.plan,
+        "file": done.file,
+        "texts": done.texts,
+        "kept": done.kept,
+    }
+    told = _built_object(done.built)
+    return line | {name: told[name] for name in ("embedded", "tokens", "pending", "code", "reason") if name in told}
+
+
+def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -> None:
+    kind, _, address = executor.partition(":")
+    if kind != "ray":
+        raise click.UsageError(f"there is no executor {executor}; there is ray[:ADDRESS]")
+    from duckkb.integrations.ray_shards import build_shards
+
+    root = unopened().root
+    done = build_shards(root, count, Path(folder), address=address, everything=everything, lock_timeout=lock_timeout())
+    pending = False
+    for one in done:
+        out.emit(_shard_object(one))
+        pending = pending or bool(one.built.pending)
+    if pending:
+        end()
+
+
+@verb("adopt", group=index_command)
+@click.argument("folder", metavar="DIR", type=options.PathName())
+@click.option(
+    "--to",
+    type=click.Choice(["local", "team"]),
+    default="local",
+    show_default=True,
+    help="For this base on this machine; or write the team's cache, too.",
+)
+@click.option("--partial", is_flag=True, help="Take the shards that are there and sound, instead of all or none.")
+def index_adopt_command(folder: str, to: Any, *, partial: bool) -> None:
+    """Take in the shards that `index build --shard` has left in a folder, once a sample of each has been recomputed and agrees.
+
+    All of them, or none: whatever is wrong is said at once, each shard by its name. `texts` are those in the shards, `pending` those
+    of the base that still lack a vector. Can be repeated. Exit 0 done, 1 texts are pending or nothing was taken in.
+    """
+    with opened() as kb:
+        done = kb.index_adopt(Path(folder), to=to, partial=partial)
+        problems = [asdict(one) for one in done.problems]
+        line = {"plan": done.plan, "shards": list(done.shards), "texts": done.texts, "pending": done.pending}
+        out.emit(line | {"files": list(done.files)} | ({"problems": problems} if problems else {}))
+        for one in done.problems:
+            printed.note(str(one))
+        out.tell((*kb.notices, *done.notices))
+        if done.pending or problems:
+            end()
 
 
 @verb("migrate", group=index_command)

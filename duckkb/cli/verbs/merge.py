@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from duckkb.actions.branches import Merge, Resolution
     from duckkb.errors import Finding
-    from duckkb.review.merging.conflicts import OpenConflict
 
 _AT_ONCE = 100
 """Conflicts, or violations, that are printed where nothing else is said."""
@@ -67,12 +65,14 @@ def merge_command(
 
 
 def _tell_merge(done: "Merge") -> None:
+    from duckkb.actions import branches
+
     outcome, most = done.outcome, _AT_ONCE
     line: dict[str, Any] = {"action": outcome.action, "commit": outcome.commit, "files": list(outcome.files)}
     line |= {"others": list(outcome.others)}
     line |= {"counts": {"conflicts": len(outcome.conflicts), "violations": len(done.violations)}}
     conflicts, violations = (
-        list(map(_conflict, outcome.conflicts[:most])),
+        list(map(branches.conflict_object, outcome.conflicts[:most])),
         list(map(finding_line, done.violations[:most])),
     )
     if chosen_format() == "json":
@@ -88,10 +88,6 @@ def _tell_merge(done: "Merge") -> None:
         printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{shown}")
         printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--base|--newest NAME --stage")
     _tell_violations(done.violations)
-
-
-def _conflict(one: "OpenConflict") -> dict[str, Any]:
-    return {"name": one.name} | asdict(one) | {"etag": one.etag}
 
 
 def _sides(name: str, help: str) -> Callable[[Any], Any]:
@@ -154,7 +150,7 @@ def resolve_command(
     if is_page:
         _draw(around.root, done, output, force=force)
     else:
-        _tell_resolution(done, *_page(done.left.conflicts, limit, after))
+        _tell_resolution(done, limit, after or "")
     if not done.left.is_done or done.violations:
         end()
 
@@ -178,30 +174,19 @@ def _draw(root: "Path", done: "Resolution", output: str | None, *, force: bool) 
     printed.note(f"{len(done.left.conflicts):,} conflicts to {output}; open it in a browser")
 
 
-def _page(held: "Sequence[OpenConflict]", limit: int, after: str | None) -> "tuple[Sequence[OpenConflict], str | None]":
-    """The conflicts to print, and the name to go on behind where there are more. Raises `errors.NotFound`."""
-    names = [one.name for one in held]
-    if after is not None and after not in names:
-        from duckkb.errors import NotFound
+def _tell_resolution(done: "Resolution", limit: int, after: str) -> None:
+    from duckkb.actions import branches
 
-        raise NotFound(f"no open conflict is named {after}", suggestion="duckkb resolve --list")
-    start = names.index(after) + 1 if after is not None else 0
-    end = start + limit
-    return held[start:end], names[end - 1] if end < len(names) else None
-
-
-def _tell_resolution(done: "Resolution", shown: "Sequence[OpenConflict]", following: str | None) -> None:
     left, form = done.left, chosen_format("text")
-    lines = list(map(_conflict, shown))
+    told = branches.resolution_object(done, limit, after)
+    shown, following = told["conflicts"], told["next"]
     if form == "json":
-        told = {name: list(getattr(left, name)) for name in ("unreadable", "unstaged", "others", "files", "rescued")}
-        page = {"conflicts": lines, "total": len(left.conflicts), "next": following}
-        out.emit({"operation": left.operation, **page, **told, "violations": list(map(finding_line, done.violations))})
+        out.emit(told)
     elif form == "text":
         for one in shown:
-            printed.result(printed.one_line(one.name))
+            printed.result(printed.one_line(one["name"]))
     else:
-        out.lines(lines)
+        out.lines(shown)
     if following is not None:
         printed.note(f"stopped at {len(shown)} of {len(left.conflicts)}; go on with --after {following!r}")
     for path in left.unreadable:
@@ -215,6 +200,23 @@ def _tell_resolution(done: "Resolution", shown: "Sequence[OpenConflict]", follow
     if left.is_done and not (left.files or left.unstaged):
         printed.note("no record is in conflict")
     _tell_violations(done.violations)
+
+
+@verb("branches")
+@options.limit(20, "How many branches to print.")
+@click.option("--after", metavar="NAME", default="", help="Start behind this branch.")
+def branches_command(*, limit: int, after: str) -> None:
+    """Print the branches that have what HEAD has not, the newest first: proposals among them.
+
+    Each with its last commit, and how many records it changes by type and kind of change; `duckkb diff HEAD...NAME` shows these.
+    With --format json one object, which also says what the files hold that is not committed.
+    """
+    from duckkb.actions import diffing
+
+    found = diffing.to_review(unopened().root, limit=limit, after=after)
+    out.lines(found.pop("branches"), under="branches", **found)
+    if found["next"] is not None:
+        printed.note(f"there are more; go on with --after {found['next']!r}")
 
 
 @verb("compact")

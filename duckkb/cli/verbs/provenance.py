@@ -1,17 +1,16 @@
 """blame, log: where a record comes from."""
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb.actions.registry.record_lines import blame_line, log_line, signature_object
 from duckkb.cli import options, out
 from duckkb.cli.verb import base_verb
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
-    from duckkb.review.provenance.history import FieldOrigin, LineOrigin, LogEntry
-    from duckkb.truth.git.revisions import Signature
+    from duckkb.review.provenance.history import LineOrigin
 
 
 def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[int, int | None] | None:
@@ -47,7 +46,7 @@ def blame_command(
     if runs := kb.provenance.lines(type_name, identity, *(chosen or ())) if chosen or field == "text" else ():
         out.lines(map(_run_line, runs), under="lines")
     else:
-        out.lines(map(_blame_line, kb.provenance.blame(type_name, identity, field)), under="fields")
+        out.lines(map(blame_line, kb.provenance.blame(type_name, identity, field)), under="fields")
 
 
 @base_verb("log", under="changes")
@@ -59,34 +58,9 @@ def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
     Also of a record that was deleted. What is not committed comes first, with a null `commit`. `op` is insert, update,
     rename (with `was`) or delete.
     """
-    return [_log_line(one) for one in kb.provenance.log(type_name, identity)]
-
-
-def _blame_line(one: "FieldOrigin") -> dict[str, Any]:
-    origin = one.origin
-    line = {"field": one.name, "value": json.loads(one.text), **_by(origin.by, origin.is_boundary)}
-    return line | {"path": origin.path, "line": origin.line_no, "uri": origin.uri}
+    return [log_line(one) for one in kb.provenance.log(type_name, identity)]
 
 
 def _run_line(one: "LineOrigin") -> dict[str, Any]:
-    line = {"lines": [one.first, one.last], **_by(one.by, one.is_boundary), "path": one.path}
+    line = {"lines": [one.first, one.last], **signature_object(one.by, one.is_boundary), "path": one.path}
     return line | ({"repository": one.repository} if one.repository else {})
-
-
-def _log_line(one: "LogEntry") -> dict[str, Any]:
-    change = one.change
-    line = {**_by(one.by, one.is_boundary), "op": change.op, "type": change.type, "identity": change.identity}
-    line |= {"was": change.was} if change.was is not None else {}
-    line |= {"path": change.place.path, "line": change.place.line_no}
-    fields = {}
-    for field in change.fields:
-        sides = {"before": field.before, "after": field.after}
-        fields[field.name] = {side: json.loads(text) for side, text in sides.items() if text is not None}
-    return line | {"fields": fields}
-
-
-def _by(by: "Signature | None", is_boundary: bool) -> dict[str, Any]:
-    if by is None:
-        return {"commit": None, "uncommitted": True}
-    line: dict[str, Any] = {"commit": by.commit, "author": by.author, "email": by.email, "date": by.date}
-    return line | {"summary": by.summary} | ({"shallow": True} if is_boundary else {})

@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from duckkb.review.provenance.citation import Citation
 
 
-@verb("get")
+@verb("get", action="get")
 @options.type_name
 @click.argument("identity", required=False)
 @fields_option
-@click.option("--from", "first", type=click.IntRange(min=1), metavar="N", help="Of a document: from this line on.")
-@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N", help="Of a document: at most this many lines.")
+@click.option("--from", "first", type=click.IntRange(min=1), metavar="N")
+@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N")
 @click.option("--line-numbers", is_flag=True, help="Of a document: number the lines as its file does.")
 @options.at
+@options.backend
 def get_command(
     type_name: str,
     identity: str | None,
@@ -37,7 +38,7 @@ def get_command(
     A composite identity and an edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
 
     A citation stands for both arguments, and for --at: duckkb get duckkb://concept/chunk@1f0c2a9 prints the record as it
-    was at that commit, with the `_chunk` that a #field/0 at its end names.
+    was at that commit, with the `_chunk` that a #field/0 at its end names, and in `_since` how it differs now.
 
     \b
     A document is named by one argument, and printed as its text:
@@ -49,7 +50,7 @@ def get_command(
     if line_numbers or any(part.values()):
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
     cited = _cited(type_name, identity, at)
-    with opened(at=cited.commit if cited else at) as kb:
+    with opened(at=cited.at if cited else at) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], asked)
         out.emit(line)
@@ -81,16 +82,17 @@ def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | 
 
     found = parse(type_name)
     if at is not None and found.commit:
-        raise click.UsageError("the citation names a commit already; leave --at out")
+        raise click.UsageError("the citation names a commit or a version already; leave --at out")
     return replace(found, commit=found.commit or at)
 
 
-@base_verb("list", tells=False)
+@base_verb("list", tells=False, action="list")
 @options.type_name
 @options.limit(100)
-@click.option("--after", metavar="IDENTITY", help="Start behind this identity.")
+@click.option("--after", metavar="IDENTITY")
 @fields_option
 @options.at
+@options.backend
 def list_command(
     kb: "KnowledgeBase", type_name: str, limit: int, after: str | None, *, asked: "FieldChoice | None"
 ) -> None:
@@ -107,15 +109,21 @@ def list_command(
 @verb("schema")
 @click.argument("type_name", metavar="[TYPE]", required=False)
 @click.option("--sql", is_flag=True, help="The derived table definitions instead of JSON Schema.")
-def schema_command(type_name: str | None, sql: bool) -> None:
+@options.backend
+@click.option(
+    "--settings", is_flag=True, help="How the type is searched and kept: fields, policy, settings with origins."
+)
+def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
     """Print the types, a JSON line each, or the JSON Schema of one type."""
+    if settings and (sql or type_name is None):
+        raise click.UsageError("--settings are those of one TYPE, without --sql")
     if sql or type_name is not None:
         out.only_json("a schema")
     with opened() as kb:
         if sql:
             printed.result(kb.ddl(type_name))
         elif type_name is not None:
-            out.emit(kb.schema(type_name))
+            out.emit(kb.settings(type_name) if settings else kb.schema(type_name))
         else:
             out.lines(kb.types(), under="types")
 
@@ -126,6 +134,7 @@ def schema_command(type_name: str | None, sql: bool) -> None:
     "-o", "--output", metavar="FILE", type=options.PathName(written=True), help="Write to this file instead of stdout."
 )
 @options.force
+@options.backend
 def export_command(type_name: str, output: str | None, force: bool) -> None:
     """Print every record of a type as JSONL that `import` takes back: fields and times, in the order of identities.
 

@@ -39,17 +39,17 @@ _how = options.several(
     click.argument("question", required=False),
     click.option("-n", "limit", type=click.IntRange(min=1), help=f"How many: {_FEW}, or {_MANY} with --files or --json."),
     click.option("--all", "everything", is_flag=True, help="As many as there are."),
-    click.option("--min-score", type=click.FloatRange(min=0), default=0.0, help="Only those with this score."),
-    click.option("-c", "--collection", "collections", multiple=True, metavar="NAME", help="Only in this collection; repeatable."),
-    click.option("--full", is_flag=True, help="Whole texts instead of snippets."),
+    click.option("--min-score", type=click.FloatRange(min=0), default=0.0),
+    click.option("-c", "--collection", "collections", multiple=True, metavar="NAME"),
+    click.option("--full", is_flag=True),
     click.option("--line-numbers", is_flag=True, help="Number the lines as their files do."),
-    click.option("--explain", is_flag=True, help="Say why each document ranks where it does."),
+    click.option("--explain", is_flag=True),
     options.at,
     _formats,
 )  # fmt: skip
 
 
-@verb("search", formats=_OWN)
+@verb("search", formats=_OWN, action="search")
 @_how
 def search_command(question: str | None, **how: Any) -> None:
     """Search documents by words: "a phrase", -not, prefix*.
@@ -61,7 +61,7 @@ def search_command(question: str | None, **how: Any) -> None:
     _search("search", question, **how)
 
 
-@verb("vsearch", formats=_OWN)
+@verb("vsearch", formats=_OWN, action="search")
 @_how
 def vsearch_command(question: str | None, **how: Any) -> None:
     """Search documents by meaning.
@@ -72,12 +72,10 @@ def vsearch_command(question: str | None, **how: Any) -> None:
     _search("vsearch", question, **how)
 
 
-@verb("query", formats=_OWN)
+@verb("query", formats=_OWN, action="query")
 @_how
-@click.option(
-    "--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N", help="How many a reranker reads."
-)
-@click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N", help="How long it may take.")
+@click.option("--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N")
+@click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N")
 @click.option("--arch-hints", is_flag=True, help="Say on stderr what lies near the answers in the graph of the code.")
 def query_command(question: str | None, **how: Any) -> None:
     """Search documents by words and by meaning, fused; reranked, and the question expanded, where models for that are configured.
@@ -167,9 +165,9 @@ def _numbered(line: Mapping[str, Any]) -> dict[str, Any]:
     return {**line, own: "\n".join(numbered)}
 
 
-@verb("multi-get", formats=_OWN)
+@verb("multi-get", formats=_OWN, action="multi_get")
 @click.argument("pattern")
-@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N", help="At most this many lines of each.")
+@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N")
 @click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help="Skip files that are larger (10240).")
 @click.option("--line-numbers", is_flag=True, help="Number the lines as their files do.")
 @_formats

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from duckkb.queries import Notice, Receipt
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
-_if_match = click.option("--if-match", metavar="ETAG", help="Only if the record is still at this version.")
-_merge = click.option("--merge", is_flag=True, help="Change only the fields given; otherwise the record is replaced.")
-_no_embed = click.option(
+with_if_match = click.option("--if-match", metavar="ETAG")
+_merge = click.option("--merge", is_flag=True)
+with_no_embed = click.option(
     "--no-embed",
     "embed",
     is_flag=True,
@@ -27,14 +27,14 @@ _no_embed = click.option(
 )
 
 
-@verb("put")
+@verb("put", action="put")
 @options.type_name
 @click.argument("json_text", metavar="[JSON]", required=False)
 @_merge
 @click.option("--batch", is_flag=True, help="Keep the good lines where others are bad; the receipt counts both.")
-@_if_match
+@with_if_match
 @options.dry_run
-@_no_embed
+@with_no_embed
 def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
     """Insert or replace records by identity: one JSON object as an argument, else JSONL on stdin (also with -).
 
@@ -53,19 +53,19 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
                 raise _not_stored(receipt)
             end(1 if receipt.errors else 0)
         single = json_text not in (None, "-")
-        _receipt(kb.put_json(type_name, data, single=single, if_match=if_match, **how), kb.notices)
+        print_receipt(kb.put_json(type_name, data, single=single, if_match=if_match, **how), kb.notices)
 
 
-@base_verb("delete", tells=False)
+@base_verb("delete", tells=False, action="delete")
 @options.type_name
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
-@click.option("--cascade", is_flag=True, help="Delete the edges that touch it too.")
+@click.option("--cascade", is_flag=True)
 @options.allow_shrink
-@_if_match
+@with_if_match
 @options.dry_run
 def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, ...], **how: Any) -> None:
     """Delete records. A node that edges touch needs --cascade."""
-    _receipt(kb.delete(type_name, *identities, **how), kb.notices)
+    print_receipt(kb.delete(type_name, *identities, **how), kb.notices)
 
 
 @base_verb("rename", tells=False)
@@ -75,25 +75,25 @@ def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, .
 @options.dry_run
 def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, dry_run: bool) -> None:
     """Give a record another identity. Its __id stays, and the edges that name it are rewritten in the same write."""
-    _receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
+    print_receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
 
 
-@base_verb("import", tells=False)
+@base_verb("import", tells=False, action="put")
 @options.type_name
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.PathName())
 @click.option(
     "--map", "maps", metavar="TARGET=SOURCE", multiple=True, help="Take field TARGET from SOURCE; repeatable."
 )
-@click.option("--merge", is_flag=True, help="Change only the fields given.")
-@_if_match
+@_merge
+@with_if_match
 @options.dry_run
-@_no_embed
+@with_no_embed
 def import_command(
     kb: "KnowledgeBase", type_name: str, files: tuple[str, ...], *, maps: tuple[str, ...], **how: Any
 ) -> None:
     """Upsert the lines of JSONL files (- for stdin), all or nothing; every bad line is reported. An edge's line has
     `from` and `to`. The files are never changed."""
-    _receipt(kb.import_files(type_name, *files, map=_mapping(maps), **how), kb.notices, named=False)
+    print_receipt(kb.import_files(type_name, *files, map=_mapping(maps), **how), kb.notices, named=False)
 
 
 def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
@@ -132,7 +132,7 @@ def _mapping(maps: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
+def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
     """A dry run prints the patch alone; a write prints one receipt line."""
     from duckkb.actions.registry.record_lines import receipt_line
 

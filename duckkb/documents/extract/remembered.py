@@ -14,6 +14,7 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 
 from duckkb.documents.extract.result import FileText
+from duckkb.open_files import open_unblocked
 from duckkb.values import dataclass
 
 _OURS = re.compile(r"\.?[0-9a-f]{64}-[a-z]+(?:\.\d+\.[0-9a-f]{8})?")
@@ -101,7 +102,7 @@ def _own(folder: Path) -> Path:
 
 
 def _read(path: Path) -> bytes:
-    with os.fdopen(os.open(path, os.O_RDONLY | _NO_LINKS), "rb") as file:
+    with open_unblocked(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(path)
         head, body = file.read(2 * _DIGEST), file.read()

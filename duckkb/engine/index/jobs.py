@@ -15,6 +15,7 @@ from duckkb.engine.index.notes import JobNote, indexed, make_tokens, noted, reme
 from duckkb.engine.index.plan import IndexPlan, Surveyed, TypeSurvey, glance, missing, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts, batch_size, by_length, stream, without_graph
 from duckkb.engine.write import writable
+from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
@@ -152,7 +153,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
     if verb == "build":
-        files, said = _publish(base)
+        files, said = publish(base)
         notices += said
     if files:
         with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
@@ -162,8 +163,10 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     return result
 
 
-def _publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
+def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Write the team's cache under the lock of writers; the files that changed, and what must be said."""
+    if base.wiring.place.sealed is not None:
+        return (), (Notice("W_SEALED", "the team's cache is not written, as it would lie in data/ in the clear"),)
     on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
     with writable(base):
         for kind in indexed(base):  # of records that came since the job made them; their vectors wait for the next one
@@ -217,7 +220,7 @@ class JobWork:
     base: Base
     options: JobOptions
     listen: Listen
-    book: JobNote
+    book: JobNote | None
     total: int
     done: int = 0
     tokens: int = 0
@@ -244,10 +247,14 @@ class JobWork:
             return
         if one.withheld and not self._adopt(one):
             return
+        self.embed(one.kind, model)
+
+    def embed(self, kind: RecordType, model: Fingerprint) -> None:
+        """Make the vectors that one type lacks, as far as its model and the budget allow."""
         began, done, tokens = time.monotonic(), self.done, self.tokens
         self._failed_in_row = 0
-        for made in stream(self.base, one.kind, self._batches(one.kind)):
-            self._take(one.kind, made)
+        for made in self._made(kind):
+            self._take(kind, made)
         if self._failed_in_row >= _GIVE_UP:
             self._gone.add(str(model))
         remember_rate(self.base, model, self.done - done, self.tokens - tokens, time.monotonic() - began)
@@ -273,10 +280,17 @@ class JobWork:
         self.total += len(cache.lacking("vector", one.withheld, model.fingerprint))
         return True
 
+    def _made(self, kind: RecordType) -> Iterator[MadeVectors]:
+        return stream(self.base, kind, self._batches(kind))
+
+    def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
+        """The texts of a type that lack a vector, at least `size` at a time."""
+        return missing(self.base, kind, self._asked, size)
+
     def _batches(self, kind: RecordType) -> Iterator[Texts]:
         """What the model is still to be given, until the budget is used up or the model counts as gone."""
         size = batch_size(self.base, kind)
-        for slab in missing(self.base, kind, self._asked, size * _SLAB_BATCHES):
+        for slab in self._lacking(kind, size * _SLAB_BATCHES):
             for batch in by_length(slab, size):
                 given = self._afford(kind, batch)
                 if given:
@@ -316,14 +330,19 @@ class JobWork:
             self._fail(len(made.texts), made.problem)
             return
         self._failed_in_row = 0
-        self.changed = True
-        self.base.arrived(kind, made.vectors)
+        self._keep(kind, made)
         self.done += len(made.texts)
         self.tokens += sum(self._costs.pop(key, 0) for key in made.texts)
         rate = self.done / max(time.monotonic() - self._began, 1e-6)
         left = max(self.total - self.done, 0)
         self.listen(Progressed(self.done, self.total, self.tokens, round(rate, 2), round(left / rate, 1)))
-        self.book.note(done=self.done, total=self.total, tokens=self.tokens)
+        if self.book is not None:
+            self.book.note(done=self.done, total=self.total, tokens=self.tokens)
+
+    def _keep(self, kind: RecordType, made: MadeVectors) -> None:
+        """What the cache has already: let lanes follow."""
+        self.changed = True
+        self.base.arrived(kind, made.vectors)
 
     def _fail(self, texts: int, problem: Unavailable) -> None:
         if self.code != "E_BUDGET":

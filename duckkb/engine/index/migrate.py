@@ -115,6 +115,6 @@ class _Migration(JobWork):
         self.reason = f"the cache folder may take {env.cache_limit:,} bytes, and more vectors would push older ones out"
         return True
 
-    def _take(self, kind: RecordType, made: MadeVectors) -> None:
-        super()._take(kind, made)
+    def _keep(self, kind: RecordType, made: MadeVectors) -> None:
+        super()._keep(kind, made)
         self.base.cache.save()

@@ -150,10 +150,11 @@ def _types_of(change: Change) -> set[str]:
 
 def _grounds(base: Base) -> dict[str, str]:
     """By type what its entries depend on, as one digest."""
-    return {kind.name: _ground(base, kind) for kind in indexed(base)}
+    return {kind.name: ground_of(base, kind) for kind in indexed(base)}
 
 
-def _ground(base: Base, kind: RecordType) -> str:
+def ground_of(base: Base, kind: RecordType) -> str:
+    """What the entries of a type depend on, as a digest."""
     models = str(base.wiring.tokenizer.fingerprint), str(base.fingerprint(kind))
     shape = kind.identity_fields, base.builder.cut_by(kind), *models, base.wiring.lenient
     parts = "\n".join(f"{part.digest} {part.path}" for part in base.tree.parts_of(kind))

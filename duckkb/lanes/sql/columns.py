@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from duckkb.errors import FilterError
@@ -142,8 +142,9 @@ class Observation:
         for at, record in enumerate(records):
             if not record.fields.keys() <= declared:
                 loose = sorted(record.fields.keys() - declared)
-                found.setdefault(at, []).extend((name, shape_of(record.fields[name]), True) for name in loose)
-        return [json.dumps(found[at]) if at in found else "" for at in range(len(records))]
+                found.setdefault(at, []).extend([(name, shape_of(record.fields[name]), True) for name in loose])
+        written = lru_cache(maxsize=None)(json.dumps)  # few records say something of their own
+        return [written(tuple(found[at])) if at in found else "" for at in range(len(records))]
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""

@@ -147,35 +147,40 @@ class RowTable(RowMirror):
     @property
     def columns(self) -> Columns:
         """The columns as the records are now."""
-        self._refresh()
-        return self._columns
+        with self.turn:
+            self._refresh()
+            return self._columns
 
     def pieces(self) -> dict[str, Piece]:
         """`base`, and after changes `delta` with the rows that count instead of those whose ids are in `gone`."""
-        self._refresh()
-        return self._pieces
+        with self.turn:
+            self._refresh()
+            return self._pieces
 
     def answer(self, condition: str) -> IdSet | None:
         """The answer to a condition, if it is held."""
-        self._refresh()
-        return self._answers.get(condition)
+        with self.turn:
+            self._refresh()
+            return self._answers.get(condition)
 
     def keep(self, condition: str, found: IdSet) -> IdSet:
         """Hold an answer among the last ones, for as long as the rows stay as they are; gives it back."""
-        if len(self._answers) == _MOST_ANSWERS:
-            del self._answers[next(iter(self._answers))]
-        self._answers[condition] = found
+        with self.turn:
+            if len(self._answers) >= _MOST_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[condition] = found
         return found
 
     def matching(self, asked: Sequence[Test]) -> IdSet:
         """The ids of the records that satisfy all of the comparisons."""
-        pieces = self.pieces()
+        with self.turn:
+            pieces, replaced = self.pieces(), self._replaced
         found = pieces["base"].matching(asked)
         if "delta" not in pieces:
             return found
         import numpy as np
 
-        return IdSet(np.union1d(found.without(self._replaced).array, pieces["delta"].matching(asked).array))
+        return IdSet(np.union1d(found.without(replaced).array, pieces["delta"].matching(asked).array))
 
     def lasting(self, work: Callable[[], Given]) -> Given:
         """What some work over the pieces gives: another process may have replaced the files since they were looked at, or they
@@ -189,7 +194,8 @@ class RowTable(RowMirror):
 
     def files(self) -> list[Path]:
         """The files that lie ready, and need nothing but to be opened."""
-        return [piece.path for piece in self._pieces.values() if piece.path] if self.glance() else []
+        with self.turn:
+            return [piece.path for piece in self._pieces.values() if piece.path] if self.glance() else []
 
     @property
     def _material(self) -> str:

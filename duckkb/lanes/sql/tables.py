@@ -10,6 +10,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from duckkb.errors import FilterError, UsageError
@@ -18,14 +19,14 @@ from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
-from duckkb.lanes.sql.reader.question import Question, read_condition, read_statement
+from duckkb.lanes.sql.reader.question import Question, read_condition, read_statement, read_tree
 from duckkb.lanes.sql.reader.reading import reads_clock
-from duckkb.lanes.sql.row_table import Piece, RowTable
+from duckkb.lanes.sql.reader.syntax import Node
+from duckkb.lanes.sql.row_table import RowTable
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits
 from duckkb.queries import SqlResult
 from duckkb.records import ID, Record
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,16 +39,9 @@ MAX_SECONDS = 3_600
 EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
-@dataclass
-class Registered:
-    """What the engine has, by name, in this generation of it."""
-
-    pieces: dict[str, Piece] = field(default_factory=dict)
-    generation: int = 0
-
-
 class Tables:
-    """Runtime tables of a whole ontology in one engine (a confined DuckDB in this process unless another is given).
+    """Runtime tables of a whole ontology in one engine (a confined DuckDB in this process unless another is given), or in two:
+    one for filters, and one for `statements`, which may take long. Threads may ask them side by side.
 
     `rows` gives the records of a type as they are now, `ends` resolves an edge's ends to record ids, `cache_rows` gives the
     rows of the search cache. All three are called when a statement needs them, never before.
@@ -60,18 +54,19 @@ class Tables:
         ends: EdgeEnds | None = None,
         cache_rows: "Callable[[], pa.Table] | None" = None,
         *,
-        engine: Engine | None = None,
+        engine: Engine | tuple[Engine, Engine] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._rows = rows
         self._ends = ends
         self._cache_rows = cache_rows
         self._now = now
-        self._engine: Engine = engine or Confined()
+        one = Confined() if engine is None else engine
+        self._engine, self._statements = one if isinstance(one, tuple) else (one, one)
         self._ontology = self._whole = ontology
         self._besides: tuple[str, ...] = (SEARCH_INDEX, SEARCH_CACHE)
         self._tables: dict[tuple[str, str], RowTable] = {}
-        self._registered = Registered()
+        self._turn = RLock()  # of threads that ask for a table, one makes it
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
@@ -81,12 +76,18 @@ class Tables:
         if tests := simple.tests(condition, table.columns):
             found = table.lasting(lambda: table.matching(tests))
             return table.keep(condition, IdSet(found.array, simple.texts(tests)))
-        self._offer()
-        with self._engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
+        engine = self._engine
+        with self._asking(engine), engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
             run = partial(self._try_ids, table)
-            asked = read_condition(self._engine, kind.table, table.columns, condition, self._now(), run)
-            found = self._shown(table).ids(asked.sql, FILTER_SECONDS)
+            asked = read_condition(engine, kind.table, table.columns, condition, self._now(), run)
+            found = self._shown(table, engine).ids(asked.sql, FILTER_SECONDS)
         return found if reads_clock(condition) else table.keep(condition, found)
+
+    def tree(self, kind: RecordType, columns: Columns, condition: str) -> Node:
+        """What a condition over such columns says, as the tree that would run; no record is looked at. Raises FilterError."""
+        engine = self._engine
+        with engine.turn, engine.within(FILTER_SECONDS):
+            return read_tree(engine, columns, condition, self._now())
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
@@ -94,16 +95,16 @@ class Tables:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
         known: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
         known |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
-        self._offer()
-        with self._engine.within(limits.seconds):
+        engine = self._statements
+        with self._asking(engine), engine.within(limits.seconds):
             run = partial(self._try_rows, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
-            asked = read_statement(self._engine, known, statement, self._now(), run)
+            asked = read_statement(engine, known, statement, self._now(), run)
             if asked is None:
                 names = sorted([*(kind.table for kind in self._ontology), *self._besides])
                 return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
             with _refusals("E_SQL", asked.tables):
                 self._prepare(asked.tables)
-                return self._engine.rows(asked.sql, limits)
+                return engine.rows(asked.sql, limits)
 
     def narrowed(self, ontology: Ontology) -> "Tables":
         """As `ports.Sql.narrowed`, with the same tables in the same engine. Without the rows of the cache: whose texts are in
@@ -114,79 +115,82 @@ class Tables:
 
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
-        self._engine.drop()
+        for engine in (self._engine, self._statements):
+            with engine.turn:
+                engine.drop()
 
     def _try_ids(self, table: RowTable, asked: Question) -> None:
-        self._shown(table).ids(asked.sql, TRIAL_SECONDS)
+        self._shown(table, self._engine).ids(asked.sql, TRIAL_SECONDS)
 
     def _try_rows(self, limits: SqlLimits, asked: Question) -> None:
         self._prepare(asked.tables)
-        self._engine.rows(asked.sql, limits)
+        self._statements.rows(asked.sql, limits)
 
-    def _offer(self) -> None:
-        """Let the engine have the files that lie ready, if it has just begun."""
-        self._engine.offer(lambda: [path for kind in self._whole for path in self._table(kind).files()])
+    @contextmanager
+    def _asking(self, engine: Engine) -> Iterator[None]:
+        """In the engine's turn, which is offered the files that lie ready if it has just begun."""
+        with engine.turn:
+            engine.offer(lambda: [path for kind in self._whole for path in self._table(kind).files()])
+            yield
 
     def _columns(self, kind: RecordType) -> Columns:
         return self._table(kind).columns
 
     def _table(self, kind: RecordType) -> RowTable:
         rows, key = self._rows(kind), (kind.kind, kind.name)
-        table = self._tables.get(key)
-        if table is None or table.rows is not rows:
-            ends = self._ends if isinstance(kind, EdgeType) else None
-            found_by = None if ends is None else partial(ends, kind)
-            table = self._tables[key] = RowTable(kind, rows, found_by, partial(self._nodes_of, kind))
-        return table
+        with self._turn:
+            table = self._tables.get(key)
+            if table is None or table.rows is not rows:
+                ends = self._ends if isinstance(kind, EdgeType) else None
+                found_by = None if ends is None else partial(ends, kind)
+                table = self._tables[key] = RowTable(kind, rows, found_by, partial(self._nodes_of, kind))
+            return table
 
     def _nodes_of(self, kind: RecordType) -> str:
         """Names the nodes that an edge type may lead to, as they are; empty for nodes."""
         if not isinstance(kind, EdgeType) or self._ends is None:
             return ""
         names = dict.fromkeys((*kind.from_types, *kind.to_types))
-        versions = {name: self._rows(self._ontology.nodes[name]).version for name in names}
+        versions = {name: self._rows(self._whole.nodes[name]).version for name in names}
         return " ".join(f"{name}:{version.store}:{version.revision}" for name, version in versions.items())
 
     def _prepare(self, wanted: Collection[str]) -> None:
         """Have the engine see what a statement names."""
         for kind in self._ontology:
             if kind.table.casefold() in wanted:
-                self._shown(self._table(kind))
+                self._shown(self._table(kind), self._statements)
         if SEARCH_INDEX in wanted:
             from duckkb.lanes.sql.arrow import entry_table
 
             kinds = [(kind.table, rows) for kind in self._ontology for rows in self._rows(kind).batches()]
             entries = ((table, row.record.id, entry) for table, rows in kinds for row in rows for entry in row.entries)
-            self._engine.register(SEARCH_INDEX, entry_table(entries))
+            self._statements.register(SEARCH_INDEX, entry_table(entries))
         if SEARCH_CACHE in wanted:
             from duckkb.lanes.sql.arrow import CACHE_SCHEMA
 
             rows = self._cache_rows() if self._cache_rows else CACHE_SCHEMA.empty_table()
-            self._engine.register(SEARCH_CACHE, rows)
+            self._statements.register(SEARCH_CACHE, rows)
 
-    def _shown(self, table: RowTable) -> Engine:
+    def _shown(self, table: RowTable, engine: Engine) -> Engine:
         """The engine, which sees the records of a type as they are now."""
-        table.lasting(partial(self._show, table))
-        return self._engine
+        table.lasting(partial(self._show, table, engine))
+        return engine
 
-    def _show(self, table: RowTable) -> None:
-        known = self._registered
-        if known.generation != self._engine.generation:
-            known.pieces.clear()
-            known.generation = self._engine.generation
+    def _show(self, table: RowTable, engine: Engine) -> None:
         pieces, view = table.pieces(), quoted(table.kind.table)
         own = f"{table.kind.kind}_{table.kind.table}"  # no number: the same whichever types are known beside it
         changed = {f"__{name}_{own}": piece for name, piece in pieces.items()}
-        changed = {name: piece for name, piece in changed.items() if known.pieces.get(name) is not piece}
+        changed = {name: piece for name, piece in changed.items() if engine.shown.get(name) != (piece.path or piece)}
         for name, piece in changed.items():
-            self._engine.register(name, piece.data)
-            known.pieces[name] = piece
+            engine.register(name, piece.data)
+            engine.shown[name] = piece.path or piece
         select = f"SELECT * FROM {quoted(f'__base_{own}')}"
         if "delta" in pieces:
             select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM {quoted(f'__gone_{own}')})"
             select += f" UNION ALL BY NAME SELECT * FROM {quoted(f'__delta_{own}')}"
-        if changed:
-            self._engine.define(f"CREATE OR REPLACE TEMP VIEW {view} AS {select}")
+        if changed or engine.shown.get(view) != select:
+            engine.define(f"CREATE OR REPLACE TEMP VIEW {view} AS {select}")
+            engine.shown[view] = select
 
 
 @contextmanager

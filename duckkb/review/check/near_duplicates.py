@@ -119,18 +119,21 @@ def near_by_vector(base: Base, diff: Diff) -> Iterator[Finding]:
 
 
 def _near(base: Base, kind: RecordType, change: RecordChange, added: set[int]) -> Iterator[Finding]:
-    found = _nearest(base, kind, change.id)
+    found = nearest(base, kind, change.id, 1)
     row = base.tree.by_id(kind, change.id)
-    if found is None or found[1] < NEAR_IN_MEANING or row is None:
+    if not found or found[0][1] < NEAR_IN_MEANING or row is None:
         return
-    other, cosine = found
+    other, cosine = found[0]
     if other.record.id not in added or other.position < row.position:  # of two new records the later one is told
         said = f"it means what {_named(other)} means (cosine {cosine:.3f})"
         yield at(row, _CODE, said)
 
 
-def _nearest(base: Base, kind: RecordType, record_id: int) -> tuple[StoredRow, float] | None:
-    """The record nearest to all chunks of another one, with the mean cosine; None where a vector is missing."""
+def nearest(
+    base: Base, kind: RecordType, record_id: int, count: int, depth: int = 10
+) -> list[tuple[StoredRow, float]] | None:
+    """The records nearest to all chunks of another one, with the mean cosine, the nearest first; None where a vector is missing. Of
+    each chunk only the `depth` nearest records are looked at: for another its cosine counts as 0."""
     names = {item.name for item in kind.vectors}
     entries = base.rows(kind)[record_id].entries
     vectors = [entry.vector for entry in entries if entry.field in names or EVERY in names]
@@ -138,11 +141,9 @@ def _nearest(base: Base, kind: RecordType, record_id: int) -> tuple[StoredRow, f
     for vector in vectors:
         if vector is None:
             return None
-        for hit in base.lanes(kind).vectors.ask(vector, 10):
+        for hit in base.lanes(kind).vectors.ask(vector, depth):
             sums[hit.id] = sums.get(hit.id, 0.0) + hit.score
     sums.pop(record_id, None)
-    if not sums:
-        return None
-    best = max(sums, key=lambda number: (sums[number], -number))
-    row = base.tree.by_id(kind, best)
-    return (row, sums[best] / len(vectors)) if row is not None else None
+    best = sorted(sums, key=lambda number: (-sums[number], number))[:count]
+    rows = ((base.tree.by_id(kind, number), sums[number] / len(vectors)) for number in best)
+    return [(row, cosine) for row, cosine in rows if row is not None]

@@ -48,6 +48,7 @@ def summary(diff: Diff) -> dict[str, Any]:
         "version": VERSION,
         "base": diff.base.as_object,
         "head": diff.head.as_object,
+        "prefix": diff.prefix,
         "summary": numbers.totals
         | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
         | {"errors": errors, "warnings": len(diff.findings) - errors},

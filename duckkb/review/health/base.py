@@ -218,7 +218,7 @@ def fingerprint(ground: Surroundings) -> Verdict:
         raise Skipped("there is no embedding model (embedding_model: none)")
     wanted = wanted or {str(ground.wiring.embedder.fingerprint)}
     store = ground.base.cache.store
-    team = store.fingerprints(store.present)
+    team = store.fingerprints(tuple(ground.base.cache.team_numbers().values()))
     models = " and ".join(sorted(wanted))
     if others := sum(count for name, count in team.items() if name not in wanted):
         vectors = "1 vector" if others == 1 else f"{others} vectors"

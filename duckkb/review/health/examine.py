@@ -22,6 +22,7 @@ CHECKS: dict[str, Look] = {
     "tracked_state": repository.tracked_state,
     "file_system": machine.file_system,
     "disk": machine.disk,
+    "derived_state": machine.derived_state,
     "writable": base.writable,
     "lock": base.lock_file,
     "journal": base.unfinished,

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
@@ -15,6 +16,7 @@ from duckkb.indexing.chinese import chinese_words, reference_words
 from duckkb.ports import Embedder
 from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, warning
 from duckkb.settings import DEFAULT_MODEL
+from duckkb.store.place import BASES, Place, is_sealed
 from duckkb.truth import state
 
 if TYPE_CHECKING:
@@ -180,6 +182,33 @@ def disk(ground: Surroundings) -> Verdict:
     facts = os.statvfs(ground.root) if hasattr(os, "statvfs") else None
     yield from room(free, facts.f_favail if facts and facts.f_files else None)  # some file systems do not count inodes
     return "enough room"
+
+
+def derived_state(ground: Surroundings) -> Verdict:
+    """Where what is derived lies, who can read it, and whether it is sealed."""
+    place = Place.of(ground.env.cache_home, ground.root)
+    if is_sealed(place.home / BASES):
+        yield error("what was derived is sealed, and no key is set", "set DUCKKB_ENCRYPTION_KEY")
+    if place.sealed is None:
+        return f"in {_shown(place.home)}, not sealed"
+    if swaps():
+        yield warning("swap is on, where what is opened in memory may come to lie", "swapoff -a, or encrypt the swap")
+    return f"sealed in {_shown(place.sealed)}, opened in {_shown(place.home)}"
+
+
+def swaps(said: Path = Path("/proc/swaps")) -> bool:
+    """Whether memory may go to a disk; False where nobody tells."""
+    try:
+        return len(said.read_text().splitlines()) > 1
+    except OSError:
+        return False
+
+
+def _shown(folder: Path) -> str:
+    try:
+        return f"{folder} ({stat.S_IMODE(folder.stat().st_mode):04o})"
+    except OSError:
+        return f"{folder} (not there yet)"
 
 
 def room(free: int, inodes: int | None) -> Iterator[Problem]:

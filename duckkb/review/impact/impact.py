@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -227,8 +227,8 @@ def ask(base: Base, questions: Sequence[JudgedQuestion], k: int) -> list[RankedA
     """The answers of one side, each the first `k` identities; None for a question about a type that it does not have.
     Vectors that are missing are made first, however long that takes."""
     kinds = {one.type: kind for one in questions if (kind := base.ontology.find(one.type)) is not None}
-    _embed(base, kinds.values())
-    return [_answer(base, kinds[one.type], one, k) if one.type in kinds else None for one in questions]
+    fill(base, kinds.values())
+    return [answer(base, kinds[one.type], one, k) if one.type in kinds else None for one in questions]
 
 
 def side_by_side(
@@ -278,9 +278,9 @@ def _named(item: Any) -> str:
     return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
 
 
-def _embed(base: Base, kinds: Any) -> None:
-    """All vectors of these types, batch after batch, until nothing is missing or the model does not give more."""
-    wanted: list[RecordType] = [kind for kind in kinds if kind.has_text_vectors]
+def fill(base: Base, kinds: Iterable[RecordType]) -> None:
+    """Make all vectors of these types, batch after batch, until nothing is missing or the model does not give more."""
+    wanted = [kind for kind in kinds if kind.has_text_vectors]
     left = math.inf
     while base.settings.embedding.model != "none":
         pending = vectors.count_lacking(base, wanted)
@@ -290,7 +290,8 @@ def _embed(base: Base, kinds: Any) -> None:
         vectors.fill_pending(base, wanted)
 
 
-def _answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> RankedAnswer:
+def answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> RankedAnswer:
+    """What a base answers to one question: the first `k` identities. Raises nothing that the question or the model is to blame for."""
     intent = Intent(question.text, question.mode, question.where, k, kinds=(kind,))
     try:
         found = query.find(base, intent)

@@ -3,7 +3,7 @@
     duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ
 
 TYPE and IDENTITY are percent-encoded, the identity as the command line writes it (a JSON array where it is composite or an
-edge's). Without `@COMMIT` it is the record as it is now.
+edge's). Without `@COMMIT` it is the record as it is now; with `@worktree+ETAG` too, as long as it is at that version.
 """
 
 import re
@@ -15,6 +15,7 @@ from duckkb.values import dataclass
 _FORM = re.compile(
     r"duckkb://(?P<type>[^/@#]+)/(?P<identity>[^/@#]+)(?:@(?P<commit>[^/@#]+))?(?:#(?P<field>[^/@#]+)/(?P<seq>[0-9]{1,9}))?"
 )
+_NOW = "worktree+"
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -29,6 +30,16 @@ class Citation:
     field: str | None = None
     seq: int = 0
 
+    @property
+    def at(self) -> str | None:
+        """The commit that it is read at; None for the record as it is now."""
+        return None if self.version else self.commit
+
+    @property
+    def version(self) -> str:
+        """The `_etag` that it must have now; empty where it may have any, or stands in a commit."""
+        return self.commit.removeprefix(_NOW) if self.commit and self.commit.startswith(_NOW) else ""
+
     def __str__(self) -> str:
         """
         >>> str(Citation("cites", '["a/b","c"]', "1f0c2a9", "why", 0))
@@ -37,6 +48,11 @@ class Citation:
         text = f"duckkb://{_quoted(self.type)}/{_quoted(self.identity)}"
         text += f"@{_quoted(self.commit)}" if self.commit else ""
         return text + (f"#{_quoted(self.field)}/{self.seq}" if self.field is not None else "")
+
+
+def worktree(etag: str) -> str:
+    """In the place of a commit: the record as it is now, while it has this `_etag`."""
+    return _NOW + etag
 
 
 def parse(uri: str) -> Citation:

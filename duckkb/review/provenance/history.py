@@ -11,7 +11,7 @@ from pathlib import Path
 
 from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
-from duckkb.records import ID, Identity, component_value
+from duckkb.records import ID, Identity, Record, component_value
 from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
 from duckkb.truth import layout
@@ -78,11 +78,12 @@ class LineOrigin:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One change of a record, and who committed it; None where it is not committed. `is_boundary` says that history ends
-    there, so that the record may be older."""
+    """One change of a record, and who committed it; None where it is not committed. `record` is it as it was then, None where it
+    was deleted. `is_boundary` says that history ends there, so that the record may be older."""
 
     by: Signature | None
     change: RecordChange
+    record: Record | None
     is_boundary: bool = False
 
 
@@ -90,6 +91,17 @@ def origins(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) 
     """Where the lines of records of one type are from, by `__id`."""
     named = _explained(source, kind, list(rows), lambda line: {"": line})
     return {number: origin for (number, _), origin in named.items()}
+
+
+def committed(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> frozenset[int]:
+    """Those of some records, by `__id`, that stand in the revision in the same file with the same line."""
+    with Blobs(source.root) as blobs:
+        finder = _Finder(source, kind, blobs)
+        entries = finder.committed()
+        found = (
+            (row, finder.among({row.path: entry}, row.record.id)) for row in rows if (entry := entries.get(row.path))
+        )
+        return frozenset(row.record.id for row, place in found if _line(place) == row.line)
 
 
 def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | None = None) -> list[FieldOrigin]:
@@ -146,9 +158,9 @@ def changes(source: HistorySource, kind: RecordType, identity: Identity, row: St
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
         events = list(_events(finder, row.record.id if row else finder.lost_id(identity), row))
-        told = [(commit, change) for commit, old, new in events if (change := finder.change(old, new)) is not None]
-    by, ends = _signed(source.root, (commit for commit, _ in told if commit))
-    return [LogEntry(by.get(commit), change, commit in ends) for commit, change in told]
+        told = [(commit, *found) for commit, old, new in events if (found := finder.change(old, new)) is not None]
+    by, ends = _signed(source.root, (commit for commit, *_ in told if commit))
+    return [LogEntry(by.get(commit), change, record, commit in ends) for commit, change, record in told]
 
 
 def _signed(root: Path, commits: Iterable[str]) -> tuple[Mapping[str, Signature], Collection[str]]:
@@ -252,14 +264,14 @@ class _Finder:
         lines.read(data)
         return lines.rows
 
-    def change(self, *sides: _LinePlace | None) -> RecordChange | None:
-        """Two lines as a change; None where neither can be read as a record of today's type, or both say the same."""
+    def change(self, *sides: _LinePlace | None) -> tuple[RecordChange, Record | None] | None:
+        """Two lines as a change, and the record after it; None where neither can be read as a record of today's type, or both say the same."""
         rows = [self._rows(side.path, side.line + b"\n") if side else () for side in sides]
         old, new = (
             some[0].at_line(side.line_no) if side and some else None for some, side in zip(rows, sides, strict=True)
         )
         is_same = (old and old.line) == (new and new.line)
-        return None if is_same else change_of(self.kind, old, new)
+        return None if is_same else (change_of(self.kind, old, new), new.record if new else None)
 
     def lost_id(self, identity: Identity) -> int:
         """The `__id` of a record that is gone: as the last commit that had it says."""

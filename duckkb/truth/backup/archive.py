@@ -32,8 +32,9 @@ _ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 KEPT_STATE = ("emptied", state.RESCUED)
 """What of `.duckkb/` is nowhere else: that a base has no records on purpose, and files that `recover` put aside."""
 _KEPT_NAMES = {"git~1", ".git", state.FOLDER}
-# What comes of an archive that is damaged, cut off, of another version, compressed or encrypted, or that names places outside of
-# itself: the file may be anybody's, and none of these is a fault of ours.
+# What zipfile and json raise of an archive that may be anybody's, none of it a fault of ours: BadZipFile and EOFError where it is
+# damaged or cut off, NotImplementedError for another compression or version, RuntimeError where it is encrypted, ValueError for a
+# list that is no JSON or names places outside, OSError for bytes that lie where no file can.
 _UNREADABLE = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 

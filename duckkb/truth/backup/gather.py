@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from duckkb.errors import Conflict
+from duckkb.open_files import open_unblocked
 from duckkb.truth import layout, state
 from duckkb.truth.backup.archive import BUNDLE, KEPT_STATE, ArchiveWriter, Manifest, SavedFile, entry_name, is_sound
 from duckkb.truth.commit import journal, protocol
@@ -195,13 +196,13 @@ def _pieces(path: Path) -> Iterator[bytes]:
         yield os.fsencode(os.readlink(path))  # noqa: PTH115 (a Path would drop `./` and `//`)
         return
     try:
-        descriptor = os.open(path, os.O_RDONLY | state.NO_FOLLOW | getattr(os, "O_BINARY", 0))
+        opened = open_unblocked(path)
     except FileNotFoundError as error:
         raise changed from error
-    with os.fdopen(descriptor, "rb") as file:
-        before, size = os.fstat(descriptor), 0
+    with opened as file:
+        before, size = os.fstat(file.fileno()), 0
         while piece := file.read(_CHUNK):
             size += len(piece)
             yield piece
-        if (before.st_mtime_ns, before.st_size) != (os.fstat(descriptor).st_mtime_ns, size):
+        if (before.st_mtime_ns, before.st_size) != (os.fstat(file.fileno()).st_mtime_ns, size):
             raise changed

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from duckkb import errors, kernel_lock
+from duckkb import errors, open_files
 from duckkb.truth import state
 from duckkb.truth.commit import journal
 from duckkb.values import dataclass
@@ -128,7 +128,7 @@ def _look(root: Path, name: str) -> tuple[bool, Holder | None]:
         return False, None
     try:
         if _try_lock(descriptor, "shared"):
-            kernel_lock.unlock(descriptor)
+            open_files.unlock(descriptor)
             return False, None
         return True, _read_holder(descriptor)
     finally:
@@ -147,7 +147,7 @@ def _released(descriptor: int, *, signed: bool = False) -> Iterator[None]:
             if signed:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
-            kernel_lock.unlock(descriptor)
+            open_files.unlock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -185,7 +185,7 @@ def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
             yield came
         finally:
             if came:
-                kernel_lock.unlock(descriptor)
+                open_files.unlock(descriptor)
     finally:
         os.close(descriptor)
 
@@ -267,7 +267,7 @@ def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
 
 def _try_lock(descriptor: int, mode: Mode) -> bool:
     try:
-        return kernel_lock.try_lock(descriptor, exclusive=mode == "exclusive")
+        return open_files.try_lock(descriptor, exclusive=mode == "exclusive")
     except OSError as error:
         raise errors.Unavailable(
             f"The file system gave no lock on {state.FOLDER}/lock: {error}.",

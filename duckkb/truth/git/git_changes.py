@@ -41,7 +41,7 @@ _OWN = {
 _DURABLE = {"core.fsync": "all"}
 _COMMIT = _DURABLE | {"i18n.commitEncoding": "UTF-8"}
 _FILE = "100644"
-_MARK = "Duckkb-Proposal: "
+MARK = "Duckkb-Proposal: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def is_made_by(root: Path, writer: str, name: str, tip: Revision) -> bool:
     """Whether `commit` made the tip of a branch as it is, for this writer."""
     told = text(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"])
     parent, _, message = told.partition("\n")
-    return message.rstrip("\n").rpartition("\n")[2] == _MARK + _marked(writer, name, parent, tip.tree)
+    return message.rstrip("\n").rpartition("\n")[2] == MARK + _marked(writer, name, parent, tip.tree)
 
 
 def _marked(writer: str, name: str, parent: str, tree: str) -> str:
@@ -318,7 +318,7 @@ def commit(
         lines = [_index_line(root, parent, inside + path, data) for path, data in sorted(files.items())]
         output(root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index)
         tree = output(root, ["write-tree"], index=index, settings=_DURABLE).decode().strip()
-    mark = _MARK + _marked(writer, target.name, parent.commit, tree)
+    mark = MARK + _marked(writer, target.name, parent.commit, tree)
     message = f"{message.rstrip()}\n\n{mark}\n"
     made = output(
         root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), settings=_COMMIT

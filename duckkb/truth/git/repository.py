@@ -7,6 +7,7 @@ question has an answer.
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from duckkb.truth import state
@@ -54,6 +55,12 @@ def head_commit(root: Path) -> str | None:
         else:
             value = read_ref(repository, value.removeprefix("ref: "))
     return value if _HEX.fullmatch(value) else None
+
+
+def commit_time(root: Path, commit: str) -> int | None:
+    """When a commit was made, in seconds since 1970; None where git does not say."""
+    said = _asked(root, "show", "-s", "--format=%ct", "--end-of-options", commit)
+    return int(said) if said.isdecimal() else None
 
 
 def can_be_asked(root: Path) -> bool:
@@ -150,8 +157,14 @@ def tracks(root: Path, folder: Path) -> bool:
 
 def head_has_records(root: Path) -> bool:
     """Whether HEAD's tree holds a part file of this base; False without git or before the first commit."""
-    repository, commit = find_repository(root), head_commit(root)
-    if repository is None or commit is None:
+    commit = head_commit(root)
+    return commit is not None and _has_records(root, commit)
+
+
+@lru_cache(maxsize=64)
+def _has_records(root: Path, commit: str) -> bool:
+    repository = find_repository(root)
+    if repository is None:
         return False
     folders = [f"{repository.prefix}data/nodes/", f"{repository.prefix}data/edges/"]
     listed = _asked(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit, *folders)

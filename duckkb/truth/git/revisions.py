@@ -110,7 +110,12 @@ def head(root: Path) -> Revision:
     except StateError:
         if not text(root, ["symbolic-ref", "--quiet", "HEAD"]):
             raise
-    return Revision("HEAD", "", output(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip())
+    return Revision("HEAD", "", empty_tree(root))
+
+
+def empty_tree(root: Path) -> str:
+    """The id of the tree without files, in hex."""
+    return output(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip()
 
 
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
@@ -126,6 +131,11 @@ def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
             else f"compare the two as they are: `duckkb diff {one.name}..{other.name}`",
         )
     return revision(root, found)
+
+
+def commits_between(root: Path, old: Revision, new: Revision) -> int:
+    """How many commits the new one has behind it that the old one has not."""
+    return int(output(root, ["rev-list", "--count", f"{old.commit}..{new.commit}", "--"]) or 0)
 
 
 def between(root: Path, old: Revision, new: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:

@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import StateError, Unavailable
+from duckkb.open_files import open_unblocked
 from duckkb.truth import state
 from duckkb.values import dataclass
 
@@ -28,6 +30,8 @@ _PIECE = 1 << 20
 FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
 """Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
 _REFRESH = "GIT_PYTHON_REFRESH"
+_loading = Lock()
+"""Its modules import each other in circles: of two threads that load it at once both would fail."""
 _LOOK = "`git status` and `git fsck` say more"
 
 # A repository's own settings count for less than these.
@@ -56,12 +60,13 @@ _ENVIRONMENT = {
     "GIT_NOGLOB_PATHSPECS": "0",
     "GIT_ICASE_PATHSPECS": "0",
     "LC_ALL": "C",
+    "DUCKKB_ENCRYPTION_KEY": "",  # hooks and filters are commands of others
+    "DUCKKB_ENCRYPTION_KEY_FILE": "",
 }
 # Nothing of that name is there, or something that is no file: git would not read it either.
 _ABSENT = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL}
 )
-_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ def read_bytes(path: Path, limit: int = -1) -> bytes | None:
     and reads no device: a `.git` that was not made here may hold either. Raises as `unseen` says where the machine, not the
     file, is in the way."""
     try:
-        with os.fdopen(os.open(path, _OPEN), "rb") as file:
+        with open_unblocked(path, follow=True) as file:
             return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError as error:
         if error.errno in _ABSENT:
@@ -335,8 +340,9 @@ def _load_git_python() -> None:
 @contextmanager
 def _git_python() -> "Iterator[type[Git]]":
     """GitPython's commands; raises `NoGit` where there is no git."""
-    if "git" not in sys.modules:
-        _load_git_python()
+    with _loading:
+        if "git" not in sys.modules:
+            _load_git_python()
     from git.cmd import Git
     from git.exc import GitCommandNotFound
 

@@ -8,12 +8,12 @@ again. A table that it does not know is merged by whole records, and its parts k
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.errors import Unavailable
+from duckkb.open_files import open_unblocked
 from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 from duckkb.truth.merge.field_merge import MergeRules
@@ -26,7 +26,6 @@ FILE = f"{state.FOLDER}/{state.MERGE}"
 _FORMAT = 1
 _LONGEST = 4_000_000
 _DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
-_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 Key = tuple[str, str]
 """node or edge, and the table or label."""
@@ -63,7 +62,7 @@ def digest(root: Path) -> str:
     for path in (root / "config.yaml", *sorted((root / "ontology").rglob("*.yaml"))):
         found.update(f"{path.relative_to(root).as_posix()}\0".encode("utf-8", "surrogateescape"))
         try:
-            with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+            with open_unblocked(path) as file:
                 found.update(hashlib.sha256(file.read(_LONGEST)).digest())
         except OSError:
             found.update(b"?")
@@ -115,7 +114,7 @@ def is_current(root: Path) -> bool:
 
 
 def _held(root: Path) -> Any:
-    with os.fdopen(os.open(root / FILE, _FLAGS), "rb") as file:
+    with open_unblocked(root / FILE) as file:
         return json.loads(file.read(_LONGEST))
 
 

@@ -68,6 +68,7 @@ class Confined(Engine):
     """A connection that opens on first use and is replaced after a fatal error."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def parse(self, text: str) -> Any:
@@ -115,7 +116,7 @@ class Confined(Engine):
     def drop(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            self.generation += 1
+            self._forget()
             connection.close()
 
     def _value(self, statement: str, given: str) -> str:

@@ -1,13 +1,13 @@
 """What runs SQL for the runtime tables: `Confined` in this process, or `Isolated` in one that may be killed.
 
-Both give the same answers. They hold no state of their own: tables are Arrow data that was registered, and `generation`
-tells its users that what they registered is gone.
+Both give the same answers. They hold no state of their own: tables are Arrow data that was registered, as `shown` says.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,8 +36,8 @@ class Rejected(Exception):
 
 
 class Engine(ABC):
-    """One in-memory DuckDB without files, network, extensions or a way to change its settings. Not for several threads at
-    once.
+    """One in-memory DuckDB without files, network, extensions or a way to change its settings. Of threads, and of the tables of
+    several generations of a base, one at a time asks it, in its `turn`.
 
     Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_INTERNAL` where the engine failed in itself,
     with `retryable` among its details); what runs a statement raises Rejected.
@@ -46,6 +46,16 @@ class Engine(ABC):
     generation = 0
     _given: float | None = None
     _end = 0.0
+
+    def __init__(self) -> None:
+        self.turn = RLock()
+        self.shown: dict[str, object] = {}
+        """By name what its users registered and defined in this `generation` of it."""
+
+    def _forget(self) -> None:
+        """Whatever was registered is gone."""
+        self.generation += 1
+        self.shown.clear()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:

@@ -46,6 +46,7 @@ class Isolated(Engine):
     """An engine that asks another process."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._ready = False  # whether the process has answered before
@@ -101,7 +102,7 @@ class Isolated(Engine):
         if self._process is None:
             return
         process, self._process = self._process, None
-        self.generation += 1
+        self._forget()
         if self._owner == os.getpid():  # a fork has a copy of the pipes, but no child
             process.kill()
             process.wait()

@@ -57,6 +57,17 @@ def read_condition(
         return question(text)
 
 
+def read_tree(engine: Engine, columns: Columns, text: str, now: datetime) -> Node:
+    """A filter as the tree of what runs; raises as `read_condition`, without its advice."""
+    source = Source(text, is_filter=True)
+    scope = Scope()
+    scope.add("", columns)
+    try:
+        return TreeReader(source, {}, now=now).condition(parse_condition(engine, source)[1], scope).node
+    except RecursionError:
+        raise too_deep(source) from None
+
+
 def read_statement(
     engine: Engine, tables: Tables, text: str, now: datetime, run: Callable[[Question], object]
 ) -> Question | None:

@@ -1,12 +1,27 @@
-"""Locks on open files that the kernel holds and gives back when their process dies: many readers or one writer."""
+"""Files that others may have put there or hold at the same time: opening one without being led elsewhere or kept waiting, and locks
+that the kernel holds and gives back when their process dies: many readers or one writer."""
 
 import errno
 import os
+from pathlib import Path
+from typing import BinaryIO
 
 if os.name != "nt":
     import fcntl
 
 _TAKEN = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK})
+_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
+
+
+def open_unblocked(path: str | Path, *, follow: bool = False) -> BinaryIO:
+    """Open a file to be read, which waits for no FIFO. Raises OSError, for a folder too, and for a link unless `follow`. What else
+    is no regular file is for the caller to look at.
+
+    An opener, since `os.fdopen` leaves open what `os.open` opened where it turns out to be a folder.
+    """
+    flags = _FLAGS | (0 if follow else _NO_LINKS)
+    return open(path, "rb", opener=lambda name, asked: os.open(name, asked | flags))
 
 
 def try_lock(descriptor: int, *, exclusive: bool) -> bool:

@@ -1,0 +1,21 @@
+"""What the shapes of answers are made of: JSON Schema of values, objects and lists."""
+
+from collections.abc import Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+TEXT, WHOLE, NUMBER, FLAG = ({"type": name} for name in ("string", "integer", "number", "boolean"))
+ANY: Schema = {}
+TEXT_OR_NONE, WHOLE_OR_NONE, NUMBER_OR_NONE = ({"type": [name, "null"]} for name in ("string", "integer", "number"))
+
+
+def object_of(properties: Mapping[str, Schema], *optional: str, description: str = "") -> dict[str, Any]:
+    """An object in which all of these stand, but for the optional ones."""
+    required = [name for name in properties if name not in optional]
+    said = {"description": description} if description else {}
+    return {"type": "object", "properties": dict(properties), "required": required, **said}
+
+
+def list_of(items: Schema, description: str = "") -> dict[str, Any]:
+    return {"type": "array", "items": items, **({"description": description} if description else {})}

@@ -1,0 +1,35 @@
+"""A folder of the user's own that stands for a base of which there is no clone here: what is published of it is asked."""
+
+from hashlib import blake2b
+from pathlib import Path
+
+from duckkb.config.environment import plain_around
+from duckkb.config.load import CONFIG
+from duckkb.errors import Unavailable
+
+_FOLDER = "published"
+_MARK = "# This folder stands for a base that is asked where it is published (duckkb --backend).\n"
+
+
+def stand_in(backend: str) -> Path:
+    """The folder for an address; raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written."""
+    folder = plain_around(None).state_home / _FOLDER / blake2b(backend.encode(), digest_size=12).hexdigest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_stand_in(folder):
+            (folder / CONFIG).write_text(_MARK, "utf-8")
+    except OSError as error:
+        raise Unavailable(
+            f"{folder} cannot be made: {error.strerror}",
+            code="E_IO",
+            suggestion="name another folder with XDG_STATE_HOME",
+        ) from error
+    return folder
+
+
+def is_stand_in(root: Path) -> bool:
+    """Whether a folder is such a one."""
+    try:
+        return (root / CONFIG).read_text("utf-8") == _MARK
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,94 @@
+"""Globs over paths that callers give: lines as in .gitignore, matched in time that grows with the lengths alone.
+
+As a regular expression of the usual form, `*?*?*?*?*?` takes longer than anybody waits, and Python answers nobody else meanwhile.
+Here each part between slashes is one expression that never goes back behind a star (`fnmatch`, whose groups are atomic from
+Python 3.11 on), and `**` goes back to the last one alone: https://research.swtch.com/glob
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import translate
+from functools import lru_cache
+from itertools import islice
+
+from duckkb.errors import UsageError
+
+MOST_CHARACTERS, MOST_CHOICES = 1_000, 1_000
+_ANY = None
+"""In the place of a part: any number of folders."""
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_PIECE = re.compile(r"\\(?P<escaped>.)|\[(?P<not>[!^]?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL)
+
+Parts = tuple[re.Pattern[str] | None, ...]
+
+
+def parsed(pattern: str) -> tuple[Parts, ...]:
+    """A glob (`guide/**/*.md`, `{a,b}`), as `matches` takes it. Raises `errors.UsageError` for one that is too long, or that stands
+    for too many others."""
+    if len(pattern) > MOST_CHARACTERS:
+        raise UsageError(f"a glob has at most {MOST_CHARACTERS:,} characters", suggestion="name less at once")
+    found = tuple(islice(_without_braces(pattern), MOST_CHOICES + 1))
+    if len(found) > MOST_CHOICES:
+        said = f"the braces of a glob stand for at most {MOST_CHOICES:,} others"
+        raise UsageError(said, suggestion="use * in place of some of them")
+    return tuple(_parts(one) for one in found)
+
+
+def matches(globs: Sequence[Parts], path: str) -> bool:
+    """Whether one of them names the path, or a folder above it."""
+    folders = path.split("/")
+    return any(_match(one, folders) for one in globs)
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """It once for each of the choices in braces."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    for choice in found[1].split(","):
+        yield from _without_braces(pattern[: found.start()] + choice + pattern[found.end() :])
+
+
+def _parts(pattern: str) -> Parts:
+    """A name without a slash lies in any folder; one that ends in a slash is of what lies in the folder."""
+    names = pattern.strip("/").split("/")
+    parts = [_ANY if name == "**" else _part(name) for name in names]
+    if parts[-1] is _ANY:
+        parts.append(_part("*"))
+    if len(names) == 1 and not pattern.startswith("/"):
+        parts.insert(0, _ANY)
+    return (*parts, *([_part("*")] if pattern.endswith("/") else []), _ANY)
+
+
+@lru_cache(256)
+def _part(name: str) -> re.Pattern[str]:
+    """What stands between two slashes. `fnmatch` has no backslash, and one sign for what a set has not."""
+    return re.compile(translate("".join(map(_as_fnmatch, _PIECE.finditer(name)))))
+
+
+def _as_fnmatch(piece: re.Match[str]) -> str:
+    if piece["escaped"] is not None:
+        return f"[{piece['escaped']}]"
+    if piece["set"]:
+        return f"[{'!' if piece['not'] else ''}{piece['set']}]"
+    return "[[]" if piece[0] == "[" else "*" if piece[0] == "*" else piece[0]
+
+
+def _match(parts: Parts, folders: Sequence[str]) -> bool:
+    at = place = 0
+    again: tuple[int, int] | None = None  # behind the last `**`, and from where it takes one folder more
+    while place < len(folders):
+        if at < len(parts) and parts[at] is _ANY:
+            at += 1
+            again = at, place
+            if at == len(parts):
+                return True
+        elif at < len(parts) and (part := parts[at]) is not None and part.match(folders[place]):
+            at, place = at + 1, place + 1
+        elif again is not None:
+            at, place = again[0], again[1] + 1
+            again = at, place
+        else:
+            return False
+    return all(one is _ANY for one in parts[at:])

@@ -1,0 +1,169 @@
+"""What is said to a chat model and what comes back, as frozen values; as plain objects messages have the form of OpenAI's protocol.
+
+Nothing here asks a model.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from duckkb.values import dataclass
+
+Speaker = Literal["system", "user", "assistant", "tool"]
+Effort = Literal["low", "medium", "high"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model asks for. `arguments` is the JSON text that it wrote, whatever that is worth."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation. `reasoning` is what a model thought before it spoke, kept beside the `content`; a message of a
+    tool answers the call `tool_call_id`."""
+
+    role: Speaker
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+
+    def as_object(self) -> dict[str, Any]:
+        """The message as plain data, which `message_of` reads again."""
+        calls = [
+            {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+            for one in self.tool_calls
+        ]
+        found: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning is not None:
+            found["reasoning_content"] = self.reasoning
+        if calls:
+            found["tool_calls"] = calls
+        if self.tool_call_id is not None:
+            found["tool_call_id"] = self.tool_call_id
+        return found
+
+
+def message_of(value: Mapping[str, Any]) -> Message:
+    """The message of a plain object; content that is null counts as empty. Raises ValueError where it is none."""
+    role, content = value.get("role"), value.get("content") or ""
+    if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
+        raise ValueError("a message has a role (system, user, assistant, tool) and content")
+    calls = value.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise ValueError("tool_calls is a list")
+    made = tuple(map(_call_of, calls))
+    answered, reasoning = value.get("tool_call_id"), value.get("reasoning_content")
+    if not isinstance(answered, str | None) or not isinstance(reasoning, str | None):
+        raise ValueError("tool_call_id and reasoning_content are texts")
+    return Message(role, content, made, answered, reasoning)
+
+
+def _call_of(value: object) -> ToolCall:
+    called = value.get("function") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or not isinstance(called, Mapping):
+        raise ValueError("a tool call has an id and a function")
+    found = value.get("id"), called.get("name"), called.get("arguments")
+    if not all(isinstance(one, str) for one in found):
+        raise ValueError("id, name and arguments of a tool call are texts")
+    return ToolCall(*map(str, found))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as a provider counts them; `cached` is how many of the prompt's it had read before, None where it does not say.
+
+    >>> Usage(5, 2, 7) + Usage(1, 1, 2, 1)
+    Usage(prompt=6, completion=3, total=9, cached=1)
+    """
+
+    prompt: int = 0
+    completion: int = 0
+    total: int = 0
+    cached: int | None = None
+
+    def __add__(self, other: "Usage") -> "Usage":
+        known = [one for one in (self.cached, other.cached) if one is not None]
+        return Usage(
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.total + other.total,
+            sum(known) if known else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model is told of it; `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One question to a chat model. None leaves a setting to the provider."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: Literal["auto", "none", "required"] = "auto"
+    response_format: Literal["text", "json"] = "text"
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    reasoning_effort: Effort | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of what the model thinks before it speaks."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    """A piece of what it says."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDone:
+    """A call that it asks for, which has arrived whole."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of an answer: why it ended, what it took (None where the provider does not say), and who gave it."""
+
+    reason: Literal["stop", "length", "tool_calls", "content_filter"]
+    usage: Usage | None
+    provider: str
+
+
+ChatEvent = ReasoningDelta | ContentDelta | ToolCallDone | Finish
+"""What a streamed answer consists of; `Finish` comes once and last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A whole answer. `parsed` is the value of an answer in JSON, None for one in text."""
+
+    content: str
+    finish: Finish
+    reasoning: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    parsed: Any = None
+
+    @property
+    def message(self) -> Message:
+        """The answer as the next message of its conversation."""
+        return Message("assistant", self.content, self.tool_calls, None, self.reasoning)

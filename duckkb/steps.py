@@ -1,0 +1,77 @@
+"""The steps of an answer, with their times, for whoever wants them: a server that traces. Nobody does by default, and a step costs
+one look then.
+
+>>> with recorded() as found:
+...     with step("plan"):
+...         pass
+>>> [name for name, begun, ended in found], wanted()
+(['plan'], False)
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Value = TypeVar("Value")
+
+Step = tuple[str, int, int]
+"""A name, and when it began and ended: nanoseconds since 1970, which all processes of a machine count alike."""
+
+_FOUND: ContextVar[list[Step] | None] = ContextVar("duckkb_steps", default=None)
+_UNTIMED = nullcontext()
+
+
+@contextmanager
+def recorded() -> Iterator[list[Step]]:
+    """Write down the steps of what this thread, and those that take its context over, do meanwhile."""
+    found: list[Step] = []
+    before = _FOUND.set(found)
+    try:
+        yield found
+    finally:
+        _FOUND.reset(before)
+
+
+def wanted() -> bool:
+    """Whether somebody writes them down."""
+    return _FOUND.get() is not None
+
+
+def add(steps: Iterable[Step]) -> None:
+    """Steps of another process that worked for this one."""
+    found = _FOUND.get()
+    if found is not None:
+        found.extend((name, begun, ended) for name, begun, ended in steps)
+
+
+def step(name: str) -> AbstractContextManager[None]:
+    """The block is one."""
+    found = _FOUND.get()
+    return _UNTIMED if found is None else _timed(name, found)
+
+
+def stepped(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Value]]:
+    """Each call of the function is one."""
+
+    def around(function: Callable[Given, Value]) -> Callable[Given, Value]:
+        @wraps(function)
+        def timed(*given: Given.args, **named: Given.kwargs) -> Value:
+            with step(name):
+                return function(*given, **named)
+
+        return timed
+
+    return around
+
+
+@contextmanager
+def _timed(name: str, found: list[Step]) -> Iterator[None]:
+    begun = time.time_ns()
+    try:
+        yield
+    finally:
+        found.append((name, begun, time.time_ns()))

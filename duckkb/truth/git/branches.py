@@ -1,0 +1,61 @@
+"""The branches of a repository, those of remotes among them, that have what HEAD does not have."""
+
+import re
+from pathlib import Path
+
+from duckkb.errors import StateError
+from duckkb.truth.git import revisions
+from duckkb.truth.git.git_changes import MARK
+from duckkb.truth.git.revisions import Revision
+from duckkb.truth.git.run import text
+from duckkb.values import dataclass
+
+_FIELDS = ("refname", "symref", "objectname", "authorname", "committerdate:iso-strict", "contents:subject", "contents")
+_FORMAT = "".join(f"%({name})%00" for name in _FIELDS)
+_PLACES = ("refs/heads/", "refs/remotes/")
+_IMPOSSIBLE = re.compile("[\x00-\x20\x7f\ud800-\udfff]")  # in a name of git, or in an argument
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTip:
+    """A branch by the name that git's commands take (`topic`, `origin/topic`), and its last commit: the id in hex, who made it, when
+    (ISO 8601), its first line, and whether a `propose` made it."""
+
+    name: str
+    commit: str
+    author: str
+    date: str
+    subject: str
+    is_proposal: bool
+
+
+def ahead(root: Path) -> list[BranchTip]:
+    """Those with commits that HEAD does not have, the newest first. One of a remote that a branch here is level with is left out.
+    Raises `errors.StateError` (E_GIT), `errors.Unavailable`."""
+    if not text(root, ["rev-parse", "--quiet", "--verify", "HEAD"]):
+        return []
+    told = text(root, ["for-each-ref", "--sort=-committerdate", "--no-merged=HEAD", f"--format={_FORMAT}", *_PLACES])
+    fields = told.split("\0")
+    rows = zip(*(fields[at :: len(_FIELDS)] for at in range(len(_FIELDS))), strict=False)
+    found = [(row[0].lstrip("\n"), *row[1:]) for row in rows if not row[1]]
+    here = {commit for name, _, commit, *_ in found if name.startswith(_PLACES[0])}
+    tips = []
+    for name, _, commit, author, date, subject, message in found:
+        if name.startswith(_PLACES[0]) or commit not in here:
+            is_proposal = message.rstrip("\n").rpartition("\n")[2].startswith(MARK)
+            short = name.removeprefix(_PLACES[0]).removeprefix(_PLACES[1])
+            tips.append(BranchTip(short, commit, author, date, subject, is_proposal))
+    return tips
+
+
+def named(root: Path, name: str) -> Revision:
+    """What a branch is at, under a name that means it alone; nothing else that git knows (a tag, a commit, a stash). Raises
+    `errors.StateError` (E_REVISION)."""
+    for place in () if _IMPOSSIBLE.search(name) else _PLACES:
+        ref = f"{place}{name}"
+        if text(root, ["show-ref", "--verify", "--hash", ref]):
+            found = revisions.revision(root, ref)
+            said = text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
+            return Revision(name if said == found.commit else ref, found.commit, found.tree)
+    known = "`git branch -a` lists what there is"
+    raise StateError(f"there is no branch {name!r} here", code="E_REVISION", suggestion=known)

@@ -1,0 +1,42 @@
+"""Some commits of a long history: few enough to look at each, and the same ones tomorrow."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Revision, Signature
+from duckkb.truth.git.run import output
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A commit as its history has it: `number` counts from 1, the oldest, those that touched what was asked about."""
+
+    number: int
+    by: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The `samples`, the oldest first, of `total` commits; `is_shallow`: older ones are not here."""
+
+    samples: tuple[Sample, ...] = ()
+    total: int = 0
+    is_shallow: bool = False
+
+
+def sampled(root: Path, at: Revision, places: Sequence[str], most: int) -> History:
+    """At most so many commits (2 or more) up to `at` that touched some places, on the line of first parents: the oldest, every
+    second, fourth, eighth ... of those behind it, and the newest. As the history grows, one that was left out stays so, and what is
+    known of the others is of use."""
+    wanted = [revisions.prefix(root) + place for place in places]
+    told = output(root, ["rev-list", "--first-parent", "--reverse", "--end-of-options", at.commit, "--", *wanted])
+    commits = told.decode().split()
+    stride = 1
+    while len(commits) > most and -(-len(commits) // stride) >= most:
+        stride *= 2
+    numbers = sorted({*range(0, len(commits), stride), *range(len(commits))[-1:]})
+    found = revisions.signatures(root, [commits[number] for number in numbers])
+    samples = tuple(Sample(number + 1, found[commits[number]]) for number in numbers)
+    return History(samples, len(commits), bool(revisions.boundary(root)))
