@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +20,8 @@ from hypothesis import is_hypothesis_test, settings
 from duckkb import config
 from duckkb.store.place import Place
 from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children
+from tests.harness.postgres import postgres as postgres
+from tests.harness.warmth import Warmth
 
 # The suite draws the same examples every time, a quarter of what each law asks for; `make check-full` draws new ones, and
 # all of them (--hypothesis-profile=fresh), and prints how to repeat what it finds.
@@ -60,9 +63,23 @@ edges:
 """
 
 
+def pytest_configure() -> None:
+    """A run in the background or under nohup ignores signals, and so would all that it starts and then interrupts: what is
+    ignored is inherited, and what is handled is not."""
+    for number in (getattr(signal, name, None) for name in ("SIGINT", "SIGHUP")):
+        if number and signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", choices=("short", "full"), default="short", help="how much of each campaign to run")
+    parser.addoption(
+        "--warm", action="store_true", help="also have a warm process answer each command that one may, and compare"
+    )
     parser.addoption("--seed", type=int, default=20261122, help="where the chance of a campaign begins")
+    parser.addoption(
+        "--serving-seconds", type=float, help="how long the campaign of a server takes; else 12, in full an hour"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -99,6 +116,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures of the campaigns")
         for name, number in sorted(figures.items()):
             terminalreporter.write_line(f"{number:>10,}  {name}")
+
+
+_warmth: list[Warmth] = []
+
+
+@pytest.fixture(autouse=True, scope="session")
+def answered_twice(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With --warm."""
+    if request.config.getoption("--warm") and possible():
+        _warmth.append(Warmth())
+    yield
+    while _warmth:
+        print(f"{_warmth[-1].compared} commands compared with a warm process")
+        _warmth.pop().close()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -228,7 +259,10 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
         done = subprocess.run(command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=300)
         code, out, err = done.returncode, done.stdout, done.stderr
     else:
-        code, out, err = forks(_is_heavy(root, args)).output(COMMAND, args, root, data, around)
+        some = forks(_is_heavy(root, args))
+        code, out, err = some.output(COMMAND, args, root, data, around)
+        for warmth in _warmth:
+            warmth.check(some, root, args, data, around, (code, out, err))
     ran = Ran(code, out.decode(), err.decode())
     assert "Traceback" not in ran.err, ran.err
     assert "E_INTERNAL" not in ran.err and "a defect in duckkb" not in ran.err, ran.err

@@ -1,9 +1,11 @@
 """Fakes of the ports, for tests that need neither a model nor the time of day. They keep the contracts of `duckkb.ports`."""
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any
 from zlib import crc32
 
@@ -12,13 +14,26 @@ import numpy as np
 from duckkb.entries import Cut, Fingerprint, IndexEntry
 from duckkb.errors import FilterError, Unavailable, UsageError
 from duckkb.id_set import IdSet
+from duckkb.llm.failover import refuse_what_it_cannot
+from duckkb.messages import (
+    ChatEvent,
+    ChatRequest,
+    ContentDelta,
+    Finish,
+    ReasoningDelta,
+    ToolCall,
+    ToolCallDone,
+    Usage,
+)
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row, Rows, SqlLimits
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult, Variant
 from duckkb.records import identity_key
+from duckkb.settings import ChatModelSettings
 
 _WORDS = re.compile(r"\w+")
 _NOTHING = "\x00nothing"
+_USED = Usage(10, 5, 15)
 
 
 class HashEmbedder:
@@ -123,6 +138,49 @@ class FixedExpander:
         if self.fail:
             raise Unavailable("the expander is switched off", code="E_MODEL", details={"reason": "unreachable"})
         return self.given
+
+
+Scripted = str | Sequence[ToolCall] | Sequence[ChatEvent | Exception | Callable[[], object]]
+"""An answer of `ScriptedChat`: what it says; what it calls; or its events one by one, with errors that end it and functions that are
+called between them."""
+
+
+class ScriptedChat:
+    """A chat model that gives one answer of its script after another. `asked` are the requests."""
+
+    def __init__(self, *script: Scripted, usage: Usage | None = _USED, **settings: Any) -> None:
+        self.settings = ChatModelSettings("scripted", (), **settings)
+        self.script = list(script)
+        self.usage = usage
+        self.asked: list[ChatRequest] = []
+
+    def stream(self, request: ChatRequest, cancel: Event | None = None) -> Iterator[ChatEvent]:
+        refuse_what_it_cannot(self.settings, request)
+        self.asked.append(request)
+        for one in self._events(self.script[len(self.asked) - 1]):
+            if cancel is not None and cancel.is_set():
+                raise Unavailable("the request was cancelled", code="E_CANCELLED")
+            if isinstance(one, Exception):
+                raise one
+            if isinstance(one, ContentDelta | ReasoningDelta | ToolCallDone | Finish):
+                yield one
+            else:
+                one()
+
+    def _events(self, answer: Scripted) -> Iterator[ChatEvent | Exception | Callable[[], object]]:
+        if isinstance(answer, str):
+            yield from (ContentDelta(piece) for piece in re.findall(r"\S+\s*", answer))
+            yield Finish("stop", self.usage, "scripted")
+        elif all(isinstance(one, ToolCall) for one in answer):
+            yield from (ToolCallDone(one) for one in answer if isinstance(one, ToolCall))
+            yield Finish("tool_calls", self.usage, "scripted")
+        else:
+            yield from (one for one in answer if not isinstance(one, ToolCall))
+
+
+def calling(name: str, id: str = "c1", /, **args: Any) -> ToolCall:
+    """A call as a model writes it."""
+    return ToolCall(id, name, json.dumps(args, ensure_ascii=False))
 
 
 def _features(text: str) -> list[str]:

@@ -161,10 +161,30 @@ def with_vectors(found: Row, made: Mapping[bytes, np.ndarray]) -> Row:
 
 MakeLanes = Callable[[], Held]
 LANES: Mapping[str, MakeLanes] = {"real": Held, "fake": lambda: Held(FAKE)}
-every_lane = pytest.mark.parametrize("make", LANES.values(), ids=LANES)
+
+
+def _postgres() -> "Held":
+    from tests.harness.publishing.lanes import postgres
+
+    return postgres()
+
+
+def _lance() -> "Held":
+    from tests.harness.publishing.lanes import lance
+
+    return lance()
+
+
+_PUBLISHED = [
+    pytest.param(_postgres, id="postgres", marks=pytest.mark.long),
+    pytest.param(_lance, id="lance", marks=pytest.mark.long),
+]
+every_lane = pytest.mark.parametrize("make", [Held, LANES["fake"], *_PUBLISHED], ids=["real", "fake", None, None])
 """What a lane promises, whatever it is made of."""
-real_lanes = pytest.mark.parametrize("make", [Held], ids=["real"])
+real_lanes = pytest.mark.parametrize("make", [Held, *_PUBLISHED], ids=["real", None, None])
 """What words mean and how they rank."""
+waiting_lanes = pytest.mark.parametrize("make", LANES.values(), ids=LANES)
+"""What a lane promises that knows which vectors are still to come; nothing comes to what is published."""
 
 
 def row(

@@ -11,7 +11,7 @@ from duckkb.errors import UsageError
 from duckkb.ports import Row
 from duckkb.queries import LaneHit, LexicalQuery
 from duckkb.records import identity_key
-from tests.conformance.lane_suite import LANES, NOTE, MakeLanes, every_lane, ids, notes, row, vector
+from tests.conformance.lane_suite import LANES, NOTE, MakeLanes, every_lane, ids, notes, row, vector, waiting_lanes
 
 TEXTS = st.text(alphabet="ab 中文c. ", max_size=40)
 
@@ -127,7 +127,7 @@ def test_without_vectors_nothing_is_similar(make: MakeLanes) -> None:
     assert lanes.similar(NOTE, vector("one"), 5) == []
 
 
-@every_lane
+@waiting_lanes
 def test_pending_chunks_are_named_once_and_take_their_vectors(make: MakeLanes) -> None:
     lanes = make()
     bodies = ["one", "two", "two", "", "四"]
@@ -147,7 +147,7 @@ def test_pending_chunks_are_named_once_and_take_their_vectors(make: MakeLanes) -
     assert ids(lanes.match(NOTE, LexicalQuery("two"), 5)) == [2, 3]
 
 
-@every_lane
+@waiting_lanes
 def test_pending_follows_changes(make: MakeLanes) -> None:
     lanes = make()
     lanes.load(NOTE, [row(1, body="one", embedded=False), row(2, body="one", embedded=False)])

@@ -14,6 +14,7 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.parameters import DESCRIBED, LIMITS
 from duckkb.actions.registry.run import failure
 from duckkb.actions.registry.shapes import ERROR
+from duckkb.app.memory import Memory
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
 from duckkb.ontology.reasons import compiled
@@ -62,20 +63,41 @@ ASKED = [
     Ask("get", {"document": "pool.md", "first": 3, "lines": 1}, ["get", "pool.md", "--from", "3", "-l", "1"]),
     Ask("list", {"type": "Note", "after": "n0", "limit": 2.0}, ["list", "Note", "--after", "n0", "-l", "2"]),
     Ask("list", {"type": "kept"}, ["list", "kept"]),
+    Ask("pack", {"question": "fox", "budget": 500, "limit": 3, "form": "json"}, ["pack", "fox", "--budget", "500", "-l", "3"]),
+    Ask("ask", {"question": "what is the capital of mongolia", "limit": 3}, ["ask", "what is the capital of mongolia", "-l", "3"]),
     Ask("types", {}, ["schema"]),
     Ask("schema", {"type": "Note"}, ["schema", "Note"]),
+    Ask("settings", {"type": "Note"}, ["schema", "Note", "--settings"]),
+    Ask("settings", {"type": "kept"}, ["schema", "kept", "--settings"]),
+    Ask("growth", {"limit": 2}, ["growth", "-l", "2"]),
+    Ask("quality", {}, ["quality"]),
     Ask("sql", {"statement": "select id, id, 1.5::decimal(3,1), date '2020-01-01' from note", "limit": 2},
         ["sql", "select id, id, 1.5::decimal(3,1), date '2020-01-01' from note", "-l", "2"]),
     Ask("neighbors", {"type": "Note", "identity": "n1", "label": ["cites"]}, ["graph", "neighbors", "Note", "n1", "--label", "cites"]),
+    Ask("neighbors", {"type": "Note", "identity": "n2", "limit": 1}, ["graph", "neighbors", "Note", "n2", "-l", "1"]),
+    Ask("near", {"type": "kept", "identity": "x", "limit": 3}, ["graph", "near", "kept", "x", "-l", "3"]),
+    Ask("citing", {"type": "Note", "identity": "n1"}, ["graph", "citing", "Note", "n1"]),
+    Ask("blame", {"type": "Note", "identity": "n1"}, ["blame", "Note", "n1"]),
+    Ask("log", {"type": "Note", "identity": "n1"}, ["log", "Note", "n1"]),
     Ask("path", {"start": ["Note", "n1"], "end": ["Note", "n3"]}, ["graph", "path", "Note", "n1", "Note", "n3"]),
     Ask("why", {"type": "Note", "identity": "n1", "query": "fox -数据库"}, ["why", "Note", "n1", "fox -数据库"]),
     Ask("check", {}, ["check"]),
     Ask("diff", {}, ["diff"]),
     Ask("diff", {"only": ["Note:n1"], "ignore": ["size"]}, ["diff", "--ignore", "size", "--", "Note:n1"]),
+    Ask("diff", {"ops": ["update"]}, ["diff", "--op", "update"]),
+    Ask("diff", {"branch": "topic", "ops": ["insert"]}, ["diff", "HEAD...topic", "--op", "insert"]),
+    Ask("check", {"branch": "topic"}, ["check", "--since", "HEAD...topic"]),
+    Ask("impact", {"branch": "topic", "k": 3}, ["impact", "HEAD...topic", "-k", "3"]),
+    Ask("branches", {}, ["branches"]),
+    Ask("conflicts", {"limit": 5}, ["resolve", "--list", "-l", "5"]),
     Ask("status", {}, ["status"]),
     Ask("query", {"question": "pool", "limit": 3, "explain": True}, ["query", "pool", "-n", "3", "--explain"], "results"),
     Ask("search", {"question": '"connection pool"', "full": True}, ["search", '"connection pool"', "--full"], "results"),
     Ask("multi_get", {"pattern": "*.md", "most": 100, "lines": 2}, ["multi-get", "*.md", "--max-bytes", "100", "-l", "2"], "documents"),
+    Ask("memory_search", {"query": "release", "scope": "ann", "mode": "match", "limit": 1}, ["memory", "search", "release", "--scope", "ann", "-m", "-l", "1"]),
+    Ask("memory_history", {"key": "deploy"}, ["memory", "history", "deploy"]),
+    Ask("memory_history", {"key": "deploy", "limit": 1}, ["memory", "history", "deploy", "-l", "1"]),
+    Ask("memory_stats", {}, ["memory", "stats"]),
 ]  # fmt: skip
 WRITES = [
     Ask("put", {"type": "Note", "records": RECORDS}, ["put", "Note"], stdin="\n".join(map(json.dumps, RECORDS))),
@@ -85,7 +107,11 @@ WRITES = [
     Ask("put", {"type": "kept", "records": {"id": "x", "tensor": [1, 0.5]}}, ["put", "kept", '{"id": "x", "tensor": [1, 0.5]}']),
     Ask("rename", {"type": "Note", "old": "n0", "new": "零"}, ["rename", "Note", "n0", "零"]),
     Ask("delete", {"type": "Note", "identities": ["零"]}, ["delete", "Note", "零"]),
+    Ask("memory_put", {"key": "deploy", "text": "make release", "tags": ["ci", "ci", "ops"], "links": ["duckkb://Note/n1"], "source": "a talk"},
+        ["memory", "put", "deploy", "--tag", "ci", "--tag", "ops", "--link", "duckkb://Note/n1", "--source", "a talk"], stdin="make release\n"),
+    Ask("memory_mark_accessed", {"keys": ["deploy"], "scope": "ann"}, ["memory", "mark-accessed", "deploy", "--scope", "ann", "--json"]),
     Ask("put", {"type": "Note", "records": RECORDS[:1]}, ["put", "Note", json.dumps(RECORDS[0])]),
+    Ask("resolve", {"answers": []}, ["resolve", "--json"]),
 ]  # fmt: skip
 
 
@@ -95,7 +121,10 @@ def base(root: Path) -> Path:
     (root / "docs" / "pool.md").write_text("# Pool\n\nThe connection pool\nis full.\n", "utf-8")
     (root / "docs" / "large.md").write_text("# Large\n\n" + "words of a pool\n" * 40, "utf-8")
     assert run_in(root, ["col", "init", "kept", "--policy", "feature-store", "--params", '{"dimension": 2}']).code == 0
+    assert run_in(root, ["col", "init", "memory-ann", "--policy", "memory", "--params", '{"scope": "ann"}']).code == 0
     commit(root)
+    told = json.dumps({"id": "proposed", "title": "fox"})
+    assert run_in(root, ["propose", "--branch", "topic", "put", "Note", told]).code == 0
     return root
 
 
@@ -129,8 +158,10 @@ def test_an_action_gives_what_the_command_line_prints(doors: Doors, ask: Ask) ->
     ran = run_in(doors.root, ["--format", "json", *ask.typed], stdin=ask.stdin)
     answer = doors.kb.run(ask.action, ask.given, Caller(role="viewer"))
     printed = json.loads(ran.out)
-    assert ran.code == 0 and printed
+    assert ran.code == (1 if ask.action == "ask" else 0) and printed
     fits(answer, ACTIONS[ask.action].output)
+    if ask.action == "status":
+        assert printed.pop("server") is None  # which a server need not be told
     for one in (answer, printed) if ask.action == "status" else ():
         del one["store"]["bytes"]  # grows by what is asked
     assert (answer[ask.under] if ask.under else answer) == printed
@@ -246,6 +277,9 @@ FORBIDDEN = [
     ("viewer", "delete", {"type": "Note", "identities": ["n1"]}),
     ("viewer", "rename", {"type": "Note", "old": "n1", "new": "no"}),
     ("viewer", "put", {}),
+    ("viewer", "resolve", {"answers": []}),
+    ("viewer", "check", {"since": "HEAD~1"}),
+    ("editor", "impact", {"range": "HEAD~1"}),
     ("viewer", "diff", {"range": "HEAD~1"}),
     ("editor", "diff", {"range": "HEAD~1"}),
     ("editor", "delete", {"type": "Note", "identities": ["n1"], "allow_shrink": True}),
@@ -266,7 +300,7 @@ def test_an_editor_may_write_and_an_admin_compare_any_revisions(doors: Doors) ->
     assert written["unchanged"] == 1
     commit(doors.root)
     found = doors.kb.run("diff", {"range": "HEAD~1..HEAD"}, Caller(role="admin"))
-    assert found["summary"]["insert"] == 7 and doors.kb.run("diff", {})["changes"] == []
+    assert found["summary"]["insert"] == 8 and doors.kb.run("diff", {})["changes"] == []
     fits(found, ACTIONS["diff"].output)
 
 
@@ -289,16 +323,17 @@ def test_every_parameter_has_a_schema_and_a_meaning_and_every_meaning_a_paramete
 
 UNDER_ANOTHER_NAME = {"search_documents": "query", "get_document": "get"}
 NO_ACTIONS = {
-    "of the process": ("root", "notices", "close", "run", "watch"),
+    "of the process": ("root", "notices", "published", "close", "run", "watch"),
     "reads or writes files that the caller's machine names": (
         "export_file", "import_files", "backup", "apply_patch", "embed_input", "vector_input",
     ),
     "another form of an action": ("put_json", "put_batch", "export", "ls", "ddl", "field_names", "given_vectors", "is_of_documents"),
-    "takes or gives what is no JSON": ("apply", "embed"),
+    "takes or gives what is no JSON": ("apply", "embed", "keep_harness", "tools"),
     "for whoever runs the base": (
-        "update", "fmt", "dedupe", "index_status", "index_plan", "index_refresh", "index_build", "index_migrate", "scheduler",
+        "update", "fmt", "dedupe", "index_status", "index_plan", "index_refresh", "index_build", "index_shards", "index_build_shard",
+        "index_adopt", "index_migrate", "scheduler",
     ),
-    "groups of methods": ("collections", "documents", "migrate", "arch", "vectors", "provenance"),
+    "groups of methods": ("collections", "documents", "migrate", "arch", "vectors", "provenance", "memory"),
 }  # fmt: skip
 
 
@@ -306,6 +341,20 @@ def test_every_method_is_an_action_or_is_none_for_a_reason() -> None:
     own = {name for name in vars(duckkb.KnowledgeBase) if not name.startswith("_")}
     without = [name for names in NO_ACTIONS.values() for name in names]
     assert sorted([*own & {*ACTIONS}, *UNDER_ANOTHER_NAME, *without]) == sorted(own)
-    assert {*ACTIONS} - own == {"query", "search", "diff"}
-    for name in own & {*ACTIONS} - {"get", "status"}:
+    of_memories = {f"memory_{name}": method for name, method in vars(Memory).items() if not name.startswith("_")}
+    assert {*ACTIONS} - own == {
+        "query",
+        "search",
+        "diff",
+        "blame",
+        "log",
+        "branches",
+        "conflicts",
+        "impact",
+        "resolve",
+        *of_memories,
+    }
+    for name in of_memories:
+        assert getattr(Memory, name.removeprefix("memory_")).__wrapped__ is ACTIONS[name].function, name
+    for name in own & {*ACTIONS} - {"get", "pack", "ask", "status"}:
         assert getattr(duckkb.KnowledgeBase, name).__wrapped__ is ACTIONS[name].function, name

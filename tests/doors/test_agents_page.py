@@ -39,11 +39,13 @@ def test_every_command_of_the_page_runs_and_no_block_stands_outside_of_the_run(r
 @pytest.mark.long
 @pytest.mark.model
 def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
-    _, (made, put, many, found, told, refused, counted, read, raised, whole, stored, acted, tools, own) = ran
-    assert made.splitlines()[3:9] == [
+    _, (made, put, many, found, told, refused, counted, packed, read, raised, whole, stored, acted, tools, own) = ran
+    assert made.splitlines()[3:11] == [
         "documents",
         "feature-store",
+        "harness",
         "knowledge-base",
+        "memory",
         "simple-kv",
         "structured-logs",
         "vector-store",
@@ -56,6 +58,7 @@ def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
     assert told.splitlines()[0] == "wal" and "\twal" in told
     assert refused.splitlines()[0] == "E_INTENT" and "-w" in refused
     assert '{"level":"error","n":1,"ms":12.0}' in counted
+    assert packed.splitlines()[-1] == "A write-ahead journal survives a crash."
     assert read.splitlines()[0] == "A write-ahead journal survives a crash."
     assert json.loads(raised)["updated"] == 1
     assert whole.splitlines()[-1] == "A write-ahead journal survives a crash."

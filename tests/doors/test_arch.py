@@ -106,6 +106,7 @@ def _refused(ran: Ran, code: str) -> dict[str, Any]:
     return ran.error
 
 
+@pytest.mark.long
 def test_kx_01_arch_a_command_runs_once_it_is_trusted_and_refresh_changes_what_changed(code: Path) -> None:
     expected = _expected(code)
     status = run_in(code, ["arch", "status"]).line

@@ -133,7 +133,8 @@ def test_numbers_of_lines_that_are_no_plain_edit_are_those_of_the_difference(man
         }[form]
         + b"".join(rest)
     )
-    other = part.with_name("part_999.jsonl")
+    numbered = (part.with_name(f"part_{number}.jsonl") for number in range(999, 0, -1))
+    other = next(path for path in numbered if not path.exists())  # the clone's own may be any
     if form == "moved":
         other.write_bytes(first)
     try:

@@ -139,12 +139,13 @@ def shell(root: Path, command: str) -> None:
     assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
-def test_a_healthy_base_is_all_ok_and_two_looks_say_the_same(base: Path) -> None:
+def test_kx_12_a_healthy_base_is_all_ok_and_two_looks_say_the_same(base: Path) -> None:
     found = look(base)
     assert {check.status for check in found.values()} == {"ok"}, troubles(found)
     assert list(look(base).values()) == list(found.values())
 
 
+@pytest.mark.long
 def test_a_fresh_clone_on_another_machine_is_healthy_too(base: Path, machine: Path) -> None:
     clone = machine / "clone"
     git(base, "clone", "-q", str(base), str(clone))
@@ -339,7 +340,7 @@ def machine_asked_once(said_of_machine: dict[str, Check], monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.usefixtures("machine_asked_once")
-def test_each_planted_fault_is_named_and_its_remedy_mends_it(base: Path, name: str) -> None:
+def test_kx_12_each_planted_fault_is_named_and_its_remedy_mends_it(base: Path, name: str) -> None:
     fault = FAULTS[name]
     fault.plant(base)
     found = look(base)
@@ -354,7 +355,7 @@ def test_each_planted_fault_is_named_and_its_remedy_mends_it(base: Path, name: s
         assert look(base)[fault.check].status == "ok"
 
 
-def test_two_looks_at_one_broken_base_say_the_same_bytes(base: Path) -> None:
+def test_kx_12_two_looks_at_one_broken_base_say_the_same_bytes(base: Path) -> None:
     together = ("a shallow clone", "no attributes", "a temporary file", "lines out of order", "an edge to nothing")
     for name in (*together, "a stranger in data", "a team cache with turned bytes"):
         FAULTS[name].plant(base)
@@ -429,7 +430,7 @@ class Twisted(HashEmbedder):
         (lambda rows: rows if len(rows) > 1 else np.roll(rows, 3, axis=1), "nearest to itself"),
     ],
 )
-def test_a_model_that_answers_nonsense_is_told(
+def test_kx_12_a_model_that_answers_nonsense_is_told(
     base: Path, twist: Callable[[np.ndarray], np.ndarray], said: str
 ) -> None:
     found = look(base, embedder=Twisted(twist))
@@ -437,7 +438,7 @@ def test_a_model_that_answers_nonsense_is_told(
     assert said in found["model"].message
 
 
-def test_a_model_that_does_not_answer_is_an_error_and_none_is_skipped(base: Path) -> None:
+def test_kx_12_a_model_that_does_not_answer_is_an_error_and_none_is_skipped(base: Path) -> None:
     found = look(base, embedder=HashEmbedder(16, fail=True))
     assert (found["model"].status, found["model"].remedy) == ("error", "pip install 'duckkb[local]'")
     (base / "config.yaml").write_text(CONFIG.replace("multilingual-e5-small", "none"), "utf-8")
@@ -597,8 +598,9 @@ def test_a_checkout_that_cannot_be_written_is_looked_at_and_said_to_be_so(wordy:
     }
 
 
+@pytest.mark.long
 @pytest.mark.model
-def test_the_offline_model_runs_and_leaves_the_users_folders_alone(base: Path) -> None:
+def test_kx_12_the_offline_model_runs_and_leaves_the_users_folders_alone(base: Path) -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "duckkb"
     (base / "config.yaml").write_text(CONFIG, "utf-8")
     before = whole(base), whole(cache)

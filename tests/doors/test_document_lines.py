@@ -121,6 +121,7 @@ def _agrees(story: _Story, name: str, *args: str) -> dict[int, str | None]:
     return told
 
 
+@pytest.mark.long
 def test_kx_01_each_line_of_a_document_is_from_the_commit_that_git_blames(story: _Story) -> None:
     names = list(story.texts)
     for name in names:

@@ -247,6 +247,7 @@ class _ByLength(HashEmbedder):
         row[:2] = np.cos(len(text) / 40), np.sin(len(text) / 40)
 
 
+@pytest.mark.long
 def test_models_side_by_side_are_asked_the_judged_questions_over_the_same_records(ground: Ground) -> None:
     ids = [f"n{at:02}" for at in range(len(NOTES))]
     wanted = _nearest(ground.old.model, QUESTION, NOTES, ids)[:3]

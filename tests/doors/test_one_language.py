@@ -46,6 +46,7 @@ def test_a_statement_gives_the_records_of_the_filter_which_are_those_of_three_va
     tables.close()
 
 
+@pytest.mark.long
 @settings(max_examples=20, deadline=None, phases=(Phase.explicit, Phase.generate))
 @given(st.lists(FRAGMENTS, min_size=20, max_size=30))
 def test_whatever_is_asked_is_answered_or_refused_alike(fragments: list[str]) -> None:

@@ -150,7 +150,8 @@ def test_a_proposal_is_known_again_where_it_was_pushed_to_and_nothing_of_it_is_l
     assert second["base"] == first, "the branch is there alone where it was pushed to"
     assert "left behind" in _refusal(_proposed(kb, "--json", "--branch", "topic", "--base", "main", *put))
     git(tmp_path, "clone", "-q", "-b", "main", "far.git", "other")
-    refused = _refusal(run_in(tmp_path / "other", ["propose", "--json", "--branch", "topic", *put]))
+    elsewhere = {"DUCKKB_WRITER": "another clone"}
+    refused = _refusal(run_in(tmp_path / "other", ["propose", "--json", "--branch", "topic", *put], env=elsewhere))
     assert "refs/remotes/origin/topic" in refused, "to another clone it is somebody else's"
     git(tmp_path / "other", "checkout", "-q", "topic")
     git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "from a reviewer")

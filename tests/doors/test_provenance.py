@@ -308,3 +308,26 @@ def test_a_commit_before_1970_has_no_date_rather_than_what_git_was_asked(notes: 
     made = git(notes, "hash-object", "-t", "commit", "-w", "--literally", "commit").strip()
     git(notes, "update-ref", "HEAD", made)
     assert {line["date"] for line in run_in(notes, ["blame", "Note", "a"]).lines} == {""}
+
+
+def test_a_hit_is_cited_by_its_chunk_where_its_commit_cuts_it_so(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    words = " ".join(f"word{number} in the pool." for number in range(300))
+    with duckkb.open(root) as kb:
+        kb.put("Note", {"id": "long", "title": "pool", "text": words})
+    commit(root)
+
+    def cited() -> tuple[str, str, object]:
+        with duckkb.open(root) as kb:
+            (hit,) = kb.find("Note", "word250").hits
+            (origin,) = kb.provenance.of([hit])
+            assert hit.chunk is not None
+            return origin.uri, hit.chunk.text, kb.provenance.cited(parse(origin.uri)).get("_chunk", {}).get("text")
+
+    uri, text, found = cited()
+    assert "#text/" in uri and text == found
+    (root / "config.yaml").write_text(NOTES.replace("model: none", "model: none, chunk_size: 200"), "utf-8")
+    for _ in range(2):  # changed, and committed: the record is of the commit before
+        other, text, found = cited()
+        assert other == uri.partition("#")[0] and found is None and len(text) <= 200
+        commit(root)

@@ -149,6 +149,7 @@ def test_an_account_of_what_was_never_asked_is_empty(tmp_path: Path) -> None:
     assert lane(features(tmp_path / "kb")) is None
 
 
+@pytest.mark.long
 @pytest.mark.model
 @pytest.mark.parametrize("first", ["graph", "model"])
 def test_the_library_and_the_offline_model_live_in_one_process(tmp_path: Path, first: str) -> None:

@@ -9,5 +9,10 @@
 - `bad_inputs`: bases, settings and streams that are wrong by name, and what a user would complain of in the answer.
 - `hostile`: repositories with traps, forged caches, places that links lead to.
 - `merges`: histories of branches, and what becomes of records in them by an oracle of dictionaries.
+- `mcp`: what the official suite of MCP asks of a server beyond what duckkb has, and what it finds missing.
+- `pages`: a hostile and a harmless base of one shape, a walk over all pages of a served base, and what each may be.
+- `postgres`: a real PostgreSQL with pgvector, one a session, or one of a test's own to be killed.
+- `real_chat`: a small model on a real server of llama.cpp; `needle_model`: one that chooses tools, as a `ports.ChatModel`.
+- `servers`: `duckkb serve` as a process; `worlds`, `served_worlds`: bases that a caller must not be able to tell apart.
 - `sql`: conditions and statements by grammar, known ways out, bombs, and what they mean by plain Python.
 """

@@ -19,12 +19,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, NoReturn
@@ -56,6 +58,7 @@ _LIBRARIES = (
 )
 _ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _HEAD = 8
+_TURN = threading.Lock()  # of threads that want the first process
 _WRITTEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 # What `duckkb` is in a script: it hands its streams and all else to the warm process, and ends as the command does.
 _CLIENT = """\
@@ -114,7 +117,7 @@ class Forked:
         deadline = None if timeout is None else time.monotonic() + timeout
         while b"\n" not in self._said:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._socket], [], [], left)[0]:
+            if not wait_for([self._socket], left):  # not `select`, which has no place for a descriptor above 1023
                 raise subprocess.TimeoutExpired("a forked process", timeout or 0)
             if not (more := self._socket.recv(64)):
                 return b""
@@ -169,10 +172,11 @@ class Forks:
 
     def listening(self) -> str:
         """The socket by which it can be asked, once it can be."""
-        if not self._ready:
-            assert self._server.stdout is not None
-            self._ready = self._server.stdout.readline() == b"ready\n"
-            assert self._ready, "the warm process did not start"
+        with _TURN:
+            if not self._ready:
+                assert self._server.stdout is not None
+                self._ready = self._server.stdout.readline() == b"ready\n"
+                assert self._ready, "the warm process did not start"
         return self._place
 
     def output(
@@ -340,8 +344,6 @@ def serve(place: str, model: bool) -> None:
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it,
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # one under nohup this
     os.write(1, b"ready\n")
     callers: dict[int, socket.socket] = {}
     while True:
@@ -368,8 +370,9 @@ def _tell_ended(callers: dict[int, socket.socket]) -> None:
 
 
 def _warm_up(place: str, model: bool) -> None:
+    unneeded = ("duckkb.integrations.", *(() if model else ("duckkb.llm.providers.",)))  # which import what is dear
     for name in (*(found.name for found in walk_packages(duckkb.__path__, "duckkb.")), *_LIBRARIES):
-        if model or not name.startswith("duckkb.llm.providers."):  # which import what is dear
+        if not name.startswith(unneeded):
             import_module(name)
     use_once()
     subprocess.Popen = _starting(lambda: place)

@@ -35,6 +35,9 @@ class _Clock:
         return NOW
 
 
+CLOCK = _Clock()
+
+
 @dataclass(frozen=True)
 class Visible:
     """What the bases have in common: records of a seed, and the types at which hidden edges end. With a `store` what is
@@ -109,6 +112,23 @@ def _fill(kb: KnowledgeBase, visible: Visible, hidden: Hidden) -> None:
             _put(kb, kind.name, [{"from": f"{first}{at}", "to": f"{second}0"} for at in range(3)])
 
 
+def _memories(kb: KnowledgeBase, visible: Visible, hidden: Hidden) -> None:
+    """Those of the tenant `t`, which it sees without a grant; and those of others, of whom one is near."""
+    scopes = {"t": visible.seed, "t/work": visible.seed}
+    scopes |= dict.fromkeys(("u", "u/t", "t2")[: hidden.records % 4], hidden.seed)
+    for scope, seed in scopes.items():
+        chance, is_own, name = random.Random(seed), scope in ("t", "t/work"), f"memory-{scope.replace('/', '-')}"
+        kb.collections.init(name, policy="memory", params={"scope": scope})
+        keys = [f"k{at}" for at in range(3)] if is_own else ["hidden", *(f"k{at}" for at in range(hidden.records))]
+        _put(
+            kb,
+            name,
+            [{"scope": scope, "key": key, "text": _text(chance), "tags": [chance.choice("ab")]} for key in keys],
+        )
+        if scope != "t":
+            kb.memory.mark_accessed(["k0" if is_own else "hidden"], scope=scope)
+
+
 def _documents(root: Path, kb: KnowledgeBase, hidden: Hidden) -> None:
     for name, count in (("docs", 2), ("hid", hidden.documents)):
         if not count:
@@ -134,6 +154,8 @@ def base(root: Path, visible: Visible, hidden: Hidden) -> Path:
     with opened(root) as kb:
         _fill(kb, visible, hidden)
         _documents(root, kb, hidden)
+        _memories(kb, visible, hidden)
+        kb.find("all", "alpha beta")  # whether a text has a vector yet goes by whoever asked first, and is no secret
     commit(root)
     with opened(root) as kb:
         kb.put("Note", {"id": "n3", "topic": "a", "text": "changed since alpha"})
@@ -147,7 +169,7 @@ def opened(root: Path) -> Iterator[KnowledgeBase]:
     """A base as a server has it: whole, lenient; with a search cache of its own, which knows no text of another."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("DUCKKB_CACHE_HOME", str(root.with_name(f"{root.name}-cache")))
-        with duckkb.open(root, embedder=HashEmbedder(), clock=_Clock(), lenient=True, sql_in_process=True) as kb:
+        with duckkb.open(root, embedder=HashEmbedder(), clock=CLOCK, lenient=True, sql_in_process=True) as kb:
             yield kb
 
 
@@ -227,3 +249,13 @@ def do(deed: str, root: Path, kb: KnowledgeBase) -> None:
     """Do it, where the base as it has become allows it."""
     with suppress(DuckkbError):
         DEEDS[deed](root, kb)
+
+
+def left_out(told: dict[str, Any]) -> dict[str, Any]:
+    """What is left of an answer about the whole base where a filter behind it leaves out the types that are not granted."""
+    for several in ("results", "records", "path"):
+        if isinstance(told.get(several), list):
+            told[several] = [one for one in told[several] if one.get("_type", "Note") in GRANTED]
+    if isinstance(told.get("records"), dict):
+        told["records"] = {name: count for name, count in told["records"].items() if name in GRANTED}
+    return {name: told[name] for name in told.keys() - {"root", "revision", "store", "cache"}}

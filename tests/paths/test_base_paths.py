@@ -122,13 +122,16 @@ def test_updated_at_moves_on_even_when_the_clock_does_not(notes: Path) -> None:
         assert kb.get("Note", "a")["__updated_at"] == "2026-01-02T00:00:00.000001Z"
 
 
-def test_dk_10_two_clones_that_insert_merge_without_a_conflict(notes: Path, tmp_path: Path) -> None:
+def test_dk_10_two_clones_that_insert_merge_without_a_conflict(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with duckkb.open(notes) as kb:
         kb.put("Note", {"id": "base"})
     commit(notes)
     other = tmp_path / "other"
     git(notes, "clone", "-q", str(notes), str(other))
     for root, own in ((notes, "ours"), (other, "theirs")):
+        monkeypatch.setenv("DUCKKB_WRITER", own)
         with duckkb.open(root) as kb:
             kb.put("Note", [{"id": own}, {"id": "both", "text": f"from {own}"}])
         commit(root)

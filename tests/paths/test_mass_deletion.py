@@ -44,18 +44,25 @@ KEEPING = {
     "repair": ["repair", "--all"],
 }
 # Verbs that write or delete one record by its key.
-SINGLE = ("vector store", "vector delete", "vector import-file", "vector run", "vector set-database")
+SINGLE = ("memory put", "vector store", "vector delete", "vector import-file", "vector run", "vector set-database")
 # Verbs that tests of their own ask: what a graph lacks goes, and is refused in tests/doors/test_arch.py; what other programs
 # keep is added, and nothing goes, in tests/doors/test_migrate.py.
 ELSEWHERE = ("collection remove", "arch build", "arch import", "arch refresh", "migrate chroma", "migrate openclaw")
 # Verbs that write no record, or into another base.
 READING = (
-    "arch status", "backup create", "backup restore", "backup verify", "blame", "cleanup", "col list", "col show", "col snapshot", "collection add", "collection exclude", "collection include",
+    "arch status", "ask", "backup create", "backup restore", "backup verify", "blame", "branches", "cleanup", "col list",
+    "col show", "col snapshot", "collection add", "collection exclude", "collection include",
     "collection list", "collection rename", "collection show", "collection update-cmd", "config show",
-    "context add", "context list", "context rm", "doctor", "embed", "export", "find", "get",
-    "git install", "git uninstall", "graph neighbors", "graph path", "impact", "index build", "index migrate", "index plan",
-    "index refresh", "index status", "init", "list", "log", "ls", "mcp", "mcp stop", "multi-get", "policy check", "policy list", "policy show", "query", "scheduler status", "schema", "search", "skill install", "sql",
-    "status", "tenant add", "tenant disable", "tenant enable", "tenant grant", "tenant list", "tenant remove", "tenant revoke", "tenant rotate", "tenant show", "tenant status", "trust", "update", "vector list", "vector retrieve", "vector schema", "vector search", "vsearch", "watch", "why",
+    "context add", "context list", "context rm", "doctor", "embed", "export", "find", "get", "git install",
+    "git uninstall", "graph neighbors", "graph path", "impact", "index build", "index migrate", "index plan",
+    "index refresh", "index status", "init", "list", "log", "ls", "mcp", "mcp config", "mcp stop",
+    "memory history", "memory mark-accessed", "memory search", "memory stats", "models list", "models test", "multi-get", "pack",
+    "policy check", "policy list", "policy show", "query", "scheduler status", "schema", "search", "serve",
+    "serve stop", "skill install", "sql", "status", "tenant add", "tenant ask", "tenant disable",
+    "tenant enable", "tenant grant", "tenant list", "tenant remove", "tenant revoke", "tenant rotate",
+    "graph citing", "graph near", "growth", "index adopt", "publish", "quality", "table query", "table search", "table show",
+    "tenant show", "tenant status", "trust", "update", "vector list", "vector retrieve", "vector schema",
+    "vector search", "vsearch", "watch", "why",
 )  # fmt: skip
 
 

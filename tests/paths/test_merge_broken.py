@@ -175,6 +175,7 @@ def a_clean_merge(base: Path) -> None:
     assert noted(base) == git(base, "rev-parse", "HEAD").strip()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_what_both_sides_break_together_is_found_from_nothing_and_from_what_changed(base: Path, name: str) -> None:
     code, ours, theirs = CASES[name]

@@ -62,9 +62,8 @@ def _remedy(root: Path) -> str:
     return str(found["remedy"])
 
 
-@pytest.mark.parametrize(
-    "hide", [*(pytest.param(one, marks=pytest.mark.long) for one in (_by_hand, _sparse_index)), _patterns, _cone]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("hide", [_by_hand, _sparse_index, _patterns, _cone])
 def test_what_a_checkout_leaves_out_is_said_and_not_written_over(base: Path, hide: Hide) -> None:
     hide(base, git(base, "rev-parse", "--show-prefix").strip())
     assert not (base / PART).exists()

@@ -61,6 +61,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.long
 def test_a_patch_leads_to_the_newer_version_and_back(folder: Path, request: pytest.FixtureRequest) -> None:
     pairs = 2_000 if request.config.getoption("--campaign") == "full" else 250
     chance = random.Random(request.config.getoption("--seed"))

@@ -59,13 +59,17 @@ def test_the_makefile_installs_the_tested_versions() -> None:
     assert "-c constraints.txt -e '.[dev]'" in rule
 
 
+def _tests_in(place: Path) -> list[Path]:
+    return [place] if place.is_file() else [*place.rglob("test_*.py")]
+
+
 def test_no_run_of_the_tests_in_the_makefile_selects_none() -> None:
     """pytest ends with an error where nothing is selected, and what stands behind it in the Makefile is never run."""
     runs = _commands("pytest")
     assert len(runs) >= 4
     for words in runs:
         folders = [ROOT / word for word in words if word.startswith("tests")] or [ROOT / "tests"]
-        texts = [path.read_text("utf-8") for folder in folders for path in Path(folder).rglob("test_*.py")]
+        texts = [path.read_text("utf-8") for folder in folders for path in _tests_in(folder)]
         assert any("\ndef test_" in text for text in texts), words
         markers = words[words.index("pytest") + 1 :].count("-m")
         named = [words[at + 1] for at, word in enumerate(words) if word == "-m" and words[at + 1] != "pytest"]

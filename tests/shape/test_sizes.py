@@ -3,6 +3,7 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import duckkb
@@ -11,11 +12,18 @@ PACKAGE = Path(duckkb.__file__).parent
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
+def _defined() -> list[tuple[Path, Function | ast.ClassDef]]:
+    parsed = [(path, ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))]
+    return [
+        (path, node) for path, tree in parsed for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)
+    ]
+
+
 def _functions() -> Iterator[tuple[str, Function]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, Function):
-                yield f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node
+    for path, node in _defined():
+        if isinstance(node, Function):
+            yield f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node
 
 
 def _body_lines(node: Function) -> int:
@@ -47,8 +55,7 @@ def test_no_folder_has_more_than_sixteen_modules() -> None:
 
 def test_no_two_classes_have_one_name() -> None:
     """Whoever reads a name must not have to ask which of two it is."""
-    nodes = (node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8"))))
-    named = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    named = Counter(node.name for _, node in _defined() if isinstance(node, ast.ClassDef))
     assert {name for name, times in named.items() if times > 1} == set()
 
 

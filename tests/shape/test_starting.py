@@ -86,6 +86,17 @@ def test_status_imports_no_engine(base: Path) -> None:
     assert not imported(base, "status") & {"duckdb", "pyarrow", "tantivy", "numpy", "git", "jsonschema", "onnxruntime"}
 
 
+def test_a_list_of_models_asks_nobody_and_imports_no_client(base: Path) -> None:
+    assert not imported(base, "models", "list") & {
+        "openai",
+        "numpy",
+        "onnxruntime",
+        "pydantic",
+        "anyio",
+        "jsonschema_rs",
+    }
+
+
 def test_diff_imports_no_engine(base: Path) -> None:
     commit(base)
     (base / "config.yaml").write_text(NOTES + "# changed\n", "utf-8")

@@ -217,6 +217,7 @@ def arguments(command: click.Command, hostile: str, target: Path) -> list[str]:
     return [*positional, *options]
 
 
+@pytest.mark.long
 def test_every_verb_that_writes_a_named_path_refuses_kept_places_and_changes_nothing(ground: Path) -> None:
     kb, before = ground / "repo" / "kb", tree(ground)
     verbs = written(every_command())

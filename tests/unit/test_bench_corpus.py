@@ -21,6 +21,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.long
 def test_a_corpus_is_the_same_bytes_again(small: corpus.Corpus, tmp_path: Path) -> None:
     assert _files(corpus.make(tmp_path / "again", 60, questions=3).folder) == _files(small.folder)
 
@@ -85,7 +86,6 @@ def test_goals_are_ratios_to_the_faster_peer_and_to_the_floor() -> None:
         "processes": {
             "import duckdb": 0.1,
             "find, words": 0.3,
-            "model and one embedding": 0.5,
             "find, embedded question": 1.0,
         },
         "build": {"lancedb": 3.0},
@@ -95,10 +95,10 @@ def test_goals_are_ratios_to_the_faster_peer_and_to_the_floor() -> None:
     ratios = {(one.goal.name, one.goal.base_name): (round(one.ratio, 6), one.reached) for one in found}
     assert ratios == {
         ("warm hybrid", "the faster peer"): (0.125, True),
-        ("warm hybrid", "the numpy scan"): (2.0, True),
+        ("warm hybrid", "the numpy scan"): (2.0, False),
         ("warm hybrid, filter of 1 %", "the faster peer"): (0.6, False),
         ("cold find, words", "`import duckdb`"): (3.0, True),
-        ("cold find, embedded question", "4 x `import duckdb` + the model"): (round(1.0 / 0.9, 6), False),
+        ("cold find, embedded question", "`import duckdb`"): (10.0, False),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 from duckkb import config
 from duckkb.config.keys import VARIABLES
 from duckkb.errors import StateError, Unavailable
-from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.settings import ChatModelSettings, EmbeddingSettings, Environment, ProviderSettings, Settings
 
 REMOTE = Settings(embedding=EmbeddingSettings("bge", "https://models.example/v1", "MODEL_KEY"))
 
@@ -65,9 +65,13 @@ def test_an_empty_environment_has_defaults_in_the_home_folder(tmp_path: Path) ->
     assert found.state_home == tmp_path / "home" / ".local" / "state" / "duckkb"
 
 
+OF_SEALED_STATE = {"DUCKKB_ENCRYPTION_KEY", "DUCKKB_ENCRYPTION_KEY_FILE", "XDG_RUNTIME_DIR"}
+"""Which tests/paths/test_sealed.py sets."""
+
+
 def test_every_variable_that_is_listed_is_read(tmp_path: Path) -> None:
     default = env(tmp_path)
-    for variable in VARIABLES:
+    for variable in VARIABLES.keys() - OF_SEALED_STATE:
         assert env(tmp_path, **{variable: "/somewhere"}) != default, variable
         assert env(tmp_path, **{variable: ""}) == default, variable
 
@@ -111,6 +115,24 @@ def test_other_settings_do_not_revoke_trust_and_demands_do(tmp_path: Path) -> No
     assert config.is_trusted(tmp_path, replace(REMOTE, chunk_size=100), around)
     for change in ({"base_url": "https://evil.example/v1"}, {"api_key_env": "AWS_SECRET"}, {"api_key_env": None}):
         assert not config.is_trusted(tmp_path, replace(REMOTE, embedding=replace(REMOTE.embedding, **change)), around)
+
+
+def test_ax_02_each_provider_of_a_chat_model_is_a_demand_and_its_other_settings_are_none(tmp_path: Path) -> None:
+    around, local = env(tmp_path), ProviderSettings(model="a")
+    far = ProviderSettings("https://models.example/v1", "b", "FAR_KEY")
+    settings = Settings(models={"m": ChatModelSettings("m", (local, far))})
+    assert config.demands(settings) == {
+        "global.models.m.providers.0.base_url": local.base_url,
+        "global.models.m.providers.1.base_url": far.base_url,
+        "global.models.m.providers.1.api_key_env": "FAR_KEY",
+    }
+    config.accept(tmp_path, settings, around)
+    assert config.is_trusted(
+        tmp_path, replace(settings, models={"m": ChatModelSettings("m", (local, far), False)}), around
+    )
+    assert not config.is_trusted(
+        tmp_path, replace(settings, models={"m": ChatModelSettings("m", (far, local))}), around
+    )
 
 
 def test_trust_belongs_to_one_folder_however_it_is_reached(tmp_path: Path) -> None:

@@ -17,11 +17,14 @@ from duckkb.config.show import normalised
 from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.settings import (
     ArchSettings,
+    AskSettings,
+    ChatModelSettings,
     EmbeddingSettings,
     Environment,
     ExpandSettings,
     Expansion,
     Fusion,
+    ProviderSettings,
     RerankSettings,
     Settings,
     Shrink,
@@ -115,8 +118,21 @@ global:
      context_tokens: 600, concurrency: 2, queue_limit: 3, drop_policy: wait, dedupe: "off"}
   expand:
     {method: chat, model: writer, base_url: "http://localhost:2", api_key_env: WRITER_KEY, timeout_ms: 8, context_tokens: 1700}
+  models:
+    fast:
+      providers:
+      - {base_url: "http://localhost:3/v1", model: f-1, api_key_env: FAST_KEY, timeout_s: 7, stream_usage: false,
+         returns_reasoning: true, reasoning_body: {thinking: {type: enabled}}}
+      - {base_url: "https://models.example/v1", reasoning_body: {think: true}}
+      json_mode: false
+      tools: false
+      reasoning: mapped
+      context_tokens: 600
+    slow: {providers: [{model: s}]}
+  ask: {model: slow, budget: 300}
   ann: hnsw
   vector_storage: int8
+  vector_copy: none
 layout: {part: fixed}
 arch: {command: "graph .", output: code.json, timeout_s: 9}
 limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5}
@@ -128,7 +144,12 @@ include: ["ontology/**/*.yaml"]
     loaded = config.load(base(tmp_path, text), ENV)
     model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8", 2, 20)
     fusion, expansion = Fusion("minmax", 10, 1.0, 0.2), Expansion("feedback", 0.5, 2)
-    lane = VectorSettings("hnsw", "int8")
+    lane = VectorSettings("hnsw", "int8", "none")
+    first = ProviderSettings(
+        "http://localhost:3/v1", "f-1", "FAST_KEY", 7.0, False, True, {"thinking": {"type": "enabled"}}
+    )
+    second = ProviderSettings("https://models.example/v1", "fast", reasoning_body={"think": True})
+    fast = ChatModelSettings("fast", (first, second), False, False, "mapped", 600)
     assert plain(loaded.settings) == Settings(
         100,
         "plain",
@@ -148,6 +169,8 @@ include: ["ontology/**/*.yaml"]
         RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),
         ExpandSettings("chat", "writer", "http://localhost:2", "WRITER_KEY", 8, 1700),
         ArchSettings("graph .", "code.json", 9.0),
+        {"fast": fast, "slow": ChatModelSettings("slow", (ProviderSettings(model="s"),))},
+        AskSettings("slow", 300),
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)
@@ -182,6 +205,25 @@ include: ["ontology/**/*.yaml"]
         ("embedding: {mode: q8}", "embedding/mode", "q4, int8"),
         ("embedding: {command: rm}", "embedding/command", "unknown key"),
         ("embedding: fast", "embedding", "must be a mapping"),
+        ("models: [x]", "models", "must be a mapping"),
+        ("models: {'a b': {}}", "models/a b", "cannot name a model"),
+        ("models: {m: {}}", "models/m", "needs at least one provider"),
+        ("models: {m: [1]}", "models/m", "at least one provider"),
+        ("models: {m: {providers: {}}}", "models/m", "at least one provider"),
+        ("models: {m: {providers: [3]}}", "models/m/providers/0", "must be a mapping"),
+        ("models: {m: {providers: [{url: 'http://h'}]}}", "models/m/providers/0/url", "unknown key"),
+        ("models: {m: {providers: [{base_url: h}]}}", "models/m/providers/0/base_url", "http or https"),
+        (
+            "models: {m: {providers: [{api_key_env: 'hunter2 hunter2'}]}}",
+            "models/m/providers/0/api_key_env",
+            "not the key",
+        ),
+        ("models: {m: {providers: [{timeout_s: 0}]}}", "models/m/providers/0/timeout_s", "0.1 to 3600"),
+        ("models: {m: {providers: [{}], json: true}}", "models/m/json", "unknown key"),
+        ("models: {m: {providers: [{}], reasoning: deep}}", "models/m/reasoning", "none, native"),
+        ("models: {m: {providers: [{}], reasoning: mapped}}", "models/m/providers/0", "how reasoning is asked for"),
+        ("ask: {model: m}", "ask/model", "there is no chat model"),
+        ("ask: {budget: 1}", "ask/budget", "200 to"),
         ("fusion: {method: sum}", "fusion/method", "rrf, minmax"),
         ("fusion: {k: 0}", "fusion/k", "1 to 10000"),
         ("fusion: {weight: 1.5}", "fusion/weight", "0 to 1"),
@@ -315,6 +357,18 @@ def test_config_show_gives_every_value_with_its_origin(tmp_path: Path) -> None:
     assert shown["environment"]["writer"] == {"value": "ci", "origin": "DUCKKB_WRITER"}
     assert str(tmp_path) not in json.dumps(shown)
     assert set(shown) == {key.name.split(".")[0] for key in KEYS} | set(SECTIONS) | {"environment"}
+
+
+def test_config_show_has_the_rows_of_chat_models(tmp_path: Path) -> None:
+    text = "global:\n  models:\n    m:\n      providers:\n      - timeout_s: 7\n      tools: false\n"
+    row = normalised(config.load(base(tmp_path, text), ENV))["global"]["models"]["m"]
+    assert (row["tools"], row["json_mode"]) == (
+        {"value": False, "origin": "config.yaml:6"},
+        {"value": True, "origin": "default"},
+    )
+    provider = row["providers"][0]
+    assert provider["timeout_s"] == {"value": 7.0, "origin": "config.yaml:5"}
+    assert provider["model"] == {"value": "m", "origin": "default"}
 
 
 def test_config_show_knows_every_setting(tmp_path: Path) -> None:

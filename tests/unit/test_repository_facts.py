@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import Unavailable
-from duckkb.truth.git import repository, run
+from duckkb.errors import StateError, Unavailable
+from duckkb.truth.git import branches, repository, run
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 PART = "data/nodes/note/20260101/part_007.jsonl"
@@ -61,6 +61,17 @@ def test_a_repository_without_a_commit_has_a_branch_and_no_records(root: Path) -
     assert repository.branch(root) == "main"
     assert repository.head_commit(root) is None
     assert repository.head_has_records(root) is False
+
+
+@pytest.mark.parametrize("name", ["topic", "c/&lt;b>\u202e", "主题\u200b", "-x\xad"])
+def test_each_branch_that_git_has_is_found_by_its_name(root: Path, name: str) -> None:
+    write(root, PART)
+    made = commit(root)
+    git(root, "update-ref", f"refs/heads/{name}", made)
+    assert branches.named(root, name).commit == made
+    for other in (f"{name}\n", f"{name}\0", f"{name} ", "\ud800", ""):
+        with pytest.raises(StateError, match="no branch"):
+            branches.named(root, other)
 
 
 def test_branch_and_commit_follow_the_checkout(root: Path) -> None:

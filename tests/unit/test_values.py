@@ -120,6 +120,8 @@ def every_class() -> Iterator[type]:
     for found in pkgutil.walk_packages(duckkb.__path__, "duckkb."):
         if found.name == "duckkb.__main__" or ".providers.onnx_graph" in found.name:
             continue
+        if found.name == "duckkb.integrations.llamaindex":  # its library is large and seldom installed
+            continue
         module = importlib.import_module(found.name)
         yield from (one for one in vars(module).values() if isinstance(one, type) and one.__module__ == found.name)
 

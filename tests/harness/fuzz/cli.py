@@ -281,7 +281,7 @@ def _is_truth(path: str) -> bool:
     return path.startswith(("data/nodes/", "data/edges/", "data/FORMAT.json"))
 
 
-_UNENDING = ("watch", "mcp")
+_UNENDING = ("watch", "mcp", "serve")
 
 
 def _harmless(arg: str) -> str:

@@ -71,6 +71,7 @@ class LaneTarget:
     name = "lexical lane"
     modules = (
         "duckkb/lanes/lexical/lexical.py", "duckkb/lanes/lexical/fields.py", "duckkb/lanes/lexical/query.py",
+        "duckkb/lanes/lexical/view.py",
     )  # fmt: skip
 
     def __init__(self) -> None:
