@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from duckkb.config.keys import KEYS, SECTIONS, Key
+from duckkb.llm.registry import PROVIDER_KEYS, ROW_KEYS, RowKey
+from duckkb.settings import ChatModelSettings, ProviderSettings
 
 _HEAD = """\
 # Every setting of duckkb with its default; a config.yaml holds only what it changes.
@@ -32,6 +34,7 @@ nodes:
     "questions": "questions: []\n",
 }
 _WIDTH = 116
+_PROVIDER, _MODEL = ProviderSettings(model="NAME"), ChatModelSettings("NAME", ())
 _PLAIN = re.compile(r"[a-z][a-z0-9-]*")
 
 
@@ -63,6 +66,28 @@ def _setting(key: Key) -> Iterator[str]:
     said = f"{key.meaning} ({key.rule}{f'; also per {key.where}' if key.where else ''})"
     yield from textwrap.wrap(said, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
     yield f"{indent}{key.leaf}: {_value(key.default)}"
+    if key.name == "global.models":
+        yield from _row(f"{indent}  ")
+
+
+def _row(indent: str) -> Iterator[str]:
+    """A row of the registry of chat models, as comments: there is none by default."""
+    yield f"{indent}# NAME:"
+    yield f"{indent}#   # Who serves it, asked in this order:"
+    yield f"{indent}#   providers:"
+    lead = "- "
+    for key in PROVIDER_KEYS:
+        yield from _commented(f"{indent}#     {' ' * len(lead)}", key)
+        yield f"{indent}#     {lead}{key.name}: {_value(getattr(_PROVIDER, key.name))}"
+        lead = "  "
+    for key in ROW_KEYS:
+        yield from _commented(f"{indent}#   ", key)
+        yield f"{indent}#   {key.name}: {_value(getattr(_MODEL, key.name))}"
+
+
+def _commented(indent: str, key: RowKey) -> list[str]:
+    said = f"{key.meaning} ({key.rule})"
+    return textwrap.wrap(said, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
 def _value(value: Any) -> str:

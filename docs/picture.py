@@ -1,4 +1,4 @@
-"""Take the picture of a review page for the guide: `python docs/picture.py PAGE.html docs/img/review.png`."""
+"""Take the picture of a review page for the guide: `python docs/picture.py PAGE.html docs/images/review.png`."""
 
 import sys
 from pathlib import Path
