@@ -171,7 +171,8 @@ def _given(
     except ids.IdentityError as error:
         return [placed(finding, place, kind) for finding in (*problems, *error.findings)], None
     if not partial:
-        held = {name: value for name, value in fields.items() if value is not None}
+        has_null = None in fields.values()
+        held = {name: value for name, value in fields.items() if value is not None} if has_null else fields
         problems += validator.findings(held)
     if problems:
         return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None

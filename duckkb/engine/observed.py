@@ -24,6 +24,8 @@ FEW = 2
 _FORMAT = 2
 _TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
 _SECTIONS = ("types", "lengths", "keys")
+_Shape = tuple[tuple[str, ...], tuple[type, ...]]
+"""The names of a record's fields, and their types; few records differ in it."""
 
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By section (`types`, `lengths`, `keys`) and name how often each value is there; as JSON has it."""
@@ -54,7 +56,7 @@ class Observed:
                     own[value] += sign * count
 
     def _count(self, records: Iterable[Record]) -> None:
-        shapes: Counter[tuple[tuple[str, type], ...]] = Counter()
+        shapes: Counter[_Shape] = Counter()
         has_more = bool(self._kind.given_vectors) or self._kind.generated is not None
         for record in records:
             shapes[_shape(record)] += 1
@@ -62,7 +64,7 @@ class Observed:
                 self._count_more(record)
         types = self._counts["types"]
         for shape, count in shapes.items():
-            for name, kind in shape:
+            for name, kind in zip(*shape, strict=True):
                 types.setdefault(name, Counter())[_TYPES[kind]] += count
 
     def _count_more(self, record: Record) -> None:
@@ -100,12 +102,12 @@ class Observed:
         that differs."""
         known = {name: set(types) for name, types in self.types().items()}
         found: dict[tuple[str, str], tuple[str, Record]] = {}
-        seen: set[tuple[tuple[str, type], ...]] = set()
+        seen: set[_Shape] = set()
         for record in records:
             if (shape := _shape(record)) in seen:
                 continue
             seen.add(shape)
-            for name, kind in shape:
+            for name, kind in zip(*shape, strict=True):
                 word = _TYPES[kind]
                 before = known.setdefault(name, {word})
                 if word not in before:
@@ -137,9 +139,8 @@ class Observed:
         return self
 
 
-def _shape(record: Record) -> tuple[tuple[str, type], ...]:
-    """The names of a record's fields with their types; few records differ in it."""
-    return tuple(zip(record.fields, map(type, record.fields.values()), strict=True))
+def _shape(record: Record) -> _Shape:
+    return tuple(record.fields), tuple(map(type, record.fields.values()))
 
 
 def key_of_text(kind: RecordType, text: str) -> str | None:

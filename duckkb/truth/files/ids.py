@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 from duckkb.errors import Finding, InvalidRecord
 from duckkb.ontology.model import Generated, RecordType
 from duckkb.records import FROM, TO, Identity, component_of, component_value
@@ -49,7 +51,10 @@ def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bo
 
 def _digest(kind: str, table: str, identity: Identity, salt: int) -> int:
     named = ["duckkb/1", kind, table, [component_value(component) for component in identity], salt]
-    return int.from_bytes(hashlib.sha256(_spelled(named).encode()).digest()[:8], "big") >> 11
+    # Of texts both write the same bytes, and one in a fifth of the time.
+    is_text = all(type(component) is str for component in identity)
+    spelled = orjson.dumps(named) if is_text else _spelled(named).encode()
+    return int.from_bytes(hashlib.sha256(spelled).digest()[:8], "big") >> 11
 
 
 def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generated | None) -> dict[str, Any]:
@@ -74,6 +79,8 @@ def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generat
 def identity_of(kind: RecordType, fields: Mapping[str, Any]) -> Identity:
     """The identity that a record's fields spell; raises `IdentityError` naming every field that is wrong."""
     names = kind.identity_fields
+    if len(names) == 1 and type(only := fields.get(names[0])) is str and not scalar_problem(only):
+        return (only,)
     findings = identity_findings(names, fields, edge=kind.kind == "edge")
     if findings:
         raise IdentityError(findings)

@@ -19,7 +19,7 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.files.ids import day_of
-from duckkb.truth.files.line import LineError, LineShape, decode, record_line
+from duckkb.truth.files.line import LineError, LineShape, are_canonical, decode, record_line
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
@@ -27,6 +27,8 @@ from duckkb.values import dataclass
 
 _FEW_SHARE = 20
 """Of the rows of a part so many new ones find their places one by one."""
+_SLAB = 1_000
+"""Lines that are looked at together."""
 _order = attrgetter("order")
 
 
@@ -166,7 +168,7 @@ class _Draft:
     def put(self, record: Record, path: str) -> None:
         """Add a record to a part, however full it is."""
         kind = self._kinds[path] = self._kind(record)
-        self._come[path].append(self._row(kind, record, path))
+        self._come[path].extend(StoredRow(record, line, path, 0) for line in self._lines(kind, [record]))
 
     def change(self, old: Record, new: Record | None, path: str | None = None) -> None:
         """Put `new` at the place of the first line of `old`, or into another part; every line of `old` goes."""
@@ -188,17 +190,16 @@ class _Draft:
         number = writer.number
         path = part_path(kind.kind, kind.table, day, number)
         count, size = self._filling(path, kind)
-        for record in records:
-            row = self._row(kind, record, path)
+        for record, line in zip(records, self._lines(kind, records), strict=True):
             while path in blocked or (
-                count and (count + 1 > writer.max_records or size + len(row.line) + 1 > writer.max_bytes)
+                count and (count + 1 > writer.max_records or size + len(line) + 1 > writer.max_bytes)
             ):
                 number += 1
                 path = part_path(kind.kind, kind.table, day, number)
                 count, size = self._filling(path, kind)
             self._kinds[path] = kind
-            self._come[path].append(row if row.path == path else replace(row, path=path))
-            count, size = count + 1, size + len(row.line) + 1
+            self._come[path].append(StoredRow(record, line, path, 0))
+            count, size = count + 1, size + len(line) + 1
 
     def rendered(self) -> list[RenderedPart]:
         parts = (self._render(path, kind) for path, kind in sorted(self._kinds.items(), key=itemgetter(0)))
@@ -209,17 +210,26 @@ class _Draft:
         assert kind is not None, f"a record of the unknown type {record.type}"
         return kind
 
-    def _row(self, kind: RecordType, record: Record, path: str) -> StoredRow:
+    def _lines(self, kind: RecordType, records: Sequence[Record]) -> Iterator[bytes]:
+        """The lines of records. Whatever the request was: a line that could not be read again would close the whole base, so
+        each is read, many at a time."""
         limits, shape = self._tree.limits, LineShape(kind.identity_fields)
+        for start in range(0, len(records), _SLAB):
+            slab = records[start : start + _SLAB]
+            lines = [self._line(record, shape) for record in slab]
+            if not are_canonical(lines, shape, limits):
+                for record, line in zip(slab, lines, strict=True):
+                    try:
+                        decode(line, shape, limits)
+                    except LineError as error:
+                        raise _unfit(record, error.findings) from error
+            yield from lines
+
+    def _line(self, record: Record, shape: LineShape) -> bytes:
         try:
-            line = record_line(record, shape, limits.depth)
-            # Whatever the request was: a line that could not be read again would close the whole base.
-            decode(line, shape, limits)
-        except LineError as error:
-            raise _unfit(record, error.findings) from error
+            return record_line(record, shape, self._tree.limits.depth)
         except ValueError as error:
             raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
-        return StoredRow(record, line, path, 0)
 
     def _filling(self, path: str, kind: RecordType) -> tuple[int, int]:
         """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""

@@ -76,7 +76,7 @@ class Table:
         return self._found(key, lambda row: row.record.identity == identity)
 
     def by_id(self, record_id: int) -> StoredRow | None:
-        return self._found(record_id, lambda row: row.record.id == record_id)
+        return self._found(record_id, lambda row: row.record.id == record_id) if self._rows else None
 
     def id_of(self, identity: Identity) -> int | None:
         """The id of the record with this identity; no line is read for it."""
