@@ -64,7 +64,8 @@ class PageGate:
             return _once_more(scope) if is_link else foreign
         name = cookies(headers).get(cookie_name(headers), "")
         caller = self.sessions.caller(name) if name else None
-        if caller is None and not path.startswith(_OPEN):
+        is_open = path == "/" or path.startswith(_OPEN)  # no cookie comes to `/`, which leads to a page
+        if caller is None and not is_open:
             if method != "GET":
                 return told(Refused("nobody is signed in", "E_DENIED", "sign in"))
             return RedirectResponse(f"{ROOT}/sign-in?{urlencode({'next': _address(scope)})}", 303)
