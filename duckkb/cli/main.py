@@ -197,7 +197,8 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as problem:
         from duckkb.cli.slips import advice
 
-        return printed.error(problem.format_message(), "E_USAGE", advice(problem, args) or _click_hint(problem), 2)
+        said = problem.format_message().replace("\n\t", " ")  # choices come a line each
+        return printed.error(said, "E_USAGE", advice(problem, args) or _click_hint(problem), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:

@@ -69,3 +69,8 @@ def test_each_client_that_can_asks_a_server_with_a_token_from_elsewhere(base: Pa
         asked = told.get("inputs", [{"id": "none"}])[0]["id"]
         assert token in ("Bearer TOKEN", f"Bearer ${{input:{asked}}}") or "DUCKKB_MCP_TOKEN" in token
     assert addresses == {"url": 5, "httpUrl": 1, "serverUrl": 1}
+
+
+def test_without_a_client_the_error_names_them_all_in_one_line(base: Path) -> None:
+    ran = run_in(base, ["mcp", "config"])
+    assert ran.code == 2 and ran.err.splitlines()[0].endswith(", ".join(sorted(CLIENTS)))
