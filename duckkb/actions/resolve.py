@@ -176,16 +176,10 @@ def _given(
         problems += validator.findings(held)
     if problems:
         return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None
-    given = Given(
-        identity=identity,
-        fields=fields,
-        place=place,
-        id=item.get(ID),
-        etag=item.get("_etag"),
-        created_at=item.get(CREATED_AT),
-        updated_at=item.get(UPDATED_AT),
-    )
-    return [], given
+    if is_bare:
+        return [], Given(identity, fields, place)
+    times = item.get(CREATED_AT), item.get(UPDATED_AT)
+    return [], Given(identity, fields, place, item.get(ID), item.get("_etag"), *times)
 
 
 def _named(base: Base, kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:

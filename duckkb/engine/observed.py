@@ -11,11 +11,11 @@ from hashlib import blake2b
 from typing import Any
 
 from duckkb.ontology.model import RecordType
-from duckkb.records import Record, component_value
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, component_value
 from duckkb.rules.integrity import keyed_text
 from duckkb.store.base_store import BaseStore
 from duckkb.truth.files import ids
-from duckkb.truth.files.part import Part
+from duckkb.truth.files.part import Part, PartRows
 from duckkb.truth.files.tree import Tree
 
 NAME = "fields"
@@ -26,6 +26,7 @@ _TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", li
 _SECTIONS = ("types", "lengths", "keys")
 _Shape = tuple[tuple[str, ...], tuple[type, ...]]
 """The names of a record's fields, and their types; few records differ in it."""
+_OWN = frozenset((ID, CREATED_AT, UPDATED_AT))
 
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By section (`types`, `lengths`, `keys`) and name how often each value is there; as JSON has it."""
@@ -57,15 +58,30 @@ class Observed:
 
     def _count(self, records: Iterable[Record]) -> None:
         shapes: Counter[_Shape] = Counter()
-        has_more = bool(self._kind.given_vectors) or self._kind.generated is not None
         for record in records:
-            shapes[_shape(record)] += 1
-            if has_more:
+            shapes[_shape(record.fields)] += 1
+            if self._has_more:
                 self._count_more(record)
+        self._count_types(shapes)
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._kind.given_vectors) or self._kind.generated is not None
+
+    def _count_types(self, shapes: Mapping[_Shape, int]) -> None:
         types = self._counts["types"]
         for shape, count in shapes.items():
             for name, kind in zip(*shape, strict=True):
-                types.setdefault(name, Counter())[_TYPES[kind]] += count
+                if name not in _OWN:
+                    types.setdefault(name, Counter())[_TYPES[kind]] += count
+
+    def _of(self, rows: PartRows) -> "Observed":
+        """The counts of some rows; of most types no record is made for them."""
+        if self._has_more:
+            return Observed(self._kind, rows.records)
+        counted = Observed(self._kind)
+        counted._count_types(Counter(map(_shape, rows.values)))
+        return counted
 
     def _count_more(self, record: Record) -> None:
         for name in self._kind.given_vectors:
@@ -104,7 +120,7 @@ class Observed:
         found: dict[tuple[str, str], tuple[str, Record]] = {}
         seen: set[_Shape] = set()
         for record in records:
-            if (shape := _shape(record)) in seen:
+            if (shape := _shape(record.fields)) in seen:
                 continue
             seen.add(shape)
             for name, kind in zip(*shape, strict=True):
@@ -131,7 +147,7 @@ class Observed:
             if part.path not in known:
                 digest, counts = noted.get(part.path, ("", {}))
                 if digest != part.digest:
-                    counts, counted = Observed(self._kind, part.rows.records).counts, counted + 1
+                    counts, counted = self._of(part.rows).counts, counted + 1
                 known[part.path] = part.digest, counts
                 self.add(counts, 1)
         if counted > FEW and self._notes is not None:
@@ -139,8 +155,8 @@ class Observed:
         return self
 
 
-def _shape(record: Record) -> _Shape:
-    return tuple(record.fields), tuple(map(type, record.fields.values()))
+def _shape(fields: Mapping[str, Any]) -> _Shape:
+    return tuple(fields), tuple(map(type, fields.values()))
 
 
 def key_of_text(kind: RecordType, text: str) -> str | None:

@@ -42,7 +42,6 @@ _ISOLATES = re.compile(rb"\xe2\x81[\xa6-\xa9]")
 _UNSEEN = re.compile(b"|".join([rb"\x7f|\xc2\x85|\xd8\x9c", _GENERAL.pattern, _ISOLATES.pattern]))
 _NO_TIME = object()
 _BLANKS = b" \t"
-_AS_THEY_ARE = frozenset((str, bool))
 _TEXTS = {str}
 
 
@@ -97,7 +96,7 @@ def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.
     is not finite or past int64, half of a surrogate pair, more than `max_depth` levels (by default any that a base may allow).
     """
     ordered = {
-        name: value if type(value) in _AS_THEY_ARE else _held(value, max_depth - 1, name)
+        name: value if type(value) is str else _held(value, max_depth - 1, name)
         for name in _order(shape.identity, tuple(values))
         if (value := values[name]) is not None
     }
@@ -201,7 +200,7 @@ def _are_plain(values: Iterable[Any], depth: int, *, in_order: bool = True) -> b
                 return False
         elif (
             depth <= 0
-            or (in_order and kind is dict and list(value) != sorted(value))
+            or (in_order and kind is dict and len(value) > 1 and list(value) != sorted(value))
             or not _are_plain(value if kind is list else value.values(), depth - 1, in_order=in_order)
         ):
             return False
@@ -218,6 +217,8 @@ def _has_sound_id_and_times(values: dict[str, Any]) -> bool:
 
 def _held(value: Any, depth: int, name: str) -> Any:
     """A value as orjson must write it: nested keys sorted, unusual floats in our form. Raises ValueError naming the field."""
+    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        return value
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, (int, float)):
