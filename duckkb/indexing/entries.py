@@ -271,8 +271,10 @@ def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chun
 
 def _is_ascii(record: Record) -> bool:
     """Whether no text of a record can hold anything else, so that none of its tokens are kept."""
-    plain = (type(value) is not str or value.isascii() for value in record.fields.values())
-    return all(plain) and not any(isinstance(value, (list, dict)) for value in record.fields.values())
+    for value in record.fields.values():
+        if isinstance(value, (list, dict)) or (type(value) is str and not value.isascii()):
+            return False
+    return True
 
 
 def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:

@@ -127,17 +127,17 @@ def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
     held: dict[str, list[str]] = {}
     for name, one in tokens:
         held.setdefault(name, []).append(one.sequence)
-    sequences = list(map(_joined, held.values()))
+    sequences = [_joined(pieces) for pieces in held.values()]
     words = {target.name: _joined([one.words for name, one in tokens if target.holds(name)]) for target in fields}
     length = sum(map(_count, sequences))
     lengths = {SEQUENCE: length}
     for name, text in words.items():  # of most records both are one text
-        lengths[name] = length if [text] == sequences else _count(text)
+        lengths[name] = length if len(sequences) == 1 and text == sequences[0] else _count(text)
     return Texts(sequences, words, lengths)
 
 
-def _joined(pieces: Iterable[str]) -> str:
-    return clipped(" ".join(filter(None, pieces)))
+def _joined(pieces: Sequence[str]) -> str:
+    return clipped(pieces[0] if len(pieces) == 1 else " ".join(filter(None, pieces)))
 
 
 def _count(tokens: str) -> int:
