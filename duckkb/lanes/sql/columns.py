@@ -139,12 +139,14 @@ class Observation:
                     if not fits(record.fields.get(column.name)):
                         found.setdefault(at, []).append((column.name, kind, False))
         declared = {column.name for column in self._declared}
+        loose_of = lru_cache(maxsize=None)(lambda names: sorted(set(names) - declared))  # few sets of names occur
+        written = lru_cache(maxsize=None)(_written)  # few records say something of their own
+        said = []
         for at, record in enumerate(records):
-            if not record.fields.keys() <= declared:
-                loose = sorted(record.fields.keys() - declared)
-                found.setdefault(at, []).extend([(name, shape_of(record.fields[name]), True) for name in loose])
-        written = lru_cache(maxsize=None)(json.dumps)  # few records say something of their own
-        return [written(tuple(found[at])) if at in found else "" for at in range(len(records))]
+            loose = loose_of(tuple(record.fields))
+            shapes = tuple([shape_of(record.fields[name]) for name in loose])
+            said.append(written(tuple(found.get(at, ())), tuple(loose), shapes) if loose or at in found else "")
+        return said
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""
@@ -174,6 +176,10 @@ class Observation:
                 return shapes != {"json"}
             case named:
                 return name in named
+
+
+def _written(unfit: tuple[tuple[str, str, bool], ...], loose: tuple[str, ...], shapes: tuple[str, ...]) -> str:
+    return json.dumps([*unfit, *((name, shape, True) for name, shape in zip(loose, shapes, strict=True))])
 
 
 @dataclass(frozen=True)
