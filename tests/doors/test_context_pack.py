@@ -128,6 +128,7 @@ def _changed(root: Path, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("count", [10, pytest.param(1_000, marks=pytest.mark.larger)])
+@pytest.mark.long
 def test_each_citation_gives_the_quoted_bytes_whatever_is_committed_later(root: Path, count: int) -> None:
     chance, packs = random.Random(count), []
     with duckkb.open(root) as kb:
@@ -262,6 +263,7 @@ def test_what_is_not_committed_is_cited_by_its_version(root: Path) -> None:
     assert outside["commit"] is None and outside["uncommitted"] == 1
 
 
+@pytest.mark.long
 def test_a_piece_is_cited_at_a_commit_by_whose_configuration_it_is_cut_so(root: Path) -> None:
     config = root / "config.yaml"
     committed = config.read_text("utf-8")

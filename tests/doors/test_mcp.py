@@ -446,6 +446,7 @@ def test_kx_14_the_guide_names_every_tool() -> None:
     assert set(re.findall(r"`([a-z_]+)`", named)) == set(ACTIONS)
 
 
+@pytest.mark.long
 def test_kx_14_a_server_in_the_background_is_ended_and_no_other_process(base: Path) -> None:
     def kept() -> Path:
         own = sha256(os.fsencode(base.resolve())).hexdigest()[:32]  # others may have been served from this home

@@ -105,6 +105,7 @@ def _both(kb: duckkb.KnowledgeBase, condition: str) -> set[str]:
         ("list_has_any(tags, ['red', 'green'])", {"a"}),
     ],
 )
+@pytest.mark.long
 def test_filters_and_statements_see_the_same_fields_also_after_an_odd_record(
     notes: duckkb.KnowledgeBase, condition: str, wanted: set[str] | None
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_list_is_no_single_value_also_after_an_odd_record(notes: duckkb.Knowle
     assert told[0] == told[1]
 
 
+@pytest.mark.long
 def test_advice_names_a_statement_or_a_verb_that_works(notes: duckkb.KnowledgeBase) -> None:
     root = Path(notes.root)
     slips = (

@@ -79,6 +79,7 @@ def ended(process: Forked) -> int:
     return process.wait(30)
 
 
+@pytest.mark.long
 def test_a_killed_one_costs_nothing_and_another_takes_its_place(warmth: Warmth, base: Path) -> None:
     process = started(warmth, base)
     process.kill()

@@ -136,6 +136,7 @@ class TestAnswers:
         assert one.replace(places[0], "") == other.replace(places[1], "")
         return one
 
+    @pytest.mark.long
     def test_over_all_actions(self, both: tuple[Served, Pool]) -> None:
         for ask in ASKED:
             for caller in (Caller("t", "viewer"), Caller("t", "editor", frozenset({"Note", "cites"}))):

@@ -131,6 +131,7 @@ def sealed(tmp_path: Path) -> Iterator[Sealed]:
         yield Sealed(tmp_path, str(endpoint.settings().base_url))
 
 
+@pytest.mark.long
 def test_kx_16_no_word_and_no_vector_lies_on_disk_and_the_answers_are_the_same_bytes(sealed: Sealed) -> None:
     sealed.fill(key=None)
     plain = sealed.answers(key=None)

@@ -251,6 +251,7 @@ def behind(kb: KnowledgeBase, request: Request) -> str:
     return json.dumps(worlds.left_out(told), ensure_ascii=False, sort_keys=True)
 
 
+@pytest.mark.long
 def test_a_filter_behind_the_answer_would_be_seen(tmp_path: Path) -> None:
     """The control: with it each of these requests tells one base from the other."""
     visible, none = Visible(touched=frozenset({"Note"})), Hidden()

@@ -79,6 +79,7 @@ def problems(sample: Sample) -> list[str]:
     return [f"{sample.name}: {one}" for one in wrong]
 
 
+@pytest.mark.long
 def test_kx_18_what_was_put_into_a_file_is_in_its_text_or_a_warning_says_why_not(written: tuple[Sample, ...]) -> None:
     assert len(written) >= 60 and len({one.name for one in written}) == len(written)
     found = [line for sample in written for line in problems(sample)]
