@@ -16,7 +16,7 @@ from duckkb.app.wiring import target_at, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.publishing.published import PublishedBase
-from duckkb.errors import Refused, StateError
+from duckkb.errors import DuckkbError, Refused, StateError
 from duckkb.indexing.cache import SearchCache
 from duckkb.ports import Publication, Watermark
 from duckkb.queries import Notice
@@ -83,7 +83,15 @@ class PublishedKnowledgeBase(KnowledgeBase):
             published = self._target.now if held_already else stack.enter_context(self._target.reading())
             with around():
                 base = self._at(published)
-            answer = question(base)
+            try:
+                answer = question(base)
+            except DuckkbError:
+                raise
+            except Exception as problem:
+                if held_already:  # what the database says comes to whoever asked as the target words it
+                    self._is_open = False
+                    self._held.__exit__(type(problem), problem, problem.__traceback__)
+                raise
             return held(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
 
     def _fresh(self) -> Base:

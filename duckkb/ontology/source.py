@@ -29,6 +29,7 @@ _RESOLVER: Any = Resolver()
 _STRING = "tag:yaml.org,2002:str"
 _CONSTANTS = {word: value for name, value in (("null", None), ("true", True), ("false", False)) for word in
               (name, name.capitalize(), name.upper())} | {"": None, "~": None}  # fmt: skip
+_ONE_LINE = float("inf")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"(?:[-+]?(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?")
 _NUMBER_OF_1_2 = re.compile(
@@ -335,3 +336,18 @@ class Section:
 def root_section(document: Document, code: str, found: list[Finding]) -> Section:
     """The whole document as a section."""
     return Section(document, "", document.value, code, found)
+
+
+def write_yaml(value: Mapping[str, Any]) -> bytes:
+    """YAML that `read_yaml` reads as this value: texts are quoted, floats have their dot, what cannot be seen is escaped."""
+    return yaml.dump(value, Dumper=_Quoting, allow_unicode=True, sort_keys=False, width=_ONE_LINE).encode()
+
+
+class _Quoting(yaml.SafeDumper):
+    """Quotes each text, so that none is taken for anything else, and names no value for another place."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Quoting.add_representer(str, lambda dumper, text: dumper.represent_scalar(_STRING, text, style='"'))

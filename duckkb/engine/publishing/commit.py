@@ -4,7 +4,6 @@ Read from git alone, never from the files: what is published is what anybody fin
 read, and of the target only what they touch; a type in which records stand twice, which touched files cannot tell, is compared whole.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from duckkb.engine.publishing.published import OBSERVED
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.ontology.source import read_yaml
+from duckkb.ontology.source import read_yaml, write_yaml
 from duckkb.ports import Delta, Publication, PublishedFile, PublishedRow, Row, TypeDelta, Watermark
 from duckkb.records import Record
 from duckkb.truth.files.part import StoredRow, etag, row_in
@@ -94,7 +93,7 @@ class Commit:
                 if section not in _BY_NAME:
                     rest |= {} if section == _QUESTIONS else {section: held}
                     continue
-                for name, told in held.items():
+                for name, told in (held or {}).items():
                     if section == _POLICIES or name in kinds:
                         files[f"{at.ONTOLOGY}/{section}-{len(files):04}.yaml"] = _shown(section, name, told, kinds)
         return {at.CONFIG: _file(rest), **files}
@@ -258,7 +257,7 @@ def _shown(section: str, name: str, told: Any, kinds: Mapping[str, RecordType]) 
 
 
 def _file(value: Mapping[str, Any]) -> PublishedFile:
-    return PublishedFile(json.dumps(value, ensure_ascii=False).encode())  # which is YAML too
+    return PublishedFile(write_yaml(value))
 
 
 def _sum(etags: Mapping[int, bytes]) -> int:

@@ -23,7 +23,7 @@ from duckkb.lanes.lexical.view import K1, B, Statistics
 from duckkb.lanes.order import Scored, best_first, is_settled
 from duckkb.lanes.targets.postings import numbers_of, positions_of, times_in_a_row
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Rows, Tokenizer
+from duckkb.ports import Publication, Rows, Tokenizer
 from duckkb.queries import LaneHit, LexicalQuery
 
 SLACK = 1e-6  # of a score, as in the lane over an index
@@ -62,7 +62,7 @@ class PublishedWords(ABC):
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
         self._numbers = numbers_of(self._fields)
-        self._asked: tuple[LexicalQuery, Clauses, PublishedStatistics] | None = None
+        self._asked: tuple[LexicalQuery, Clauses, PublishedStatistics, Publication] | None = None
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         found, view = self._clauses(query)
@@ -120,14 +120,14 @@ class PublishedWords(ABC):
 
     def _clauses(self, query: LexicalQuery) -> tuple[Clauses, PublishedStatistics]:
         """What a query asks for, and what is counted of it: of the publication that is asked now."""
-        asked = self._asked  # another thread may ask something else meanwhile
-        if asked is None or asked[0] != query:
+        asked, now = self._asked, self._now  # another thread may ask something else meanwhile
+        if asked is None or asked[0] != query or asked[3] is not now:  # numbers of terms are those of one publication
             is_asked = bool(self._kind.full_text) and not query.is_empty
             found = clauses(query, self._tokenizer, self._fields) if is_asked else Clauses()
             view = self._counted()
             every = (*found.counted, *found.excluded)
             view.know([(clause.field, token) for clause in every for token in clause.tokens])
-            asked = self._asked = query, found, view
+            asked = self._asked = query, found, view, now
         return asked[1], asked[2]
 
     def _by_terms(
@@ -234,6 +234,11 @@ class PublishedWords(ABC):
     def _ids(self, wanted: Sequence[Clause], view: PublishedStatistics) -> Ids:
         found = [self._found(clause, view, None)[0] for clause in wanted]
         return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+
+    @property
+    @abstractmethod
+    def _now(self) -> Publication:
+        """What is asked."""
 
     @abstractmethod
     def _counted(self) -> PublishedStatistics:

@@ -14,7 +14,7 @@ from duckkb.lanes.targets.lance.store import AT_ONCE, one_of
 from duckkb.lanes.targets.vectors import PublishedVectors, Row
 from duckkb.lanes.targets.words import Ids, PublishedStatistics, PublishedWords, Scores, Term
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Rows, Tokenizer
+from duckkb.ports import Publication, Rows, Tokenizer
 from duckkb.settings import Settings, VectorSettings
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class LanceWords(PublishedWords):
     ) -> None:
         super().__init__(kind, rows, tokenizer, language)
         self._target = target
+
+    @property
+    def _now(self) -> Publication:
+        return self._target.now
 
     def _counted(self) -> PublishedStatistics:
         return LanceStatistics(self._kind, self._numbers, self._target.now)

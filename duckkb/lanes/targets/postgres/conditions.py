@@ -12,7 +12,7 @@ from typing import Any
 from psycopg import sql
 
 from duckkb.lanes.sql import simple
-from duckkb.lanes.sql.columns import EXTRA, Column, Columns
+from duckkb.lanes.sql.columns import EXTRA, FROM_ID, TO_ID, Column, Columns
 from duckkb.lanes.sql.kinds import EXACT, INT64, parse_date, parse_timestamp
 from duckkb.lanes.sql.reader.syntax import Node
 from duckkb.lanes.targets.facts import is_fact
@@ -35,9 +35,11 @@ _CASTS: Mapping[str, str] = {
     "number": "::float8",
     "boolean": "::boolean",
     "date": 'COLLATE "C"',  # YYYY-MM-DD, whose order is that of days
-    "timestamp": "::timestamptz",  # a connection's time zone is UTC
 }
 """How a value of JSON, as text, is compared by the kind of its column."""
+_MOMENT = """(CASE WHEN {value} ~ '[+-](1[6-9]|2[0-3]):[0-5][0-9]$'
+THEN (left({value}, -6) || 'Z')::timestamptz - right({value}, 6)::interval ELSE {value}::timestamptz END)"""
+"""A moment of RFC 3339: PostgreSQL reads no offset of sixteen hours and more. A connection's time zone is UTC."""
 _NO_JSON = re.compile(r"(?!true$|false$|null$)[^-\d{\[\"\s]")
 """How a text begins that is no number, list, object or word of JSON, and so is found in texts alone."""
 _BOOLEANS = {"t": True, "f": False}  # as the parser writes TRUE and FALSE
@@ -169,11 +171,16 @@ class Translation:
         column = self._by_name.get(names[0].casefold()) if len(names) == 1 else None
         if column is None:
             raise NoTranslation
+        self._refuse_end(column)
         return column
 
     def _value(self, column: Column) -> sql.Composable:
         if column.name == ID:
             return sql.SQL("id::numeric")
+        self._refuse_end(column)
+        if column.kind == "timestamp":
+            self._refuse_unkept(column.name)
+            return sql.SQL(_MOMENT).format(value=sql.SQL("(facts ->> {})").format(sql.Literal(column.name)))
         cast = _CASTS.get(column.kind)
         if cast is None:
             raise NoTranslation
@@ -182,6 +189,11 @@ class Translation:
 
     def _refuse_unkept(self, name: str) -> None:
         if name.startswith("__") or not is_fact(self._kind, name):
+            raise NoTranslation
+
+    def _refuse_end(self, column: Column) -> None:
+        """The ids of the records that an edge leads to are no facts of it."""
+        if self._kind.kind == "edge" and column.sql_name in (FROM_ID, TO_ID):
             raise NoTranslation
 
 

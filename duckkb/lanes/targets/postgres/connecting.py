@@ -28,6 +28,7 @@ SCHEMES = ("postgresql", "postgres")
 _SOURCE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 30
+_HOSTS = re.compile(r"(?:(?:\[[^\]@]*\]|[^:\[\],@]*)(?::\d*)?(?:,|$))*")
 _SECRET = ("password", "passfile", "sslpassword")
 
 
@@ -46,6 +47,10 @@ class Address:
             has_password = parts.password is not None
         except ValueError:
             raise _refused("the address of the database does not parse") from None
+        # What stands before a / or ? of a password would be taken for the host and its port, and said in errors.
+        is_cut = "@" in parts.path or any("=" not in one for one in parts.query.split("&") if one)
+        if is_cut or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
+            raise _refused("the address of the database does not parse")
         if has_password or any(name.lower() in _SECRET for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
             raise _refused(
                 "the address of the database holds a password",

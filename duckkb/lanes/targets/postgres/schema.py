@@ -70,7 +70,7 @@ PARTED = ("record", "term", "posting", "vector")
 _PART = "CREATE TABLE {part} PARTITION OF {table} FOR VALUES IN ({number})"
 _INDICES = """
 ALTER TABLE {record} ADD PRIMARY KEY (id);
-CREATE INDEX ON {record} (substring(place, 1, 1000), place);
+CREATE INDEX ON {record} (substring(place, 1, 1000));
 CREATE INDEX ON {record} (id) WHERE pending > 0;
 CREATE INDEX ON {record} USING hash (source) WHERE source IS NOT NULL;
 CREATE INDEX ON {record} USING hash (target) WHERE target IS NOT NULL;

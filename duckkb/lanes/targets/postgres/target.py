@@ -170,18 +170,20 @@ class PostgresTarget:
         for (build,) in connection.execute(statement, [self._address.source]).fetchall():
             try:
                 with connection.transaction():
-                    connection.execute(f"SET LOCAL lock_timeout = '{_DROP_SECONDS}s'")
+                    connection.execute(f"SET LOCAL lock_timeout = '{_DROP_SECONDS}s'; SET LOCAL statement_timeout = 0")
                     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(identifier(build)))
                     connection.execute("DELETE FROM duckkb.retired WHERE build = %s", [build])
-            except psycopg.errors.LockNotAvailable:
+            except psycopg.Error:  # a lock, or whatever it is: what was published stands
                 continue
 
     def _settle(self, connection: Connection) -> None:
-        """Have indices answer without looking at the rows, which they do once these are known to be old."""
-        found = self._published(connection)
-        if found is None:
-            return
-        with suppress(*_MAY_BE_GONE):  # another publisher has replaced it already
+        """Have indices answer without looking at the rows, which they do once these are known to be old. Whatever keeps it from
+        that (another publisher has replaced it already, a lock), what was published stands."""
+        with suppress(psycopg.Error):
+            found = self._published(connection)
+            if found is None:
+                return
+            connection.execute("SET statement_timeout = 0")
             for (number,) in found.rows("SELECT number FROM {kinds}", kinds=identifier(found.build, "kind")):
                 for table in ("record", "term", "posting"):
                     connection.execute(sql.SQL("VACUUM {}").format(schema.part(found.build, table, number)))

@@ -13,7 +13,7 @@ from duckkb.lanes.order import Scored, is_settled
 from duckkb.lanes.targets.postgres.statistics import PostgresStatistics
 from duckkb.lanes.targets.words import MARGIN, MORE, SLACK, Ids, PublishedStatistics, PublishedWords, Scores, Term
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Rows, Tokenizer
+from duckkb.ports import Publication, Rows, Tokenizer
 
 if TYPE_CHECKING:
     from duckkb.lanes.targets.postgres.target import PostgresTarget
@@ -27,6 +27,10 @@ class PostgresWords(PublishedWords):
     ) -> None:
         super().__init__(kind, rows, tokenizer, language)
         self._target = target
+
+    @property
+    def _now(self) -> Publication:
+        return self._target.now
 
     def _counted(self) -> PublishedStatistics:
         return PostgresStatistics(self._kind, self._numbers, self._target)
