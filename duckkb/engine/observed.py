@@ -58,9 +58,10 @@ class Observed:
 
     def _count(self, records: Iterable[Record]) -> None:
         shapes: Counter[_Shape] = Counter()
+        has_more = self._has_more
         for record in records:
             shapes[_shape(record.fields)] += 1
-            if self._has_more:
+            if has_more:
                 self._count_more(record)
         self._count_types(shapes)
 

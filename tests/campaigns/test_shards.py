@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -98,7 +99,8 @@ class _Dying:
             write(path, data, **how)
             self._at("behind")
 
-        Partial.add, state.write_atomic = adding, writing  # type: ignore[method-assign, assignment]
+        mock.patch.object(Partial, "add", adding).start()
+        mock.patch.object(state, "write_atomic", writing).start()
 
     def _at(self, how: str) -> None:
         if how == "before":

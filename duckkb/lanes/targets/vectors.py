@@ -1,7 +1,7 @@
 """Vectors over what is published: the target names candidates, their cosines are taken here as over a matrix."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from duckkb.errors import UsageError
 from duckkb.id_set import IdSet
 from duckkb.lanes.order import best_first
+from duckkb.lanes.targets.lane import PublishedLane
 from duckkb.lanes.vectors.cosine import DOUBT, exact_cosines, unit_query
 from duckkb.lanes.vectors.storage import packed
 from duckkb.ontology.model import RecordType
@@ -25,7 +26,7 @@ Row = tuple[int, str, int, int, Any, float]
 """Id, field, number of the chunk, place among the record's chunks, vector, product with the question."""
 
 
-class PublishedVectors(ABC):
+class PublishedVectors(PublishedLane, ABC):
     """Implements `ports.VectorLane` but for what each target does in its own way. Exact, unless the settings want a graph; with one,
     a filter is walked through until enough is found, and all of what it lets through are compared where that is not."""
 
@@ -62,9 +63,6 @@ class PublishedVectors(ABC):
         """Nothing: what was not there when it was published is told of (`ports.Publication.pending`), and not made here."""
         return []
 
-    def arrived(self, keys: Iterable[bytes]) -> None:  # noqa: B027 - not abstract: vectors arrive with a publication, so no target waits for any
-        """Nothing waits for them."""
-
     def account(self) -> Mapping[str, Any] | None:
         _, vectors = self._counts()
         if not vectors:
@@ -76,9 +74,6 @@ class PublishedVectors(ABC):
             "ann": self.graph if self._settings.wants_graph(vectors) else "exact",
             "recall": None,
         }
-
-    def complete(self) -> None:  # noqa: B027 - not abstract: a commit is published whole, so no target has anything to make
-        """What is published is complete."""
 
     @abstractmethod
     def _counts(self) -> tuple[int, int]:

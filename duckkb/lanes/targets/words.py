@@ -21,6 +21,7 @@ from duckkb.lanes.lexical.query import (
 )
 from duckkb.lanes.lexical.view import K1, B, Statistics
 from duckkb.lanes.order import Scored, best_first, is_settled
+from duckkb.lanes.targets.lane import PublishedLane
 from duckkb.lanes.targets.postings import numbers_of, positions_of, times_in_a_row
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Publication, Rows, Tokenizer
@@ -53,7 +54,7 @@ class PublishedStatistics(Statistics):
         """The terms in the order of texts whose tokens begin so."""
 
 
-class PublishedWords(ABC):
+class PublishedWords(PublishedLane, ABC):
     """Implements `ports.WordLane` but for what each target does in its own way."""
 
     def __init__(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str) -> None:
@@ -114,9 +115,6 @@ class PublishedWords(ABC):
             if part
         ]
         return {"score": math.fsum(parts), "terms": terms}
-
-    def complete(self) -> None:  # noqa: B027 - not abstract: a commit is published whole, so no target has anything to make
-        """What is published is complete."""
 
     def _clauses(self, query: LexicalQuery) -> tuple[Clauses, PublishedStatistics]:
         """What a query asks for, and what is counted of it: of the publication that is asked now."""

@@ -29,6 +29,7 @@ _SOURCE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 30
 _HOSTS = re.compile(r"(?:(?:\[[^\]@]*\]|[^:\[\],@]*)(?::\d*)?(?:,|$))*")
+_ELSEWHERE = "give it by PGPASSWORD, a service file or ~/.pgpass"
 _SECRET = ("password", "passfile", "sslpassword")
 
 
@@ -50,12 +51,12 @@ class Address:
         # What stands before a / or ? of a password would be taken for the host and its port, and said in errors.
         is_cut = "@" in parts.path or any("=" not in one for one in parts.query.split("&") if one)
         if is_cut or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
-            raise _refused("the address of the database does not parse")
-        if has_password or any(name.lower() in _SECRET for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
             raise _refused(
-                "the address of the database holds a password",
-                "leave it out, and give it by PGPASSWORD, a service file or ~/.pgpass",
+                "the address of the database does not parse",
+                f"postgresql://USER@HOST/DATABASE#NAME; a password: {_ELSEWHERE}",
             )
+        if has_password or any(name.lower() in _SECRET for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+            raise _refused("the address of the database holds a password", f"leave it out, and {_ELSEWHERE}")
         source = parts.fragment or "base"
         if not _SOURCE.fullmatch(source):
             raise _refused(
