@@ -163,8 +163,9 @@ def _given(
     is_bare = PRINTED.isdisjoint(item)
     fields = dict(item) if is_bare else {name: value for name, value in item.items() if name not in PRINTED}
     problems = [*_name_problems(tuple(fields))]
-    problems += _time_problems(item) if not is_bare else []
-    problems += _part_problems(kind, item, partial) if "_partial" in item else []
+    if not is_bare:
+        problems += _time_problems(item)
+        problems += _part_problems(kind, item, partial) if "_partial" in item else []
     try:
         fields = _named(base, kind, validator.coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)

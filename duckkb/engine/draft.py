@@ -105,11 +105,11 @@ class Draft:
 
 @dataclass
 class Drafting:
-    """The state of one drafting: rows as they stand, the time of the write, ids taken so far."""
+    """The state of one drafting: rows as they stand, the time of the write, ids taken so far by type."""
 
     tree: Tree
     now: str
-    taken: set[tuple[str, int]] = field(default_factory=set)
+    taken: dict[str, set[int]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -194,11 +194,11 @@ def _clean(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
-    def is_taken(number: int) -> bool:
-        return (kind.name, number) in state.taken or state.tree.by_id(kind, number) is not None
-
-    number = ids.free_id(kind.kind, kind.table, identity, is_taken)
-    state.taken.add((kind.name, number))
+    taken = state.taken.setdefault(kind.name, set())
+    number = ids.free_id(
+        kind.kind, kind.table, identity, lambda one: one in taken or state.tree.by_id(kind, one) is not None
+    )
+    taken.add(number)
     return number
 
 
@@ -213,6 +213,8 @@ def _supersede(request: Supersede, state: Drafting) -> Draft:
 
 
 def _precondition(kind: RecordType, given: Given, stored: StoredRow | None) -> Finding | None:
+    if given.etag is None and (given.id is None or stored is None):
+        return None
     name, place = identity_text(given.identity), f"{given.place}: " if given.place else ""
     if given.etag is not None and (stored is None or etag(stored.line) != given.etag):
         have = f"is at {etag(stored.line)}" if stored else "does not exist"

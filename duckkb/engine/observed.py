@@ -67,7 +67,8 @@ class Observed:
 
     @property
     def _has_more(self) -> bool:
-        return bool(self._kind.given_vectors) or self._kind.generated is not None
+        made = self._kind.generated
+        return bool(self._kind.given_vectors) or (made is not None and bool(made.of))
 
     def _count_types(self, shapes: Mapping[_Shape, int]) -> None:
         types = self._counts["types"]

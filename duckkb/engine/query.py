@@ -1,5 +1,6 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
+import heapq
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -358,12 +359,17 @@ def _has_value(base: Base, kind: RecordType, path: str) -> bool:
 
 
 def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Allowed) -> FindResult:
-    """A structured filter: every record that satisfies it, ordered by identity."""
-    rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
-    rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
-    hits = tuple(_shown(kind, row, "relational") for kind, row in rows[: chosen.limit])
+    """A structured filter: the first of the records that satisfy it, ordered by identity."""
+    kinds = {kind.name: kind for kind in intent.kinds}
+    ids = {name: allowed[name] or IdSet.of(()) for name in kinds}
+    rows = heapq.merge(*(_rows(base, kind, ids[name]) for name, kind in kinds.items()), key=_identity_key)
+    hits = tuple(_shown(kinds[row.record.type], row, "relational") for row in islice(rows, chosen.limit))
     account = ranking.plan_account(chosen) if intent.explain else None
-    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_more(len(rows), chosen.limit))
+    unsaid = (
+        *_unsaid(base, intent),
+        *_nowhere(base, intent, allowed),
+        *_more(sum(map(len, ids.values())), chosen.limit),
+    )
     return FindResult(hits, "where", "relational", (*boot.notices(base), *chosen.notices, *unsaid), account)
 
 
@@ -375,10 +381,15 @@ def _more(satisfy: int, limit: int) -> tuple[Notice, ...]:
 
 
 def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
-    """The rows of these records: one by one where they are few, else part by part."""
+    """The rows of these records in the order of their identities: looked up one by one where they are few."""
     if len(ids) > _FEW:
         return base.tree.among(kind, frozenset(ids))
-    return (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
+    found = (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
+    return iter(sorted(found, key=_identity_key))
+
+
+def _identity_key(row: StoredRow) -> Any:
+    return identity_key(row.record.identity)
 
 
 def _shown(kind: RecordType, row: StoredRow, engine: str, score: float | None = None, **more: Any) -> Hit:

@@ -41,11 +41,12 @@ def coerce_ends(kind: RecordType, ontology: Ontology, fields: Mapping[str, Any])
 
     An end that names no allowed type's record stays as it was given; validation then says what is wrong with it.
     """
+    if not isinstance(kind, EdgeType):
+        return fields if isinstance(fields, dict) else dict(fields)
     coerced = dict(fields)
-    if isinstance(kind, EdgeType):
-        for key, names in ((FROM, kind.from_types), (TO, kind.to_types)):
-            with suppress(_Unfit, KeyError):
-                coerced[key] = component_value(_end(names, ontology, fields[key]))
+    for key, names in ((FROM, kind.from_types), (TO, kind.to_types)):
+        with suppress(_Unfit, KeyError):
+            coerced[key] = component_value(_end(names, ontology, fields[key]))
     return coerced
 
 

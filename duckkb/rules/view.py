@@ -1,7 +1,8 @@
 """What a rule is and what it is asked of: a base as it lies, or as it would be with the changes of a write."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
@@ -84,16 +85,18 @@ class WriteView(BaseView):
     ) -> None:
         """`holders` are the stored records under which a text stands, of a type that makes its keys of texts."""
         super().__init__(base.tree, base.validator, base.lengths)
-        self.lengths = self._lengths_that_stay
-        self._stored_lengths, self._holders = base.lengths, holders
-        self._changes = changeset.changes
+        self._holders, self._changes = holders, changeset.changes
         self._was = {(one.old.type, one.old.id): one.old for one in self._changes if one.old is not None}
+        self.lengths = partial(_lengths_that_stay, base, self._was)
         self._becomes = {(one.new.type, one.new.id): one.new for one in self._changes if one.new is not None}
-        self._come = {(new.type, new.identity) for new in self._becomes.values()}
-        self._gone = {(old.type, old.identity) for old in self._was.values()} - self._come
+        self._gone = {(old.type, old.identity) for old in self._was.values()} - self._come if self._was else set()
         self._rows: dict[str, list[StoredRow]] = {}
         for new in self._becomes.values():
             self._rows.setdefault(new.type, []).append(StoredRow(new, b"", "", 0))
+
+    @cached_property
+    def _come(self) -> set[tuple[str, Identity]]:
+        return {(new.type, new.identity) for new in self._becomes.values()}
 
     @property
     def kinds(self) -> Iterable[RecordType]:
@@ -155,10 +158,11 @@ class WriteView(BaseView):
                     if found.name == kind.name and (kind.name, row.record.id) not in self._was:
                         yield row, (name, identity)
 
-    def _lengths_that_stay(self, kind: RecordType) -> Mapping[str, int]:
-        """Nothing where no record stays as it is: the first of the new ones fixes the length."""
-        stays = self.tree.count(kind) > sum(name == kind.name for name, _ in self._was)
-        return self._stored_lengths(kind) if stays else {}
+
+def _lengths_that_stay(base: BaseView, was: Collection[tuple[str, int]], kind: RecordType) -> Mapping[str, int]:
+    """How long stored vectors are; nothing where no record stays as it `was`: the first of the new ones fixes the length."""
+    stays = base.tree.count(kind) > sum(name == kind.name for name, _ in was)
+    return base.lengths(kind) if stays else {}
 
 
 @dataclass(frozen=True, slots=True)

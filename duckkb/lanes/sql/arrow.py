@@ -1,11 +1,13 @@
 """Records and index entries as Arrow tables, which DuckDB scans in place."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from duckkb.entries import IndexEntry
@@ -28,7 +30,9 @@ CACHE_SCHEMA = pa.schema(
 )
 
 # one encoder for all values: json.dumps with options of its own makes a new one each time
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_slow_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_has_odd_float = re.compile(rb"[0-9]e|0\.0000").search
+"""Whether there may be a float in a text that orjson writes in another way than Python."""
 
 _TYPES = {
     "text": pa.string(),
@@ -88,6 +92,15 @@ def _array(kind: str, values: list[Any]) -> pa.Array:
 def _canonical_times(texts: list[str]) -> pa.Array:
     """Times in the one form that truth has; Arrow parses a column of them at once."""
     return pa.array(texts, pa.string()).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+
+
+def _encode(value: Any) -> str:
+    """A value as Python's JSON writes it, whatever the version of orjson."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # an integer past 64 bits, half a character
+        return _slow_encode(value)
+    return _slow_encode(value) if _has_odd_float(text) else text.decode()
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {

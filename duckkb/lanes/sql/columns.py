@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.kinds import fitting, kind_of_shapes, shape_of, sql_type
+from duckkb.lanes.sql.kinds import SHAPES, fitting, kind_of_shapes, shape_of, sql_type
 from duckkb.ontology.kinds import kind_of, target
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
@@ -144,7 +144,7 @@ class Observation:
         said = []
         for at, record in enumerate(records):
             loose = loose_of(tuple(record.fields))
-            shapes = tuple([shape_of(record.fields[name]) for name in loose])
+            shapes = tuple([SHAPES.get(type(value := record.fields[name])) or shape_of(value) for name in loose])
             said.append(written(tuple(found.get(at, ())), tuple(loose), shapes) if loose or at in found else "")
         return said
 

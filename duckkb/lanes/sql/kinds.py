@@ -64,7 +64,7 @@ def shape_of(value: Any) -> str:
         shapes = {shape_of(one) for one in value}
         inner = kind_of_shapes(shapes) if None not in value else "json"
         return "empty[]" if not shapes else "json[]" if is_list(inner) else f"{inner}[]"
-    return _SHAPES.get(kind, "json")
+    return SHAPES.get(kind, "json")
 
 
 def kind_of_shapes(shapes: Iterable[str]) -> str:
@@ -127,4 +127,5 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "timestamp": lambda value: type(value) is str and parse_timestamp(value) is not None,
     "json": lambda value: True,
 }
-_SHAPES = {str: "text", bool: "boolean", float: "number"}
+SHAPES: dict[type, str] = {str: "text", bool: "boolean", float: "number"}
+"""The shapes of values that have one whatever they are."""

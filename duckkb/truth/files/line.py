@@ -8,9 +8,11 @@ could not see, so those are checked as well; every line in doubt goes to `duckkb
 import hashlib
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -26,14 +28,16 @@ __all__ = [
     "Limits",
     "LineError",
     "LineShape",
-    "are_canonical",
     "are_compact",
+    "canonical_values",
     "decode",
+    "decode_all",
     "encode",
     "etag",
     "parse_json",
     "parse_objects",
     "record_line",
+    "record_lines",
 ]
 
 # U+007F, U+0085, U+2028, U+2029 and the bidirectional controls, as UTF-8. (orjson escapes the C0 controls itself.)
@@ -43,6 +47,10 @@ _UNSEEN = re.compile(b"|".join([rb"\x7f|\xc2\x85|\xd8\x9c", _GENERAL.pattern, _I
 _NO_TIME = object()
 _BLANKS = b" \t"
 _TEXTS = {str}
+_BETWEEN = os.urandom(16).hex()
+"""Stands between lines that are read together. Nobody knows it before, so no line can hold it."""
+_TOGETHER, _TOGETHER_BYTES = 1_000, 1 << 20
+"""How many given lines are read together at most, and how long they are."""
 
 
 class Decoded(NamedTuple):
@@ -68,25 +76,56 @@ def decode(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
 def are_compact(lines: Sequence[bytes], limits: Limits) -> bool:
     """Whether lines, without their LFs, are for certain JSON as it is written here: each value once, without blanks, and
     nothing unseen in them. All are looked at together, in a third of the time that their records would take."""
-    return not lines or _compact(lines, limits) is not None
+    return _compact(lines, limits) is not None
 
 
-def are_canonical(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> bool:
-    """Whether lines that `encode` wrote are for certain canonical: what `decode` would say of each, in less time than it takes."""
-    values, depth = _compact(lines, limits) if lines else [], limits.depth
-    return values is not None and all(_is_sound(one, shape, depth) for one in values)
+def canonical_values(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> list[dict[str, Any]] | None:
+    """The values of lines, without their LFs, that are all canonical: what `decode` says of each, in less time than it takes.
+    None where that is not certain."""
+    values, depth = _compact(lines, limits), limits.depth
+    return values if values is not None and all(_is_sound(one, shape, depth) for one in values) else None
+
+
+def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iterator[Decoded | LineError]:
+    """What `decode` says of each line, or raises."""
+    for start in range(0, len(lines), _TOGETHER):
+        some = lines[start : start + _TOGETHER]
+        values = canonical_values(some, shape, limits)
+        if values is not None:
+            yield from (Decoded(one, True) for one in values)
+            continue
+        for line in some:
+            try:
+                yield decode(line, shape, limits)
+            except LineError as error:
+                yield error
 
 
 def _compact(lines: Sequence[bytes], limits: Limits) -> list[Any] | None:
     """The values of lines that are JSON as it is written here; None where it is not certain that all are."""
-    array = b"[%b]" % b",".join(lines)
-    if max(map(len, lines)) > limits.max_record_bytes or _has_unseen(array):
-        return None
+    if not lines:
+        return []
     try:
-        values: list[Any] = orjson.loads(array)
-        return values if len(values) == len(lines) and orjson.dumps(values) == array else None
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        text, values = _together(lines, limits)
+        return values[::2] if orjson.dumps(values) == text and not _has_unseen(text) else None
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, _Uncertain):
         return None
+
+
+class _Uncertain(Exception):
+    """Whether each of some lines is one value cannot be told from all of them."""
+
+
+def _together(lines: Sequence[bytes], limits: Limits) -> tuple[bytes, list[Any]]:
+    """Lines as one text, and its values: those of the lines, and between any two `_BETWEEN`. Raises `_Uncertain`, and what orjson
+    raises. Lines that are no values each but are so together do not pass: what lies between them would not stand by itself."""
+    if not lines or max(map(len, lines)) > limits.max_record_bytes:
+        raise _Uncertain
+    text = b"[%b]" % (b',"%b",' % _BETWEEN.encode()).join(lines)
+    values: list[Any] = orjson.loads(text)
+    if len(values) != 2 * len(lines) - 1 or values[1::2] != [_BETWEEN] * (len(lines) - 1):
+        raise _Uncertain
+    return text, values
 
 
 def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.HARD_DEPTH) -> bytes:
@@ -113,6 +152,36 @@ def record_line(record: Record, shape: LineShape, max_depth: int = strict.HARD_D
     return encode(values, shape, max_depth)
 
 
+def record_lines(records: Sequence[Record], shape: LineShape, limits: Limits) -> list[bytes] | None:
+    """The canonical lines of records, written and read again together: what `record_line` makes of each, and `decode` takes.
+    None where one of them has a value that is written in another way than orjson does, or is wrong; then they are looked at one by one."""
+    values = [_laid_out(record, shape.identity) for record in records]
+    try:
+        if not all(_are_plain(one.values(), limits.depth - 1) for one in values):
+            return None
+        # Copies: orjson makes room for eight times as much, and what it gives back behind each line is too short for the next.
+        lines = [bytes(memoryview(orjson.dumps(one))) for one in values]
+    except TypeError:  # keys that are no texts, half a character
+        return None
+    return lines if canonical_values(lines, shape, limits) is not None else None
+
+
+def _laid_out(record: Record, identity: tuple[str, ...]) -> dict[str, Any]:
+    """What a line has of a record, in the order in which it has it."""
+    values = {ID: record.id, **record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
+    names, values_of = _order_of_all(identity, tuple(values))
+    return dict(zip(names, values_of(values), strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _order_of_all(
+    identity: tuple[str, ...], names: tuple[str, ...]
+) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
+    """The names of a whole record's line, of which there are three at least, as it has them, and what takes their values."""
+    ordered = _order(identity, names)
+    return ordered, itemgetter(*ordered)
+
+
 def etag(line: bytes) -> str:
     """The version of a record: 16 hex digits of the SHA-256 of its canonical line."""
     return hashlib.sha256(line).hexdigest()[:16]
@@ -130,11 +199,18 @@ def parse_objects(raw: bytes | Iterable[bytes], limits: Limits) -> Iterator[tupl
     limit is an error and never held in memory whole.
     """
     pieces = [raw] if isinstance(raw, bytes) else raw
+    some: list[tuple[int, bytes | LineError]] = []
+    size = 0
     for number, line in enumerate(_lines(pieces, limits.max_record_bytes), 1):
         if isinstance(line, LineError):
-            yield number, line
+            some.append((number, line))
         elif stripped := line.strip(b" \t\r"):
-            yield number, _object(stripped, limits)
+            some.append((number, stripped))
+            size += len(stripped)
+        if len(some) >= _TOGETHER or size >= _TOGETHER_BYTES:
+            yield from _objects(some, limits)
+            some, size = [], 0
+    yield from _objects(some, limits)
 
 
 def _is_canonical(raw: bytes, values: dict[str, Any], shape: LineShape, depth: int) -> bool:
@@ -198,21 +274,28 @@ def _are_plain(values: Iterable[Any], depth: int, *, in_order: bool = True) -> b
         elif kind is float:
             if not _has_common_form(value):
                 return False
-        elif (
-            depth <= 0
-            or (in_order and kind is dict and len(value) > 1 and list(value) != sorted(value))
-            or not _are_plain(value if kind is list else value.values(), depth - 1, in_order=in_order)
-        ):
+        elif kind is dict:
+            if depth <= 0 or (in_order and len(value) > 1 and list(value) != sorted(value)):
+                return False
+            if not _are_plain(value.values(), depth - 1, in_order=in_order):
+                return False
+        elif kind is not list or depth <= 0 or not _are_plain(value, depth - 1, in_order=in_order):
             return False
     return True
 
 
 def _has_sound_id_and_times(values: dict[str, Any]) -> bool:
     record_id = values.get(ID, 1)
-    if type(record_id) is not int or not 1 <= record_id <= MAX_ID:
-        return False
-    created_at, updated_at = values.get(CREATED_AT, _NO_TIME), values.get(UPDATED_AT, _NO_TIME)
-    return (created_at is _NO_TIME or is_time(created_at)) and (updated_at is _NO_TIME or is_time(updated_at))
+    return (
+        type(record_id) is int
+        and 1 <= record_id <= MAX_ID
+        and ((created_at := values.get(CREATED_AT, _NO_TIME)) is _NO_TIME or is_time(created_at))
+        and (
+            (updated_at := values.get(UPDATED_AT, _NO_TIME)) is _NO_TIME
+            or updated_at == created_at
+            or is_time(updated_at)
+        )
+    )
 
 
 def _held(value: Any, depth: int, name: str) -> Any:
@@ -285,6 +368,27 @@ def _too_long(longest: int) -> LineError:
     return LineError([Finding("E_TOO_LARGE", f"the line is longer than limits.max_record_bytes ({longest:,})")])
 
 
+def _objects(
+    lines: Sequence[tuple[int, bytes | LineError]], limits: Limits
+) -> Iterator[tuple[int, dict[str, Any] | LineError]]:
+    raw = [line for _, line in lines if not isinstance(line, LineError)]
+    together = _all_as_given(raw, limits)
+    found = iter((_object(line, limits) for line in raw) if together is None else together)
+    return ((number, line if isinstance(line, LineError) else next(found)) for number, line in lines)
+
+
+def _all_as_given(lines: Sequence[bytes], limits: Limits) -> list[dict[str, Any]] | None:
+    """The objects of lines that are all written back as they were given, looked at together; None where that is not certain."""
+    try:
+        text, values = _together(lines, limits)
+        found = values[::2]
+        if {*map(type, found)} != {dict} or not _are_plain(found, limits.depth, in_order=False):
+            return None
+        return found if _is_as_given(values, text) else None
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError, _Uncertain):
+        return None
+
+
 def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
     """An object that is written back as it was given is sound but for ranges and depth; others are read strictly."""
     try:
@@ -299,7 +403,7 @@ def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
         return error
 
 
-def _is_as_given(values: dict[str, Any], raw: bytes) -> bool:
+def _is_as_given(values: Any, raw: bytes) -> bool:
     """Whether a text that orjson could read is, but for blanks, what orjson or `json.dumps` writes of its values.
 
     Blanks count for nothing here: what is left has the same tokens in the same order on both sides, as a quote or a comma

@@ -21,7 +21,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, component_value, identity_key
 from duckkb.truth.files.ids import day_start, hash_id
-from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode_all, encode
 from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass, field
 
@@ -277,13 +277,14 @@ class PartRows:
         return map(orjson.loads, self._load().lines)
 
     def among(self, ids: Container[int]) -> Iterator[StoredRow]:
-        """The rows with one of these ids."""
+        """The rows with one of these ids, decoded as they are taken."""
         content = self._load()
         places = [at for at, one in enumerate(content.head.ids) if one in ids]
-        if len(places) > _FEW:  # one reading of the text instead of one a line
-            lines = content.lines
-            return (self._row(content, at, lines[at]) for at in places)
-        return (self._at(content, at) for at in places)
+        for at in places[:_FEW]:
+            yield self._at(content, at)
+        lines = content.lines if len(places) > _FEW else ()  # one reading of the text instead of one a line
+        for at in places[_FEW:]:
+            yield self._row(content, at, lines[at])
 
     def having(self, text: bytes) -> Iterator[StoredRow]:
         """The rows in whose lines these bytes stand."""
@@ -430,24 +431,20 @@ class Lines:
             self.canonical = False
             lines.append(rest)
         shape = LineShape(self.kind.identity_fields, self.kind.generated)
+        held = [(number, line) for number, line in enumerate(lines, 1) if line.strip(b" \t")]
+        self.canonical = self.canonical and len(held) == len(lines)
+        wanted = [(number, line) for number, line in held if line not in self.known]
         in_conflict = False
-        for number, line in enumerate(lines, 1):
-            if not line.strip(b" \t"):
-                self.canonical = False
-                continue
-            if line in self.known:
-                continue
-            try:
-                values, canonical = decode(line, shape, self.limits)
-            except LineError as error:
-                self.findings += [_placed(finding, self.path, number) for finding in error.findings]
-                if error.findings[0].code == "E_MARKERS":
+        for (number, line), found in zip(
+            wanted, decode_all([line for _, line in wanted], shape, self.limits), strict=True
+        ):
+            if isinstance(found, LineError):
+                self.findings += [_placed(finding, self.path, number) for finding in found.findings]
+                if found.findings[0].code == "E_MARKERS":
                     # A divider or an end that no beginning precedes hides nothing of what follows.
                     in_conflict = line.startswith(b"<") or (in_conflict and not line.startswith(b">"))
-                continue
-            # Neither side of a conflict is the record until someone has chosen.
-            if not in_conflict:
-                self.rows.append(self._row(values, line, number, shape, canonical))
+            elif not in_conflict:  # neither side of a conflict is the record until someone has chosen
+                self.rows.append(self._row(found.values, line, number, shape, found.canonical))
 
     def _row(self, values: dict[str, Any], line: bytes, number: int, shape: LineShape, canonical: bool) -> StoredRow:
         complete = ID in values and CREATED_AT in values and UPDATED_AT in values

@@ -19,7 +19,7 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.files.ids import day_of
-from duckkb.truth.files.line import LineError, LineShape, are_canonical, decode, record_line
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, record_line, record_lines
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
@@ -150,6 +150,18 @@ def _unfit(record: Record, findings: Sequence[Finding]) -> InvalidRecord:
     )
 
 
+def _line(record: Record, shape: LineShape, limits: Limits) -> bytes:
+    """The line of a record, which can be read again. Raises `InvalidRecord`."""
+    try:
+        line = record_line(record, shape, limits.depth)
+        decode(line, shape, limits)
+    except LineError as error:
+        raise _unfit(record, error.findings) from error
+    except ValueError as error:
+        raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
+    return line
+
+
 class _Draft:
     """Parts while they change: by path the lines that go, and the rows that come."""
 
@@ -216,20 +228,7 @@ class _Draft:
         limits, shape = self._tree.limits, LineShape(kind.identity_fields)
         for start in range(0, len(records), _SLAB):
             slab = records[start : start + _SLAB]
-            lines = [self._line(record, shape) for record in slab]
-            if not are_canonical(lines, shape, limits):
-                for record, line in zip(slab, lines, strict=True):
-                    try:
-                        decode(line, shape, limits)
-                    except LineError as error:
-                        raise _unfit(record, error.findings) from error
-            yield from lines
-
-    def _line(self, record: Record, shape: LineShape) -> bytes:
-        try:
-            return record_line(record, shape, self._tree.limits.depth)
-        except ValueError as error:
-            raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
+            yield from record_lines(slab, shape, limits) or (_line(record, shape, limits) for record in slab)
 
     def _filling(self, path: str, kind: RecordType) -> tuple[int, int]:
         """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""
@@ -278,7 +277,7 @@ class _Draft:
         if not rows:
             return RenderedPart(path, kind, before, None, rows) if part else None
         data = rows.content.text
-        if hashlib.sha256(data).hexdigest() == before:
+        if before is not None and hashlib.sha256(data).hexdigest() == before:
             return None
         return RenderedPart(path, kind, before, data, rows, self._come.get(path, ()))
 

@@ -142,10 +142,15 @@ class Tree:
         return row.record.identity if row is not None else None
 
     def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
-        """The records of a type with one of these ids, in path order."""
+        """The records of a type with one of these ids, in the order of their identities. Only those are decoded that are taken, and of
+        parts that are in another order all."""
         if self._table(kind).is_mended:
-            return (row for row in self.rows(kind) if row.record.id in ids)
-        return (row for part in self.parts_of(kind) for row in part.rows.among(ids))
+            return iter(sorted((row for row in self.rows(kind) if row.record.id in ids), key=_identity_key))
+        parts = (
+            part.rows.among(ids) if part.sorted else iter(sorted(part.rows.among(ids), key=_identity_key))
+            for part in self.parts_of(kind)
+        )
+        return heapq.merge(*parts, key=_identity_key)
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
         """The records of a type, one row per identity, in path order. A duplicate comes at the place of its first line."""
