@@ -205,10 +205,10 @@ class StoredLines:
             changed.setdefault(name_of(kind_at) if kind_at else "", set()).add(path)
         for kind in self._ontology:
             name = name_of(kind)
-            known = self._types.get(name)
-            if known is not None and not tree.is_stored(kind):
+            if name in self._types and not tree.is_stored(kind):
                 self._forget(name)
-            elif known is not None and (name in changed or known.loose):
+            known = self._types.get(name)
+            if known is not None and (name in changed or known.loose):
                 self._replace(connection, kind, tree, sorted(changed.get(name, ())))
                 upserts, gone = differences.get(kind.name, ([], []))
                 unclean = (part for part in tree.parts_of(kind) if part.findings)

@@ -3,17 +3,34 @@
 import json
 import math
 import re
+from datetime import date
 from typing import Any
+from uuid import UUID
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duckkb.lanes.sql import arrow
+from duckkb.records import Record
 from duckkb.truth.files import strict
-from duckkb.truth.files.line import Limits, LineError, LineShape, canonical_values, decode, encode, parse_objects
+from duckkb.truth.files.line import (
+    Limits,
+    LineError,
+    LineShape,
+    are_compact,
+    canonical_values,
+    decode,
+    encode,
+    parse_objects,
+    record_line,
+    record_lines,
+)
 
 SHAPE = LineShape(("name", "lang"))
 LIMITS = Limits()
+MOMENT = "2026-01-31T23:59:59.000001Z"
 TIMES = st.datetimes().map(lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0"))
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
@@ -234,3 +251,66 @@ def test_a_key_given_twice_is_refused_however_the_line_is_spaced() -> None:
     for raw in (b'{"a": 1, "a": 1}', b'{"a":1,"a":1}', b'{"b": {"a": 1,\t"a" : 2}}', b'{"a b": 1, "ab": 2, "a b": 1}'):
         ((_, found),) = parse_objects(raw, LIMITS)
         assert isinstance(found, LineError) and found.findings[0].code == "E_DUP_KEY", raw
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a":1},{"b":2}\n{"c":[{}\n{}]}',
+        b'{"c":[{}\n{}]}\n{"a":1},{"b":2}',
+        b'{"a":1},"x",{"b":2}\n{"c":[{}\n{}]}',
+        b'{"a":1}\n{"b":"\n"}',
+    ],
+)
+def test_lines_that_are_objects_only_together_are_refused(raw: bytes) -> None:
+    """As many objects as lines, written in one form: looked at together they must not pass for one another."""
+    lines = raw.split(b"\n")
+    found = [each.findings if isinstance(each, LineError) else each for _, each in parse_objects(raw, LIMITS)]
+    assert found == [_alone(line) for line in lines] and not all(isinstance(each, dict) for each in found)
+    assert canonical_values(lines, SHAPE, LIMITS) is None and not are_compact(lines, LIMITS)
+
+
+def _alone(line: bytes) -> object:
+    try:
+        return strict.parse_object(line, LIMITS)
+    except LineError as error:
+        return error.findings
+
+
+@given(st.lists(records(), max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_records_written_together_have_the_lines_of_each(found: list[dict[str, Any]]) -> None:
+    """Where they can be: what orjson writes in another form, or a line cannot hold, is left to be looked at one by one."""
+    given_records = [
+        Record("Note", at, ("x",), fields, MOMENT, MOMENT) for at, fields in enumerate(map(_business, found), 1)
+    ]
+    lines = record_lines(given_records, SHAPE, LIMITS)
+    if lines is not None:
+        assert lines == [record_line(one, SHAPE) for one in given_records]
+        assert all(decode(line, SHAPE, LIMITS).canonical for line in lines)
+
+
+def _business(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if not name.startswith("__")}
+
+
+@pytest.mark.parametrize(
+    "value", [date(2026, 1, 1), UUID(int=1), (1, 2), {1: 2}, "\ud800", 2**63, {"b": 1, "a": 2}, 1e16, None]
+)
+def test_values_that_orjson_would_write_in_its_own_way_are_not_written_together(value: object) -> None:
+    record = Record("Note", 1, ("x",), {"name": "x", "lang": "en", "value": value}, MOMENT, MOMENT)
+    assert record_lines([record], SHAPE, LIMITS) is None
+    plain = Record("Note", 1, ("x",), {"name": "x", "lang": "en", "value": [{"a": 1.5}]}, MOMENT, MOMENT)
+    assert record_lines([plain], SHAPE, LIMITS) == [record_line(plain, SHAPE)]
+    assert record_lines([plain, record], SHAPE, LIMITS) is None
+
+
+@given(value)
+@settings(max_examples=300, deadline=None)
+def test_values_in_columns_are_written_as_python_does(some: Any) -> None:
+    assert arrow._encode(some) == json.dumps(some, ensure_ascii=False, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("number", [1e16, 1.5e-5, 9.99e-5, 1e-7, 1e22, -1e-300, 5e-324, 2**70, -0.0, 1e15])
+def test_numbers_in_columns_are_written_as_python_does(number: float) -> None:
+    assert arrow._encode({"n": [number]}) == json.dumps({"n": [number]}, separators=(",", ":"))

@@ -293,6 +293,13 @@ def _refusals(tables: Tables, condition: str) -> list[FilterError]:
     return found
 
 
+@pytest.mark.parametrize("condition", ["n ==", "n == ", "content ~"])
+def test_an_operator_that_nothing_stands_behind_is_named_as_it_was_typed(tables: Tables, condition: str) -> None:
+    sign = condition.split()[1]
+    for error in _refusals(tables, condition):
+        assert error.message.startswith(("A filter", "A statement")) and f"operator {sign} at" in error.message, error
+
+
 @pytest.mark.parametrize("condition", LISTS)
 def test_a_list_is_no_condition_whatever_gives_it(tables: Tables, condition: str) -> None:
     for error in _refusals(tables, condition):

@@ -67,6 +67,16 @@ def held(root: Path) -> frozenset[str]:
     return kept(root).holds
 
 
+def test_a_type_that_was_read_from_files_alone_is_written_down_in_the_place_of_what_was_there(base: Path) -> None:
+    """As where a base shrank below the size from which its lines are stored, and grows again."""
+    tree, stored = read_afresh(base, ONTOLOGY, LIMITS), kept(base)
+    with stored.writing(5.0) as is_current:
+        assert is_current
+        stored.save(tree, {}, list(tree.parts))
+    stored.close()
+    assert held(base) == {"Person", "Group"} and records(base) == truth(base)
+
+
 def test_an_unchanged_base_is_opened_and_no_part_is_read(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (P0, P1, G0):  # older than the grain of any clock
         os.utime(base / path, (1, 1))

@@ -9,12 +9,13 @@ of which those of some ids are picked.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
+from duckkb.entries import Tokens
 from duckkb.errors import UsageError
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.columns import declared_columns
@@ -123,16 +124,17 @@ class Texts:
 
 def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
     """What a record is indexed under."""
-    tokens = [(entry.field, entry.tokens) for entry in row.entries if entry.tokens is not None]
-    held: dict[str, list[str]] = {}
-    for name, one in tokens:
-        held.setdefault(name, []).append(one.sequence)
-    sequences = [_joined(pieces) for pieces in held.values()]
-    words = {target.name: _joined([one.words for name, one in tokens if target.holds(name)]) for target in fields}
+    held: dict[str, list[Tokens]] = {}
+    for entry in row.entries:
+        if entry.tokens is not None:
+            held.setdefault(entry.field, []).append(entry.tokens)
+    sequences = [_joined([one.sequence for one in pieces]) for pieces in held.values()]
     length = sum(map(_count, sequences))
-    lengths = {SEQUENCE: length}
-    for name, text in words.items():  # of most records both are one text
-        lengths[name] = length if len(sequences) == 1 and text == sequences[0] else _count(text)
+    words, lengths = {}, {SEQUENCE: length}
+    for target in fields:
+        text = _joined([one.words for name, pieces in held.items() if target.holds(name) for one in pieces])
+        words[target.name] = text  # of most records that is the text of the sequence
+        lengths[target.name] = length if len(sequences) == 1 and text == sequences[0] else _count(text)
     return Texts(sequences, words, lengths)
 
 
@@ -146,19 +148,15 @@ def _count(tokens: str) -> int:
 
 def document(row: Row, texts: Texts, marked: tuple[str, ...]) -> Document:
     """A record as one document with the marks of the `marked` fields."""
-    made = Document()
-    made.add_integer(ID, row.record.id)
+    made = Document(**{ID: row.record.id, SEQUENCE: texts.sequences, **texts.words})
     for mark in marks_of(row.record.fields, marked) if marked else ():
         made.add_text(MARKS, mark)
-    for held in texts.sequences:
-        made.add_text(SEQUENCE, held)
-    for name, held in texts.words.items():
-        made.add_text(name, held)
     for name, length in texts.lengths.items():
         made.add_unsigned(length_field(name), length)
     return made
 
 
+@cache
 def length_field(name: str) -> str:
     """Where a document has the number of its tokens in a field of the index."""
     return f"{name}_length"

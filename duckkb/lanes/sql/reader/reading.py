@@ -48,6 +48,8 @@ _JSON_CALLS = frozenset(
 )
 _TEXT_OF_JSON = frozenset(("->>", "json_extract_string", "json_extract_path_text"))
 _LAMBDAS = ("_transform", "_apply", "_filter")
+_POSTFIX = "__postfix"
+"""What DuckDB's parser adds to an operator that nothing stands behind."""
 _LIKES = frozenset(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"))
 
 
@@ -380,6 +382,9 @@ class TreeReader:
         if node.get("catalog") or (node.get("schema") and not own):
             raise self._source.refused("a qualified function", "call functions by their bare name", node)
         is_known = name in (allowed.OPERATORS if node.get("is_operator") else allowed.FUNCTIONS)
+        if name.endswith(_POSTFIX):
+            sign = name.removesuffix(_POSTFIX)
+            raise self._source.refused(f"nothing behind the operator {sign}", "write what it compares with", node)
         if not is_known:
             word = name if name.isidentifier() else "of this operator" if not node.get("is_operator") else name
             raise self._source.refused(
