@@ -238,7 +238,8 @@ def _part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> 
     named = item["_partial"] if isinstance(item["_partial"], list) else []
     said = "is here only in part; to replace it would delete the rest"
     remedy = "print the whole field: --fields {0}"
-    return [Finding("E_PARTIAL", said, field=f"/{name}", remedy=remedy.format(name)) for name in named if name in item]
+    here = [name for name in named if isinstance(name, str) and name in item]
+    return [Finding("E_PARTIAL", said, field=f"/{name}", remedy=remedy.format(name)) for name in here]
 
 
 def _time_problems(item: Mapping[str, Any]) -> list[Finding]:

@@ -17,7 +17,7 @@ from duckkb.actions.resolve import (
     sorted_out,
 )
 from duckkb.engine.base import Base
-from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert
+from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert, plain_identity
 from duckkb.engine.write import WriteOptions, write
 from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
@@ -83,7 +83,7 @@ def put_batch(
             receipt = write(base, Upsert(kind, given, merge), options)
             break
         except (InvalidRecord, Conflict, Refused) as problem:
-            given, refused = _without_refused(kind, given, problem.findings)
+            given, refused = _without_refused(base, kind, given, problem.findings)
             if not refused:
                 raise
             wrong += refused
@@ -92,17 +92,22 @@ def put_batch(
 
 
 def _without_refused(
-    kind: RecordType, given: Sequence[Given], findings: Sequence[Finding]
+    base: Base, kind: RecordType, given: Sequence[Given], findings: Sequence[Finding]
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
-    """The records less those that only a look at what is stored refused, and what is wrong with each of these. Of several
-    versions of a record that is the last, which alone would have been written."""
-    last = {identity_text(one.identity): one for one in given}
+    """The records less those that only a look at what is stored refused, and what is wrong with each of these."""
+    last = _last_given(base, kind, given)
     wrong: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.type == kind.name and finding.identity in last:
             wrong.setdefault(finding.identity, []).append(finding)
-    kept = tuple(one for one in given if last[name := identity_text(one.identity)] is not one or name not in wrong)
+    refused = {id(last[name]) for name in wrong}
+    kept = tuple(one for one in given if id(one) not in refused)
     return kept, [[_given_at(finding, last[name], kind) for finding in some] for name, some in wrong.items()]
+
+
+def _last_given(base: Base, kind: RecordType, given: Iterable[Given]) -> dict[str, Given]:
+    """By its identity, as the base would have it, each record given; of several versions the last, which alone is written."""
+    return {identity_text(plain_identity(base.tree, kind, one.identity)): one for one in given}
 
 
 def _given_at(finding: Finding, given: Given, kind: RecordType) -> Finding:
@@ -209,7 +214,17 @@ def _upsert(
     given = given_records(base, kind, items, single=single, partial=options.merge)
     if options.if_match is not None:
         given = (_matched(given, options.if_match),)
-    return write(base, Upsert(kind, given, options.merge, keep_times), options)
+    try:
+        return write(base, Upsert(kind, given, options.merge, keep_times), options)
+    except (InvalidRecord, Conflict, Refused) as problem:
+        last = {} if single else _last_given(base, kind, given)
+        problem.findings = tuple(
+            _given_at(finding, last[finding.identity], kind)
+            if finding.type == kind.name and finding.identity in last
+            else finding
+            for finding in problem.findings
+        )
+        raise
 
 
 def _matched(given: Sequence[Given], etag: str) -> Given:

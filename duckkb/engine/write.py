@@ -287,7 +287,7 @@ def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
         seen.add(shape)
         if known is None:
             known = declared | _stored(base, kind)
-        for name in given.fields.keys() - known - found.keys():
+        for name in (one for one in given.fields if one not in known and one not in found):
             if near := _near(name, known - given.fields.keys()):
                 found[name] = near
     if not found:

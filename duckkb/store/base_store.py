@@ -16,7 +16,7 @@ from duckkb.store.database import Database, Schema, Unusable
 from duckkb.store.place import Place
 from duckkb.truth.files.part import PartHead, etag
 
-FILE = "store-1.sqlite"
+FILE = "store-2.sqlite"
 _SCHEMA = Schema(
     1,
     (

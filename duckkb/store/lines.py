@@ -331,8 +331,8 @@ class StoredLines:
         for (value,) in connection.execute("SELECT name FROM value WHERE name GLOB 'type/*'").fetchall():
             name = value.removeprefix("type/")
             if name not in self._types:
-                data = self._store.value(value)
-                self._types[name] = StoredType.of(data or b"")
+                if (known := StoredType.of(self._store.value(value) or b"")) is not None:
+                    self._types[name] = known
                 self._forget(name)
         with suppress(OSError):
             self._remove_lanes()

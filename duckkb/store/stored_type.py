@@ -53,10 +53,14 @@ class StoredType:
         return orjson.dumps(fields | {"parts": parts})
 
     @classmethod
-    def of(cls, data: bytes) -> "StoredType":
-        told = orjson.loads(data)
-        parts = {path: StoredPart(*numbers) for path, numbers in told.pop("parts").items()}
-        return cls(**told, parts=parts)
+    def of(cls, data: bytes) -> "StoredType | None":
+        """The inverse of `plain`; None for what another version of duckkb wrote in another form."""
+        try:
+            told = orjson.loads(data)
+            parts = {path: StoredPart(*numbers) for path, numbers in told.pop("parts").items()}
+            return cls(**told, parts=parts)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return None
 
 
 def name_of(kind: RecordType) -> str:

@@ -111,6 +111,25 @@ def test_few_changes_are_followed_and_many_build_the_index_anew() -> None:
     assert 0 < found._added - len(rows) <= len(rows) // 50
 
 
+@pytest.mark.parametrize("words", [90, 100_000])
+def test_a_text_that_was_much_of_all_text_is_not_counted_once_it_is_gone(words: int) -> None:
+    """One document of a thousand is little; its tokens may be most of them, and the average length would be of them."""
+    found, rows = lexical(
+        [f"common {'w' * (number % 7 + 1)}" for number in range(999)] + [" ".join(["common"] * words)]
+    )
+    found.ask(LexicalQuery("common"), 1)
+    rows.change({1000: doc(1000, "other")})
+    fresh = Lexical(DOC, MemoryRows(rows.some(rows)), PlainTokenizer(), "none")
+    for question in (
+        LexicalQuery("common"),
+        LexicalQuery(phrases=("common ww",)),
+        LexicalQuery("com", prefixes=("com",)),
+    ):
+        ranks, wanted = ({hit.id: hit.score for hit in lane.ask(question, 1000)} for lane in (found, fresh))
+        assert ranks == pytest.approx(wanted, rel=0.05)
+    assert found._dead.get("sequence", 0) == (0 if words > 100 else words)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 def test_scores_are_those_of_the_records_whatever_was_there_before(seed: int) -> None:

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import orjson
 import pytest
 
 from duckkb.engine import loading
@@ -12,10 +13,11 @@ from duckkb.engine.loading import Ground, load
 from duckkb.ports import RowVersion
 from duckkb.records import Record
 from duckkb.settings import Settings
-from duckkb.store import lines
+from duckkb.store import base_store, lines
 from duckkb.store.base_store import FILE
 from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place
+from duckkb.store.stored_type import StoredType
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.read import load as read_afresh
 from duckkb.truth.files.tree import Tree
@@ -75,6 +77,20 @@ def test_a_type_that_was_read_from_files_alone_is_written_down_in_the_place_of_w
         stored.save(tree, {}, list(tree.parts))
     stored.close()
     assert held(base) == {"Person", "Group"} and records(base) == truth(base)
+
+
+def test_a_type_that_another_version_wrote_in_another_form_is_read_anew(base: Path) -> None:
+    told = orjson.loads(StoredType("key", "store").plain())
+    assert StoredType.of(orjson.dumps(told)) == StoredType("key", "store")
+    for other in (told | {"more": 1}, told | {"parts": {"p": [1, 2]}}, {}, [], 5):
+        assert StoredType.of(orjson.dumps(other)) is None
+    stored = kept(base)
+    with stored.writing(5.0):
+        name, data = "type/node-person", orjson.dumps(told | {"more": 1})
+        base_store.put(stored._connection(), name, data)
+    stored.close()
+    assert held(base) == {"Group"}
+    assert records(base) == truth(base) and held(base) == {"Person", "Group"}
 
 
 def test_an_unchanged_base_is_opened_and_no_part_is_read(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,8 @@ from duckkb.queries import LaneHit, LexicalQuery
 _HEAP = 50_000_000  # bytes for each thread of a build
 _SMALL_HEAP = 15_000_000  # the least that Tantivy takes
 _SEVERAL_THREADS = 20_000  # records from which a second thread pays
-_DEAD_SHARE = 1 / 50
+_DEAD_SHARE = 1 / 50  # of the documents; of the tokens, which the average length counts
+_DEAD_TOKENS_SHARE = 1 / 20
 _REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no more
 _SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
 _NEAR = 1e-4  # of the last score wanted: what is as near may change places with it
@@ -79,6 +80,7 @@ class Lexical(RowMirror):
         self._index: Index | None = None
         self._added = 0
         self._lengths: dict[str, int] = {}
+        self._dead: dict[str, int] = {}
         self._view: IndexView | None = None
         self._asked: tuple[LexicalQuery, Clauses] | None = None
 
@@ -168,7 +170,7 @@ class Lexical(RowMirror):
     @property
     def _material(self) -> str:
         named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
-        return f"5 tantivy {tantivy_version} {named} {self._marked}"
+        return f"6 tantivy {tantivy_version} {named} {self._marked}"
 
     def complete(self) -> None:
         """Have the index on disk, for whatever is asked next; nothing where it is kept in memory."""
@@ -176,7 +178,7 @@ class Lexical(RowMirror):
             self._refresh()
 
     def _build(self, folder: Path | None) -> State:
-        self._index, self._added, self._lengths = new_index(self._fields, folder), 0, {}
+        self._index, self._added, self._lengths, self._dead = new_index(self._fields, folder), 0, {}, {}
         threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
         writer = self._index.writer(_HEAP * threads, threads)
         for rows in self._rows.batches(self.lane):
@@ -204,17 +206,23 @@ class Lexical(RowMirror):
             "files": index_files(folder) if folder else [],
             "added": self._added,
             "lengths": dict(self._lengths),
+            "dead": dict(self._dead),
         }
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
-        """The stale records are replaced; None where too many of the documents are dead, or would be."""
+        """The stale records are replaced; None where too many of the documents or tokens are dead, or would be."""
         total = len(self._rows)
         if self._index is None or len(changed) > total * _REBUILT_SHARE:
             return None
         rows = self._rows.some(sorted(changed), "fts")
         if self._added + len(rows) - total > total * _DEAD_SHARE:
             return None
-        self._count(self._lengths_of(changed), -1)
+        gone = self._lengths_of(changed)
+        dead = {name: self._dead.get(name, 0) + count for name, count in gone.items()}
+        if any(count > (self._lengths[name] - gone[name]) * _DEAD_TOKENS_SHARE for name, count in dead.items()):
+            return None
+        self._dead = dead
+        self._count(gone, -1)
         writer = self._index.writer(_SMALL_HEAP, 1)
         for record_id in sorted(changed):
             writer.delete_documents_by_term(ID, record_id)
@@ -235,6 +243,7 @@ class Lexical(RowMirror):
         self._index = self._view = None
         self._added = state["added"]
         self._lengths = {str(name): int(length) for name, length in state["lengths"].items()}
+        self._dead = {str(name): int(length) for name, length in state["dead"].items()}
         self._index = open_index(self._fields, folder)
         self._index.reload()
 

@@ -50,7 +50,7 @@ _TEXTS = {str}
 _BETWEEN = os.urandom(16).hex()
 """Stands between lines that are read together. Nobody knows it before, so no line can hold it."""
 _TOGETHER, _TOGETHER_BYTES = 1_000, 1 << 20
-"""How many given lines are read together at most, and how long they are."""
+"""How many lines are read together, and how long they are together."""
 
 
 class Decoded(NamedTuple):
@@ -88,8 +88,7 @@ def canonical_values(lines: Sequence[bytes], shape: LineShape, limits: Limits) -
 
 def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iterator[Decoded | LineError]:
     """What `decode` says of each line, or raises."""
-    for start in range(0, len(lines), _TOGETHER):
-        some = lines[start : start + _TOGETHER]
+    for some in _slabs(lines):
         values = canonical_values(some, shape, limits)
         if values is not None:
             yield from (Decoded(one, True) for one in values)
@@ -99,6 +98,18 @@ def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iter
                 yield decode(line, shape, limits)
             except LineError as error:
                 yield error
+
+
+def _slabs(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Lines that are looked at together, which takes several times the memory that they do."""
+    start = size = 0
+    for at, line in enumerate(lines):
+        size += len(line)
+        if size >= _TOGETHER_BYTES or at - start >= _TOGETHER:
+            yield lines[start : at + 1]
+            start, size = at + 1, 0
+    if start < len(lines):
+        yield lines[start:]
 
 
 def _compact(lines: Sequence[bytes], limits: Limits) -> list[Any] | None:
@@ -163,7 +174,8 @@ def record_lines(records: Sequence[Record], shape: LineShape, limits: Limits) ->
         lines = [bytes(memoryview(orjson.dumps(one))) for one in values]
     except TypeError:  # keys that are no texts, half a character
         return None
-    return lines if canonical_values(lines, shape, limits) is not None else None
+    are_canonical = all(canonical_values(some, shape, limits) is not None for some in _slabs(lines))
+    return lines if are_canonical else None
 
 
 def _laid_out(record: Record, identity: tuple[str, ...]) -> dict[str, Any]:

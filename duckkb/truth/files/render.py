@@ -19,7 +19,7 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.files.ids import day_of
-from duckkb.truth.files.line import Limits, LineError, LineShape, decode, record_line, record_lines
+from duckkb.truth.files.line import LineError, LineShape, decode, record_line, record_lines
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
@@ -90,6 +90,7 @@ def render(
             inserts[change.new.type, day_of(change.new.created_at)].append(change.new)
     for (_, day), records in sorted(inserts.items()):
         draft.place(day, sorted(records, key=lambda record: identity_key(record.identity)), writer)
+    _raise_unfit(draft.unfit)
     return draft.rendered()
 
 
@@ -139,27 +140,25 @@ def _named(record: Record) -> str:
     return f"{record.type} {identity_text(record.identity)}"
 
 
-def _unfit(record: Record, findings: Sequence[Finding]) -> InvalidRecord:
+def _unfit(record: Record, findings: Sequence[Finding]) -> list[Finding]:
+    """What is wrong with a record that cannot be a line."""
     identity = identity_text(record.identity)
-    placed = tuple(replace(one, remedy=CODES[one.code].remedy, type=record.type, identity=identity) for one in findings)
-    return InvalidRecord(
-        f"{_named(record)} cannot be stored: {placed[0].message}",
-        code=placed[0].code,
-        suggestion=placed[0].remedy,
-        findings=placed,
+    return [replace(one, remedy=CODES[one.code].remedy, type=record.type, identity=identity) for one in findings]
+
+
+def _raise_unfit(findings: Sequence[Finding]) -> None:
+    """Raise `InvalidRecord` with all that is wrong, if anything is."""
+    if not findings:
+        return
+    first, records = findings[0], len({(one.type, one.identity) for one in findings})
+    raise InvalidRecord(
+        f"{first.type} {first.identity} cannot be stored: {first.message}"
+        if records == 1
+        else f"{records} records cannot be stored; nothing was written",
+        code=first.code,
+        suggestion=first.remedy,
+        findings=tuple(findings),
     )
-
-
-def _line(record: Record, shape: LineShape, limits: Limits) -> bytes:
-    """The line of a record, which can be read again. Raises `InvalidRecord`."""
-    try:
-        line = record_line(record, shape, limits.depth)
-        decode(line, shape, limits)
-    except LineError as error:
-        raise _unfit(record, error.findings) from error
-    except ValueError as error:
-        raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
-    return line
 
 
 class _Draft:
@@ -170,6 +169,8 @@ class _Draft:
         self._kinds: dict[str, RecordType] = {}
         self._gone: defaultdict[str, set[int]] = defaultdict(set)
         self._come: defaultdict[str, list[StoredRow]] = defaultdict(list)
+        self.unfit: list[Finding] = []
+        """What is wrong with records that cannot be lines: of these, nothing is to be rendered."""
 
     def touch(self, path: str) -> None:
         self._kinds[path] = self._tree.parts[path].kind
@@ -224,11 +225,23 @@ class _Draft:
 
     def _lines(self, kind: RecordType, records: Sequence[Record]) -> Iterator[bytes]:
         """The lines of records. Whatever the request was: a line that could not be read again would close the whole base, so
-        each is read, many at a time."""
+        each is read, many at a time. Of a record that is `unfit` the line is empty."""
         limits, shape = self._tree.limits, LineShape(kind.identity_fields)
         for start in range(0, len(records), _SLAB):
             slab = records[start : start + _SLAB]
-            yield from record_lines(slab, shape, limits) or (_line(record, shape, limits) for record in slab)
+            yield from record_lines(slab, shape, limits) or (self._line(record, shape) for record in slab)
+
+    def _line(self, record: Record, shape: LineShape) -> bytes:
+        try:
+            line = record_line(record, shape, self._tree.limits.depth)
+            decode(line, shape, self._tree.limits)
+        except LineError as error:
+            self.unfit += _unfit(record, error.findings)
+        except ValueError as error:
+            self.unfit += _unfit(record, [Finding("E_INVALID", str(error))])
+        else:
+            return line
+        return b""
 
     def _filling(self, path: str, kind: RecordType) -> tuple[int, int]:
         """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""
