@@ -38,8 +38,8 @@ from duckkb.truth.files.tree import Differences, Tree
 
 _LOGGED_BYTES = 1 << 20
 """What is remembered of changes by type, for derived state that follows."""
-_HEADS, _WHOLE = 1024, 16
-"""How many parts are held in memory: what is known of their lines, and all of them."""
+_HEADS, _WHOLE = 8192, 16
+"""How many parts are held in memory: what is known of their lines, 25 KB a part, and all of them."""
 _READABLE_S = 10
 """How long a part that was replaced can still be read by who began before."""
 _GENERATION = "generation"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterable
 from datetime import date
 from functools import lru_cache
 from operator import attrgetter
@@ -185,12 +186,25 @@ Listing = frozenset[tuple[str, int, bool]]
 def listing(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
     """The entries of a folder in the order of their names, also as what they are known by; none where there is none. Raises
     OSError for what cannot be listed."""
+    entries = _entries(folder)
+    return sorted(entries, key=attrgetter("name")), _listing(entries)
+
+
+def lists(folder: str, known: Listing) -> bool:
+    """Whether what lies in a folder is what was known of it; raises as `listing` does."""
+    return _listing(_entries(folder)) == known
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            entries = sorted(found, key=attrgetter("name"))
+            return list(found)
     except FileNotFoundError:
-        entries = []
-    return entries, frozenset([(one.name, one.inode(), one.is_dir(follow_symlinks=False)) for one in entries])
+        return []
+
+
+def _listing(entries: Iterable[os.DirEntry[str]]) -> Listing:
+    return frozenset([(one.name, one.inode(), one.is_dir(follow_symlinks=False)) for one in entries])
 
 
 def read_regular(path: Path) -> tuple[bytes, os.stat_result]:

@@ -28,6 +28,7 @@ from duckkb.truth.layout import (
     is_day,
     is_part,
     listing,
+    lists,
     read_regular,
     safe_table_name,
 )  # fmt: skip
@@ -54,7 +55,7 @@ class Survey:
     def still_holds(self, root: Path) -> bool:
         """Whether all of it lies there as it was seen: of many small files a third of what seeing it anew takes."""
         try:
-            return all(listing(folder)[1] == known for folder, known in self.folders.items()) and all(
+            return all(lists(folder, known) for folder, known in self.folders.items()) and all(
                 _is_same(os.lstat(path), known) for path, known in self._places(root)
             )
         except OSError:

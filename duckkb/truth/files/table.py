@@ -53,6 +53,7 @@ class Table:
         self.is_stored = where is not None
         self._where = where or _nowhere
         self._rows = {path: part.rows for path, part in parts.items()}
+        self._count: int | None = None
         self._fresh: dict[int, tuple[str, int]] = {}
         self._lately: dict[int, StoredRow] = {}
         if where is None:
@@ -60,7 +61,9 @@ class Table:
                 self._hold(path)
 
     def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
+        if self._count is None:  # each question asks several times
+            self._count = sum(map(len, self._rows.values()))
+        return self._count
 
     def __iter__(self) -> Iterator[Identity]:
         for path in sorted(self._rows):
@@ -109,6 +112,7 @@ class Table:
         Raises `Repeated` where two records would share an identity or an id; it is of no use then.
         """
         self._lately.clear()
+        self._count = None
         before = {row.record.identity: row for path, rows in old.items() for row in rows.unlike(new.get(path))}
         # Where no line has gone, what stands in a new part is new: nothing of it is decoded.
         fresh = [rows.content for path, rows in new.items() if not before and path not in old]

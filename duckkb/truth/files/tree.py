@@ -90,6 +90,7 @@ class Tree:
         self.seen: Survey | None = (
             None  # what lay there when nothing was found changed, and stamps vouched for all parts
         )
+        self._unreadable: tuple[object, object, list[Finding]] | None = None  # of which parts and findings, and they
         self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
         self._ends: dict[str, EdgeEnds] = {}
         self._turn = RLock()  # of threads that ask for an index, one makes it
@@ -111,9 +112,13 @@ class Tree:
     def unreadable(self) -> list[Finding]:
         """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line of a stored type that cannot be read,
         in path order: records may be missing there."""
-        hidden = [one for one in self.findings if one.code in _IN_THE_WAY and self._leads_to_parts(one.path)]
-        stored = (part for part in self.parts.values() if part.kind.source is None)
-        return hidden + [finding for part in stored for finding in part.findings]
+        known = self._unreadable
+        if known is None or known[0] is not self.parts or known[1] is not self.findings:  # each question asks
+            hidden = [one for one in self.findings if one.code in _IN_THE_WAY and self._leads_to_parts(one.path)]
+            stored = (part for part in self.parts.values() if part.kind.source is None)
+            found = hidden + [finding for part in stored for finding in part.findings]
+            known = self._unreadable = self.parts, self.findings, found
+        return known[2]
 
     def _leads_to_parts(self, path: str) -> bool:
         found = leads_to_parts(path)
