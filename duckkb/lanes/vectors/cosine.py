@@ -57,11 +57,12 @@ def _best(products: Floats, starts: Ints, alive: Mask) -> Floats:
 
 def _greatest(values: Floats, place: int) -> np.float32:
     """The value at this place, from 1, of the values in falling order. So many stretches have a value each that is no less than
-    the least of their greatest ones: all but a few values are ruled out by one look at each."""
+    the least of their greatest ones: what is sought lies in one of these."""
     stretches = values[: len(values) // _STRETCH * _STRETCH].reshape(-1, _STRETCH)
     if len(stretches) > 2 * place:
         tops = stretches.max(axis=1)
-        values = values[values >= np.partition(tops, len(tops) - place)[len(tops) - place]]
+        near = stretches[tops >= np.partition(tops, len(tops) - place)[len(tops) - place]]
+        values = np.concatenate((near.ravel(), values[stretches.size :]))
     found: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
     return found
 
