@@ -29,6 +29,8 @@ from duckkb.truth.files.part import collector_paused
 Item = tuple[str, Mapping[str, Any] | LineError]
 _LONGEST_SLIP = 4_000  # characters
 _PIECE = 1 << 20  # bytes of a file that are read at once
+_OF_OTHERS = frozenset(("E_CARDINALITY",))
+"""What a record can be refused for because of another one that is given with it."""
 
 
 def put(
@@ -83,36 +85,59 @@ def put_batch(
             receipt = write(base, Upsert(kind, given, merge), options)
             break
         except (InvalidRecord, Conflict, Refused) as problem:
-            given, refused = _without_refused(base, kind, given, problem.findings)
+            given, refused = _without_refused(_Versions(base, kind, given, merge), given, problem.findings)
             if not refused:
                 raise
             wrong += refused
-    wrong.sort(key=lambda findings: findings[0].line)
+    wrong.sort(key=lambda findings: _number(findings[0]))
     return replace(receipt, errors=tuple(tuple(findings) for findings in wrong))
 
 
+class _Versions:
+    """By its identity, as the base has it, every version of a record given."""
+
+    def __init__(self, base: Base, kind: RecordType, given: Iterable[Given], merge: bool) -> None:
+        self._kind, self._merge = kind, merge
+        self._given: dict[str, list[Given]] = {}
+        for one in given:
+            self._given.setdefault(identity_text(plain_identity(base.tree, kind, one.identity)), []).append(one)
+
+    def blamed(self, finding: Finding) -> Given | None:
+        """The version that a finding is about: where they are merged the last one that has the field, or names the version that it
+        says, else the last of all, which alone would have been written. None where it is about none of them."""
+        versions = self._given.get(finding.identity, []) if finding.type == self._kind.name else []
+        if not self._merge:
+            return versions[-1] if versions else None
+        said = [one for one in versions if one.place and finding.message.startswith(f"{one.place}: ")]
+        name = finding.field.partition("/")[2].partition("/")[0].replace("~1", "/").replace("~0", "~")
+        return next(reversed(said or [one for one in versions if name in one.fields] or versions), None)
+
+    def placed(self, finding: Finding) -> Finding:
+        """A finding at the line that it is about."""
+        given = self.blamed(finding)
+        if given is None or not given.place:
+            return finding
+        bare = replace(finding, message=finding.message.removeprefix(f"{given.place}: "))
+        return placed(bare, given.place, self._kind, finding.identity)
+
+
 def _without_refused(
-    base: Base, kind: RecordType, given: Sequence[Given], findings: Sequence[Finding]
+    versions: _Versions, given: Sequence[Given], findings: Sequence[Finding]
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
-    """The records less those that only a look at what is stored refused, and what is wrong with each of these."""
-    last = _last_given(base, kind, given)
-    wrong: dict[str, list[Finding]] = {}
-    for finding in findings:
-        if finding.type == kind.name and finding.identity in last:
-            wrong.setdefault(finding.identity, []).append(finding)
-    refused = {id(last[name]) for name in wrong}
-    kept = tuple(one for one in given if id(one) not in refused)
-    return kept, [[_given_at(finding, last[name], kind) for finding in some] for name, some in wrong.items()]
+    """The records less those that only a look at what is stored refused, and what is wrong with each of these. What may be
+    right once others are gone is asked again."""
+    certain = [finding for finding in findings if finding.code not in _OF_OTHERS] or findings
+    wrong: dict[int, list[Finding]] = {}
+    for finding in certain:
+        if (one := versions.blamed(finding)) is not None:
+            wrong.setdefault(id(one), []).append(versions.placed(finding))
+    return tuple(one for one in given if id(one) not in wrong), list(wrong.values())
 
 
-def _last_given(base: Base, kind: RecordType, given: Iterable[Given]) -> dict[str, Given]:
-    """By its identity, as the base would have it, each record given; of several versions the last, which alone is written."""
-    return {identity_text(plain_identity(base.tree, kind, one.identity)): one for one in given}
-
-
-def _given_at(finding: Finding, given: Given, kind: RecordType) -> Finding:
-    bare = replace(finding, message=finding.message.removeprefix(f"{given.place}: "))
-    return placed(bare, given.place, kind, finding.identity)
+def _number(finding: Finding) -> int:
+    """Which of the records of one text a finding is about, as its place says: `stdin:3`, `stdin, record 3`."""
+    last = finding.path.rpartition(" ")[2]
+    return finding.line or (int(last) if last.isdigit() else 0)
 
 
 def _stream(base: Base, data: bytes) -> list[Item]:
@@ -217,13 +242,8 @@ def _upsert(
     try:
         return write(base, Upsert(kind, given, options.merge, keep_times), options)
     except (InvalidRecord, Conflict, Refused) as problem:
-        last = {} if single else _last_given(base, kind, given)
-        problem.findings = tuple(
-            _given_at(finding, last[finding.identity], kind)
-            if finding.type == kind.name and finding.identity in last
-            else finding
-            for finding in problem.findings
-        )
+        versions = _Versions(base, kind, given, options.merge)
+        problem.findings = tuple(map(versions.placed, problem.findings))
         raise
 
 

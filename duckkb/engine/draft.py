@@ -5,6 +5,7 @@ One edge, one identity: an end is written bare where that is clear, with its typ
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError
@@ -133,17 +134,15 @@ def _upsert(request: Upsert, state: Drafting) -> Draft:
     last: dict[Identity, Given] = {}
     for given in request.given:  # one identity given twice: the later line wins, as a second put would
         last[given.identity] = _merged(last.get(given.identity), given) if request.merge else given
+    for given in request.given if request.merge else last.values():  # what is merged changes something in each version
+        if problem := _precondition(request.kind, given, state.tree):
+            state.findings.append(problem)
+    _raise(state.findings, Conflict, "E_STALE", "the records are not at the versions named")
     changes, unchanged = [], 0
     for given in last.values():
-        stored = state.tree.get(request.kind, given.identity)
-        problem = _precondition(request.kind, given, stored)
-        if problem:
-            state.findings.append(problem)
-            continue
-        change = _upserted(request, given, stored, state)
+        change = _upserted(request, given, state.tree.get(request.kind, given.identity), state)
         changes.append(change) if change else None
         unchanged += change is None
-    _raise(state.findings, Conflict, "E_STALE", "the records are not at the versions named")
     asked = tuple((request.kind, given.identity) for given in request.given)
     return Draft(Changeset(tuple(changes)), asked, unchanged + len(request.given) - len(last))
 
@@ -212,9 +211,10 @@ def _supersede(request: Supersede, state: Drafting) -> Draft:
     return Draft(Changeset(tuple(changes)), unchanged=sum(one.unchanged for one in drafts))
 
 
-def _precondition(kind: RecordType, given: Given, stored: StoredRow | None) -> Finding | None:
-    if given.etag is None and (given.id is None or stored is None):
+def _precondition(kind: RecordType, given: Given, tree: Tree) -> Finding | None:
+    if given.etag is None and given.id is None:
         return None
+    stored = tree.get(kind, given.identity)
     name, place = identity_text(given.identity), f"{given.place}: " if given.place else ""
     if given.etag is not None and (stored is None or etag(stored.line) != given.etag):
         have = f"is at {etag(stored.line)}" if stored else "does not exist"
@@ -232,7 +232,7 @@ def _delete(request: Delete, state: Drafting) -> Draft:
         stored = state.tree.get(kind, identity)
         if stored is None:
             state.findings.append(not_found(kind, identity))
-        elif problem := _precondition(kind, Given(identity, {}, etag=request.etag), stored):
+        elif problem := _precondition(kind, Given(identity, {}, etag=request.etag), state.tree):
             state.findings.append(problem)
         else:
             rows.append(stored)
@@ -379,11 +379,26 @@ def plain_request(tree: Tree, request: Request) -> Request:
 
 
 def plain_identity(tree: Tree, kind: RecordType, identity: Identity) -> Identity:
-    """An edge's identity in the form in which it is stored; other identities as they are."""
-    if not isinstance(kind, EdgeType):
+    """An edge's identity in the form in which it is stored, or would be; other identities as they are. An edge keeps its form where
+    another node comes to have, or has no longer, the identity that one of its ends names."""
+    if not isinstance(kind, EdgeType) or tree.id_of(kind, identity) is not None:
         return identity
     first, second, *rest = identity
-    return (_plain(tree, first, kind.from_types), _plain(tree, second, kind.to_types), *rest)
+    plain = (_plain(tree, first, kind.from_types), _plain(tree, second, kind.to_types), *rest)
+    ends = _spellings(tree, plain[0], kind.from_types), _spellings(tree, plain[1], kind.to_types)
+    if all(len(forms) == 1 for forms in ends):
+        return plain
+    stored = [made for pair in product(*ends) if tree.id_of(kind, made := (*pair, *rest)) is not None]
+    return stored[0] if len(stored) == 1 else plain
+
+
+def _spellings(tree: Tree, end: Component, allowed: tuple[str, ...]) -> list[Component]:
+    """An end, and with its type as it may be stored: of the node that it leads to, or, where there is none, of any."""
+    if isinstance(end, TypedEnd) or len(allowed) == 1:
+        return [end]
+    parts = end if isinstance(end, tuple) else (end,)
+    there = [name for name in allowed if tree.get(tree.ontology.nodes[name], parts) is not None]
+    return [end, *(TypedEnd(name, parts) for name in (there if len(there) == 1 else () if there else allowed))]
 
 
 def _plain_given(tree: Tree, kind: EdgeType, given: Given) -> Given:

@@ -215,17 +215,17 @@ def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     if not isinstance(kind, EdgeType) or not (sides := limited_sides(kind)):
         return
     met: set[tuple[int, Ref]] = set()
-    for row in view.compared(kind):
+    for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # what is stored comes first
         found = view.ends(kind, row.record.identity)
-        for side in sides:
-            node = found[side]
-            if node is None or isinstance(node, Ambiguous):
-                continue
-            if (side, node) in met or view.has_more_edges(kind, side, node):
-                name = (FROM, TO)[side]
-                said = f"{kind.name} is {kind.cardinality}: `{name}` {identity_text(node[1])} has another edge already"
-                yield at(row, "E_CARDINALITY", said, f"delete the other {kind.name} edge, or change `cardinality`")
-            met.add((side, node))
+        nodes = [(side, node) for side in sides if (node := found[side]) and not isinstance(node, Ambiguous)]
+        too_many = [
+            (side, node) for side, node in nodes if (side, node) in met or view.has_more_edges(kind, side, node)
+        ]
+        for side, node in too_many:
+            said = f"{kind.name} is {kind.cardinality}: `{(FROM, TO)[side]}` {identity_text(node[1])} has another edge already"
+            yield at(row, "E_CARDINALITY", said, f"delete the other {kind.name} edge, or change `cardinality`")
+        if not (too_many and view.is_write):  # what is refused stands in nobody's way
+            met.update(nodes)
 
 
 def limited_sides(kind: EdgeType) -> tuple[int, ...]:
