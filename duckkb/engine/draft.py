@@ -21,13 +21,14 @@ from duckkb.records import (
     Identity,
     Record,
     TypedEnd,
+    component_of,
     component_value,
     identity_text,
 )
 from duckkb.truth.files import ids
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
-from duckkb.truth.files.tree import Tree, bare_end
+from duckkb.truth.files.tree import Ambiguous, Tree, bare_end, end_identity
 from duckkb.values import dataclass, field
 
 
@@ -297,6 +298,8 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
     fields = dict(edge.fields)
     refs = state.tree.ends(kind, edge.identity)
     for name, ref in zip((FROM, TO), refs, strict=True):
+        if isinstance(ref, Ambiguous) and end_identity(component_of(fields[name])) == request.old:
+            raise _ambiguous_refusal(edge, name, ref)
         if ref == (node.name, request.old):
             bare = bare_end(request.new)
             fields[name] = (
@@ -312,6 +315,15 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
             suggestion="delete one of the two edges first",
         )
     return _changed(edge, fields, state, identity)
+
+
+def _ambiguous_refusal(edge: Record, name: str, end: Ambiguous) -> Refused:
+    who, types = f"{edge.type} {identity_text(edge.identity)}", " or ".join(end.types)
+    return Refused(
+        f"`{name}` of {who} may name this node or another one ({types}); nothing was renamed",
+        code="E_AMBIGUOUS_END",
+        suggestion=f'delete that edge, and put it with {{"type": ..., "id": ...}} for its `{name}`',
+    )
 
 
 def _apply(request: Apply, state: Drafting) -> Draft:

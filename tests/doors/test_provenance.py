@@ -194,6 +194,13 @@ def test_a_shallow_clone_says_where_its_history_ends(two: Path, tmp_path: Path) 
     assert "shallow" not in run_in(two, ["find", "Note", "-w", "id = 'n2'", "--provenance"]).line["_provenance"]
 
 
+def test_the_log_of_a_former_name_ends_with_the_rename(two: Path) -> None:
+    assert run_in(two, ["rename", "Note", "n1", "renamed"]).code == 0
+    commit(two, "rename")
+    by_old, by_new = (run_in(two, ["log", "Note", name]).lines for name in ("n1", "renamed"))
+    assert by_old == by_new and not any(one.get("uncommitted") or one["op"] == "delete" for one in by_old)
+
+
 def test_a_deleted_and_a_renamed_record_keep_their_history(two: Path) -> None:
     assert run_in(two, ["rename", "Note", "n1", "renamed"]).code == 0
     commit(two, "rename")

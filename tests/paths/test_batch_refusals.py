@@ -18,6 +18,7 @@ nodes:
   Two: {{table: two, identity: id, schema: {{type: object, properties: {{id: {{type: string}}}}, required: [id]}}}}
 edges:
   links: {{from: [Note, Two], to: Note, schema: {{type: object, properties: {{weight: {{type: integer}}}}}}}}
+  one: {{from: Note, to: Note, cardinality: "1:1", schema: {{type: object, properties: {{weight: {{type: integer}}}}}}}}
 """
 
 
@@ -80,3 +81,40 @@ def test_all_records_that_would_be_too_long_as_lines_are_named_at_once(kb: Knowl
 def test_what_is_left_out_of_a_line_may_be_told_in_any_way_and_nothing_fails(kb: KnowledgeBase, odd: object) -> None:
     receipt = kb.put_batch("Note", jsonl({"id": "n1", "_partial": odd, "more": 1}, {"id": "n9"}), merge=True)
     assert receipt.inserted == 1 and receipt.updated == 1 and not receipt.errors
+
+
+@pytest.mark.parametrize(
+    "lines, stored",
+    [
+        ([{"from": "n1", "to": "n5"}, {"from": "n4", "to": "n5"}], [("n1", "n2"), ("n4", "n5")]),
+        ([{"from": "n1", "to": "n6"}, {"from": "n1", "to": "n2", "weight": 1}], [("n1", "n2", 1)]),
+        ([{"from": "n3", "to": "gone"}, {"from": "n3", "to": "n4"}], [("n1", "n2"), ("n3", "n4")]),
+    ],
+)
+def test_what_is_refused_stands_in_no_other_lines_way(
+    kb: KnowledgeBase, lines: list[dict[str, object]], stored: list[tuple[object, ...]]
+) -> None:
+    kb.put("Note", [{"id": f"n{number}"} for number in range(4, 7)])
+    kb.put("one", {"from": "n1", "to": "n2"})
+    receipt = kb.put_batch("one", jsonl(*lines))
+    assert [one.line for (one,) in receipt.errors] == [1]
+    names = ("from", "to", "weight")
+    assert [tuple(one[name] for name in names if name in one) for one in kb.list("one").records] == stored
+
+
+def test_of_versions_that_are_merged_the_one_with_the_bad_field_is_blamed(kb: KnowledgeBase, tmp_path: Path) -> None:
+    kb.put("links", {"from": "n1", "to": "n2"})
+    bad, good = {"from": "n1", "to": "n2", "weight": "x"}, {"from": "n1", "to": "n2", "more": 1}
+    receipt = kb.put_batch("links", jsonl(bad, good), merge=True)
+    assert [one.line for (one,) in receipt.errors] == [1] and kb.list("links").records[0]["more"] == 1
+    file = tmp_path / "links.jsonl"
+    file.write_bytes(jsonl(bad, good))
+    with pytest.raises(InvalidRecord) as refused:
+        kb.import_files("links", file, merge=True)
+    assert [one.line for one in refused.value.findings] == [1]
+
+
+def test_errors_in_an_array_come_in_its_order(kb: KnowledgeBase) -> None:
+    array = [{"from": "n1", "to": "gone"}, {"from": "n1", "to": "n2", "weight": "x"}, {"from": "n2", "to": "gone"}]
+    receipt = kb.put_batch("links", json.dumps(array).encode())
+    assert [one.path for (one,) in receipt.errors] == [f"stdin, record {number}" for number in (1, 2, 3)]

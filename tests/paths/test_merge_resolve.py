@@ -117,6 +117,28 @@ def test_a_choice_that_names_nothing_or_two_things_changes_nothing(base: Path) -
         assert note_part(base).read_bytes() == before
 
 
+def test_a_choice_that_fits_a_record_and_a_field_of_another_one_settles_neither(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    for name in ("a", "a:text"):
+        put(root, id=name, title=name, text="one")
+    (root / ".gitignore").write_text(".duckkb/\n", "utf-8")
+    commit(root)
+    git(root, "checkout", "-q", "-b", "topic")
+    put(root, id="a", text="theirs")
+    assert run_in(root, ["delete", "Note", "a:text"]).code == 0
+    commit(root)
+    git(root, "checkout", "-q", "main")
+    put(root, id="a", text="ours")
+    put(root, id="a:text", title="changed")
+    commit(root)
+    assert quietly(root, "merge", "topic")
+    done = resolve(root, "--theirs", "Note:a:text")
+    assert done.code == 2 and "--with-file" in done.err
+    assert resolve(root, "--list").out.splitlines() == ["Note:a text", "Note:a:text"]
+    resolve(root, "--ours", "Note:a")
+    assert resolve(root, "--list").out.splitlines() == ["Note:a:text"]
+
+
 def test_answers_come_as_lines_that_the_list_printed(base: Path, tmp_path: Path) -> None:
     assert quietly(base, "merge", "topic") == 1
     listed = resolve(base, "--list", "--format", "jsonl").lines

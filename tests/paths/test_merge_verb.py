@@ -249,3 +249,35 @@ def test_nothing_of_the_repository_is_run(base: Path, tmp_path: Path) -> None:
     assert merge(base, "--abort").code == 0
     assert run_in(base, ["merge", "topic", "--no-commit"]).code == 1
     assert not (tmp_path / "sprung").exists()
+
+
+def test_records_of_a_type_that_the_other_side_renamed_are_a_violation(base: Path) -> None:
+    """They merge cleanly into a folder that no type reads any more."""
+    assert run_in(base, ["col", "init", "logs", "--policy", "knowledge-base"]).code == 0
+    assert run_in(base, ["put", "logs", '{"id": "first", "content": "0"}']).code == 0
+    commit(base, "collection")
+    branches(
+        base,
+        lambda root: run_in(root, ["col", "rename", "logs", "memos"]),
+        lambda root: run_in(root, ["put", "logs", '{"id": "new", "content": "c"}'], env={"DUCKKB_WRITER": "other"}),
+    )
+    done = merge(base, "topic")
+    assert done.code == 1
+    assert [(one["code"], one["path"]) for one in done.line["violations"]] == [
+        ("E_UNEXPECTED_FILE", "data/nodes/logs/")
+    ]
+
+
+def test_going_forward_overwrites_no_part_that_git_ignores(base: Path) -> None:
+    git(base, "checkout", "-q", "-b", "topic")
+    part = base / "data/nodes/note/20260101/part_000.jsonl"
+    part.parent.mkdir(parents=True)
+    line = '{"__id":5,"id":"z","title":"THEIRS","__created_at":"2026-01-01T00:00:00.000000Z","__updated_at":"2026-01-01T00:00:00.000000Z"}\n'
+    part.write_text(line, "utf-8")
+    commit(base, "theirs")
+    git(base, "checkout", "-q", "main")
+    (base / ".git/info/exclude").write_text("data/nodes/note/20260101\n", "utf-8")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text(line.replace("THEIRS", "OURS"), "utf-8")
+    done = merge(base, "topic")
+    assert done.code != 0 and "OURS" in part.read_text("utf-8")

@@ -207,3 +207,19 @@ def test_duplicates_with_two_ids_take_the_smaller_number() -> None:
 def test_what_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(ValueError):
         split(raw)
+
+
+@pytest.mark.parametrize("count", [50, 6_000])
+def test_texts_of_many_equal_lines_are_merged_where_each_side_changed_another(count: int) -> None:
+    """So many that each pair of equal lines cannot be looked at."""
+
+    def text(**changed: str) -> str:
+        at = {"ours": 10, "theirs": count - 10}
+        lines = ["| |"] * count
+        for side, word in changed.items():
+            lines[at[side]] = word
+        return "\n".join(lines) + "\n"
+
+    base, ours, theirs = (line(T1, body=text(**told)) for told in ({}, {"ours": "a"}, {"theirs": "b"}))
+    merged = merge_record(base, ours, theirs, RULES)
+    assert not merged.conflicts and json.loads(merged.line)["body"] == text(ours="a", theirs="b")

@@ -113,8 +113,8 @@ def backup_command() -> None:
 def backup_create_command(file: str | None, *, force: bool) -> None:
     """Save the base, its repository's history and its documents in FILE (NAME-TIME.duckkb.zip in the current folder).
 
-    All branches, tags and stashes, what is staged, and each file that HEAD does not have as it is: changed, new, deleted, but
-    not what git ignores, unless it is truth or a document. Settings, hooks and remotes of git are not saved, nor what can be
+    All branches, tags and stashes, what is staged, and each file that HEAD does not have as it is: changed, deleted, and in the
+    base's own folder new, but not what git ignores, unless it is truth or a document. Settings, hooks and remotes of git are not saved, nor what can be
     made anew. Prints one line; `left_out` names what else is missing, and why.
     """
     from duckkb.actions.backup.create import create

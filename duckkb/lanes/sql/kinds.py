@@ -7,7 +7,7 @@ kind followed by `[]` is a list of it. `json` holds what is nested or mixed, `js
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +25,7 @@ INT64 = 1 << 63
 EXACT = 1 << 53  # every integer up to here is a double
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)([Zz]|[+-]\d\d:\d\d)?",
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)?",
     re.ASCII,
 )
 
@@ -96,14 +96,18 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """A moment as RFC 3339 writes it, as UTC without a zone; one without an offset counts as UTC. Else None."""
+    """A moment as RFC 3339 writes it, as UTC without a zone, to the microsecond; one without an offset counts as UTC, and a leap second as
+    the second behind it. Else None."""
     match = _TIMESTAMP.fullmatch(text)
     if not match:
         return None
-    day, time, zone = match.groups()
+    day, minute, second, fraction, zone = match.groups()
+    second, fraction = second or "00", (fraction or ".0")[:7]
+    is_leap = second == "60"
     offset = "+00:00" if zone in (None, "Z", "z") else zone
     try:
-        return datetime.fromisoformat(f"{day}T{time}{offset}").astimezone(UTC).replace(tzinfo=None)
+        moment = datetime.fromisoformat(f"{day}T{minute}:{'59' if is_leap else second}{fraction:0<7}{offset}")
+        return (moment + timedelta(seconds=is_leap)).astimezone(UTC).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None
 

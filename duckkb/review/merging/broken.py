@@ -22,6 +22,7 @@ from duckkb.review.diff.versions import Range, is_configuration, read
 from duckkb.rules import integrity
 from duckkb.rules.view import BaseView
 from duckkb.truth.files.part import StoredRow, record_of
+from duckkb.truth.layout import leads_to_parts
 from duckkb.values import dataclass, field
 
 _NOTE = "whole"
@@ -43,10 +44,16 @@ def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
     whole = guard.view(base)
     view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
-    found = in_order([*unread, *integrity.findings(view, integrity.AFTER_MERGE)])
+    found = in_order([*unread, *_without_type(base), *integrity.findings(view, integrity.AFTER_MERGE)])
     if not found and not base.tree.unreadable and not base.tree.findings:
         _note(base, commit)
     return found
+
+
+def _without_type(base: Base) -> list[Finding]:
+    """Folders of records that no type reads: one side renamed or dropped the type, the other added records to it."""
+    unknown = (one for one in base.tree.findings if one.code == "E_UNEXPECTED_FILE")
+    return [one for one in unknown if one.path.endswith("/") and leads_to_parts(one.path.rstrip("/")) is not None]
 
 
 class _SinceWhole(BaseView):

@@ -153,11 +153,19 @@ def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, b
         yield name, text.encode()
 
 
-def changes(source: HistorySource, kind: RecordType, identity: Identity, row: StoredRow | None) -> list[LogEntry]:
-    """What became of a record, the newest change first, also where it has no row now; empty where nothing is known of it."""
+def changes(
+    source: HistorySource,
+    kind: RecordType,
+    identity: Identity,
+    by_id: Callable[[int], StoredRow | None],
+    number: int | None,
+) -> list[LogEntry]:
+    """What became of a record, the newest change first: of that with this `number` (its `__id`), or, None, of the one that had the identity
+    last, whatever it is called now (`by_id`), and whether it is there or not. Empty where nothing is known of it."""
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
-        events = list(_events(finder, row.record.id if row else finder.lost_id(identity), row))
+        number = finder.lost_id(identity) if number is None else number
+        events = list(_events(finder, number, by_id(number)))
         told = [(commit, *found) for commit, old, new in events if (found := finder.change(old, new)) is not None]
     by, ends = _signed(source.root, (commit for commit, *_ in told if commit))
     return [LogEntry(by.get(commit), change, record, commit in ends) for commit, change, record in told]

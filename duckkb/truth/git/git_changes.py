@@ -151,8 +151,9 @@ def touched_elsewhere(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]
 
 
 def fast_forward(root: Path, commit: str) -> None:
-    """Move the branch that is checked out to a commit that lies ahead of it, and the files with it."""
-    _merge(root, ["--ff-only", "--end-of-options", commit], {0})
+    """Move the branch that is checked out to a commit that lies ahead of it, and the files with it; raises `errors.Refused` where
+    that would overwrite what is not committed, files that git ignores among it."""
+    _merge(root, ["--ff-only", "--no-overwrite-ignore", "--end-of-options", commit], {0})
 
 
 def begin_merge(root: Path, name: str, message: str | None) -> None:

@@ -9,13 +9,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
+from itertools import takewhile
 from math import isfinite
 from typing import Any
 
 from duckkb.truth.files.source_text import Field, elements, join, split, text_of
 from duckkb.values import dataclass, field
 
+_MOST_PAIRS = 1_000_000
+"""Of equal lines of two texts, which are looked at one by one."""
 _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
 _TIME = re.compile('"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z"')
 _DAY = re.compile("[0-9]{4}(?:-[0-9]{2}){0,2}")
@@ -224,10 +227,30 @@ def _merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[st
     return merged
 
 
+def _matching(base: list[str], side: list[str]) -> list[Match]:
+    """Stretches that two have in common, in their order; the last one is empty. Beginnings and ends that are alike are such, whatever
+    lies between; there, lines that stand everywhere show nothing where looking at each pair of them would take minutes."""
+    start = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(base, side, strict=False)))
+    left, right = base[start:], side[start:]
+    backwards = zip(reversed(left), reversed(right), strict=False)
+    end = sum(1 for _ in takewhile(lambda both: both[0] == both[1], backwards))
+    left, right = left[: len(left) - end], right[: len(right) - end]
+    is_junk = _pairs(left, right) > _MOST_PAIRS
+    inner = SequenceMatcher(None, left, right, autojunk=is_junk).get_matching_blocks()[:-1]
+    found = [Match(0, 0, start), *(Match(one.a + start, one.b + start, one.size) for one in inner)]
+    found.append(Match(len(base) - end, len(side) - end, end))
+    return [*(one for one in found if one.size), Match(len(base), len(side), 0)]
+
+
+def _pairs(some: list[str], others: list[str]) -> int:
+    """How many pairs of equal lines there are."""
+    counts = Counter(others)
+    return sum(counts[line] for line in some)
+
+
 def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
     """Stretches that all three share: their starts in base, ours and theirs, and their length. The last one is empty."""
-    mine = SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
-    other = SequenceMatcher(None, base, theirs, autojunk=False).get_matching_blocks()
+    mine, other = _matching(base, ours), _matching(base, theirs)
     left = right = 0
     while left < len(mine) and right < len(other):
         a, b = mine[left], other[right]

@@ -64,7 +64,7 @@ _VALUES = """length len contains array_to_string hash greatest least coalesce if
     struct_extract map"""
 _TIMES = """now current_timestamp get_current_timestamp current_date today date make_date make_timestamp
     year quarter month week day dayofmonth hour minute second dayofweek isodow dayofyear dayname monthname last_day epoch
-    epoch_ms date_part datepart date_trunc datetrunc date_diff datediff date_sub datesub age strftime time_bucket to_years
+    epoch_ms epoch_us date_part datepart date_trunc datetrunc date_diff datediff date_sub datesub age strftime time_bucket to_years
     to_months to_weeks to_days to_hours to_minutes to_seconds yearweek weekofyear"""
 _LISTS = """list_value list_pack list_contains array_contains list_has array_has list_has_any list_has_all array_has_any
     array_has_all array_length list_length list_extract list_element array_extract list_slice array_slice list_concat

@@ -10,11 +10,12 @@ from functools import cache
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
 from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS
-from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, text_node, try_node
+from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, coalesce_node, text_node, try_node
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
     CONVERSIONS,
+    WHOLE_TEXT,
     Term,
     as_count,
     as_date,
@@ -416,6 +417,10 @@ def converted(term: Term, cast_type: Node) -> Term:
     if not (term.is_numeric or term.kind in ("text", "json", "null")):
         raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
     number = as_number(term) if kind != "boolean" else term
+    if kind == "integer" and term.kind in ("text", "json") and not term.constant:
+        whole = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
+        both = coalesce_node({**node, "child": whole}, {**node, "child": number.node})
+        return Term(both, kind, term.name)
     if number.kind == kind and name in ("BIGINT", "DOUBLE"):
         return number
     return Term({**node, "child": number.node}, kind, term.name)

@@ -201,6 +201,11 @@ def call_node(name: str, *arguments: Node) -> Node:
     }
 
 
+def coalesce_node(*nodes: Node) -> Node:
+    """The first that is not NULL."""
+    return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": [*nodes]}
+
+
 def cast_node(inner: Node, sql_type: str) -> Node:
     """A TRY_CAST: what does not convert is NULL."""
     return {"class": "CAST", "type": "OPERATOR_CAST", "child": inner, "cast_type": _type(sql_type), "try_cast": True}

@@ -22,14 +22,16 @@ from decimal import Decimal
 from typing import Any
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.kinds import element, is_list, parse_date, parse_timestamp, sql_type
-from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, null_node, text_node
+from duckkb.lanes.sql.kinds import EXACT, element, is_list, parse_date, parse_timestamp, sql_type
+from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, coalesce_node, null_node, text_node
 from duckkb.values import dataclass
 
 ANY = "any"
 A_LIST = "the list"  # the name of one that is no field
 
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
+WHOLE_TEXT, _LARGEST_WHOLE = r"^\s*[-+]?\d{1,38}\s*$", "1e38"
+_WITH_OFFSET = r"^\s*\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*[+-]\d\d:\d\d\s*$"
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER"}
 
 
@@ -140,6 +142,18 @@ def as_number(term: Term) -> Term:
     raise list_error(term) if is_list(term.kind) else _impossible(term, "a number")
 
 
+def _as_whole_number(term: Term) -> Term:
+    """As `as_number`, beside an integer that a double cannot hold: what is written without a fraction stays as it is written. Where
+    neither 128 bits nor a double near them hold it, it is the largest of its sign."""
+    digits = call_node("regexp_extract", as_text(term).node, text_node(_NUMERIC_TEXT))
+    number = cast_node(digits, "DOUBLE")
+    low, high = (cast_node(text_node(sign + _LARGEST_WHOLE), "DOUBLE") for sign in ("-", ""))
+    bounded = call_node("greatest", call_node("least", number, high), low)  # which pass over NULL
+    near = call_node("+", bounded, call_node("*", number, cast_node(text_node("0"), "DOUBLE")))
+    exact = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
+    return _made(coalesce_node(cast_node(exact, "HUGEINT"), cast_node(near, "HUGEINT")), "integer", term)
+
+
 def as_count(term: Term) -> Term:
     """An integer small enough for positions and lengths; NULL where a field holds a larger one."""
     number = as_number(term)
@@ -187,10 +201,15 @@ def as_timestamp(term: Term) -> Term:
 def _as_moment(term: Term, kind: str, wanted: str) -> Term:
     if term.kind in (kind, "null", ANY):
         return term
-    if term.kind in ("text", "json", "date", "timestamp"):
-        # as it stands and not as text: the text form of a time has its own zone mark
-        source = term.node if term.is_moment else as_text(term).node
-        return _made(cast_node(source, sql_type(kind)), kind, term)
+    if term.is_moment:  # as it stands and not as text: the text form of a time has its own zone mark
+        return _made(cast_node(term.node, sql_type(kind)), kind, term)
+    if term.kind in ("text", "json"):
+        text = as_text(term).node
+        # the engine passes over an offset, unless it reads a time with a zone; its own is UTC
+        zoned = call_node("regexp_extract", text, text_node(_WITH_OFFSET))
+        moment = call_node("make_timestamp", call_node("epoch_us", cast_node(zoned, "TIMESTAMP WITH TIME ZONE")))
+        both = coalesce_node(cast_node(moment, sql_type(kind)), cast_node(text, sql_type(kind)))
+        return _made(both, kind, term)
     raise list_error(term) if is_list(term.kind) else _impossible(term, wanted)
 
 
@@ -251,8 +270,9 @@ def _is_day(term: Term) -> bool:
 def _converted(term: Term, kind: str, beside: Term) -> Term:
     if term.kind == kind:
         return term
+    is_past_doubles = kind == "integer" and beside.constant and abs(beside.value) > EXACT
     try:
-        return CONVERSIONS[kind](term)
+        return _as_whole_number(term) if is_past_doubles and not term.constant else CONVERSIONS[kind](term)
     except FilterError:
         raise _mismatch(beside, term) from None
 
