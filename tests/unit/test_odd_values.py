@@ -63,3 +63,57 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
 )
 def test_a_filter_finds_what_the_values_are(kb: KnowledgeBase, condition: str, wanted: str) -> None:
     assert {hit.identity for hit in kb.find("D", where=condition)} == set(wanted.split())
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
+    """Numbers that lie in JSON: one field is undeclared and `q`, another has a text among them, others are nested."""
+    home = tmp_path_factory.mktemp("mixed")
+    (home / "config.yaml").write_text(CONFIG, "utf-8")
+    opened = duckkb.open(home)
+    records = [
+        {"id": "a", "q": 2, "m": 10, "o": {"used": 10, "limit": 9, "n": 10}},
+        {"id": "b", "q": 10, "m": 9, "o": {"used": 1, "limit": 9, "n": 10.0}},
+        {"id": "c", "q": 100, "m": "word", "o": {"used": "x", "limit": "b", "n": BIG}},
+        {"id": "d", "o": {"n": BIG + 1, "m": BIG}},
+    ]
+    opened.put("D", records)
+    return opened
+
+
+@pytest.mark.parametrize(
+    "condition, wanted",
+    [
+        ("o.used > o.limit", "a c"),
+        ("q = o.n", "b"),
+        ("o.n <> o.m", "d"),
+        ("o.used BETWEEN o.limit AND 20", "a"),
+        ("greatest(q, 50) = 100", "c"),
+        ("least(q, 9) = 9 AND q > 1", "b c"),
+        ("m = 'word'", "c"),
+    ],
+)
+def test_json_is_compared_as_numbers_where_both_are(mixed: KnowledgeBase, condition: str, wanted: str) -> None:
+    assert {hit.identity for hit in mixed.find("D", where=condition)} == set(wanted.split())
+
+
+@pytest.mark.parametrize(
+    "statement, wanted",
+    [
+        ("SELECT id FROM d ORDER BY q DESC NULLS LAST", "c b a d"),
+        ("SELECT id FROM d ORDER BY m NULLS LAST", "b a c d"),
+        ("SELECT id, q AS m FROM d ORDER BY m DESC NULLS LAST", "c b a d"),
+        ("SELECT id AS q FROM d ORDER BY q", "a b c d"),
+        ("SELECT id, q FROM d ORDER BY 2 NULLS LAST", "a b c d"),
+        ("SELECT *, q AS z FROM d ORDER BY 2", "a b c d"),
+        ("SELECT id FROM d WHERE q = (SELECT max(q) FROM d)", "c"),
+        ("SELECT id FROM d WHERE q = (SELECT min(q) FROM d)", "a"),
+        ("SELECT arg_max(id, q) FROM d", "c"),
+        ("SELECT max_by(id, q) FILTER (WHERE id <> 'c') FROM d", "b"),
+        ("SELECT id FROM d GROUP BY id, q HAVING max(q) > 9 ORDER BY q", "b c"),
+    ],
+)
+def test_statements_order_json_by_number(mixed: KnowledgeBase, statement: str, wanted: str) -> None:
+    found = mixed.sql(statement)
+    at = next((at for at, name in enumerate(found.columns) if name == "id"), 0)
+    assert [row[at] for row in found.rows] == wanted.split()

@@ -103,7 +103,7 @@ def test_declared_columns_take_the_kind_that_the_schema_gives_them() -> None:
         ("day", "2024-02-30"),
         ("day", "2024-1-1"),
         ("seen", "2024-01-01"),
-        ("seen", "2024-01-01T10:00:00.1234567Z"),
+        ("seen", "0000-01-01T10:00:00Z"),
         ("tags", ["a", 1]),
         ("tags", "a"),
         ("tags", [["a"]]),

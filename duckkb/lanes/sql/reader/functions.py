@@ -232,6 +232,9 @@ def _picked(name: str, most: int = 50) -> Function:
     """COALESCE and its kin: arguments in one kind, one of which is the result."""
 
     def build(arguments: Sequence[Term]) -> Term:
+        kinds = {term.kind for term in arguments}
+        if name in ("greatest", "least") and "json" in kinds and kinds & {"integer", "number"}:
+            arguments = [as_number(term) for term in arguments]
         terms = unify(arguments)
         return Term(call_node(name, *(term.node for term in terms)), common_kind(terms), arguments[0].name)
 

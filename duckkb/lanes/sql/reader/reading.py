@@ -14,7 +14,7 @@ from typing import Any
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import is_list
-from duckkb.lanes.sql.reader import allowed, functions
+from duckkb.lanes.sql.reader import allowed, functions, json_order
 from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
 from duckkb.lanes.sql.reader.syntax import Node, Source
 from duckkb.lanes.sql.reader.terms import (
@@ -105,17 +105,42 @@ class TreeReader:
             raise self._source.refused("a sample", "use LIMIT")
         self._table(node["from_table"], scope)
         scope.aliases = {item["alias"].casefold() for item in node["select_list"] if item.get("alias")}
-        node["select_list"] = [self._selected(item, scope) for item in node["select_list"]]
+        selected = [self.term(item, scope) for item in node["select_list"]]
+        items = list(zip(node["select_list"], selected, strict=True))
+        shown: dict[str | int, Term] = {item.get("alias", "").casefold(): term for item, term in items}
+        if not any("STAR" in item["class"] for item, _ in items):  # which stands for several places
+            shown |= dict(enumerate(selected, 1))
+        node["select_list"] = list(map(self._selected, node["select_list"], selected))
         if node["where_clause"]:
             self._is_where = True
             node["where_clause"] = self.condition(node["where_clause"], scope).node
             self._is_where = False
-        done = ("from_table", "select_list", "where_clause", "cte_map", "sample")
+        node["modifiers"] = self._modifiers(node.get("modifiers", []), scope, shown)
+        done = ("from_table", "select_list", "where_clause", "cte_map", "sample", "modifiers")
         node.update({key: self._mapped(value, scope) for key, value in node.items() if key not in done})
 
-    def _selected(self, item: Node, scope: Scope) -> Node:
+    def _modifiers(self, modifiers: Any, scope: Scope, selected: Mapping[str | int, Term]) -> Any:
+        """ORDER BY, LIMIT and DISTINCT. `selected` has what is selected by its place and its alias, which counts before a column of
+        this name."""
+        if self._again or any(one["type"] == "DISTINCT_MODIFIER" for one in modifiers):
+            return self._mapped(modifiers, scope)  # behind DISTINCT nothing may be ordered by what is not selected
+        made = self._mapped([{**one, "orders": []} if "orders" in one else one for one in modifiers], scope)
+        for one, before in zip(made, modifiers, strict=True):
+            if "orders" in one:
+                one["orders"] = [order for each in before["orders"] for order in self._orders(each, scope, selected)]
+        return made
+
+    def _orders(self, order: Node, scope: Scope, selected: Mapping[str | int, Term]) -> list[Node]:
+        names, place = order["expression"].get("column_names", []), order["expression"].get("value") or {}
+        aliased = selected.get(names[0].casefold() if len(names) == 1 else place.get("value", "") if place else "\0")
+        term = aliased or self.term(order["expression"], scope)
+        if term.kind == "json":
+            return json_order.ordered(order, term)
+        return [order if aliased else {**order, "expression": term.whole}]
+
+    def _selected(self, item: Node, term: Term) -> Node:
         """An item of a SELECT list, under the name that it had."""
-        found = self.term(item, scope).whole
+        found = term.whole
         if found == item or item.get("alias") or self._again:
             return {**found, "alias": item.get("alias", "")}
         names = item.get("column_names")
@@ -250,6 +275,8 @@ class TreeReader:
             raise self._source.refused(
                 "a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node
             )
+        if left.kind == right.kind == "json" and not self._again:
+            return Term(json_order.compared(node["type"], left, right), "boolean")
         if self._typed(left, right):
             left, right = meet(left, right)
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
@@ -264,16 +291,16 @@ class TreeReader:
         for one in (term, lower, upper):
             if is_list(one.kind):  # the engine cannot, in whichever words
                 raise list_error(one)
-        least, lower = meet(term, lower)
-        most, upper = meet(term, upper)
-        if least.node == most.node:
+        signs = ("COMPARE_GREATERTHANOREQUALTO", "COMPARE_LESSTHANOREQUALTO")
+        bounds = [meet(term, bound) for bound in (lower, upper)]
+        if bounds[0][0].node == bounds[1][0].node and "json" not in (lower.kind, upper.kind):
+            (least, lower), (_, upper) = bounds
             return Term({**node, "input": least.node, "lower": lower.node, "upper": upper.node}, "boolean")
         tests = [
-            {"class": "COMPARISON", "type": sign, "left": one.node, "right": other.node}
-            for sign, one, other in (
-                ("COMPARE_GREATERTHANOREQUALTO", least, lower),
-                ("COMPARE_LESSTHANOREQUALTO", most, upper),
-            )
+            json_order.compared(sign, term, bound)
+            if term.kind == bound.kind == "json"
+            else {"class": "COMPARISON", "type": sign, "left": one.node, "right": other.node}
+            for sign, bound, (one, other) in zip(signs, (lower, upper), bounds, strict=True)
         ]
         return Term({"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": tests}, "boolean")
 
@@ -368,6 +395,8 @@ class TreeReader:
         if name in _JSON_CALLS and len(terms) == 2:
             found = arrow(name, *terms)
             return found if self._is_where or name not in _TEXT_OF_JSON else as_text(found)
+        if name in json_order.EXTREMES and (picked := json_order.extreme(node, name, terms)) is not None:
+            return picked
         if name in _LIKES and len(terms) == 3:
             return functions.like(name, terms)
         if name == "regexp_full_match" and len(terms) == 2 and _HALF_ANCHORED.fullmatch(str(terms[1].value)):

@@ -5,7 +5,9 @@
 | the same kind, or integer and number | they are |
 | text or JSON, and a number | numbers; text that is none does not match |
 | text or JSON, and true/false, a date or a time | that; text that is none does not match |
-| JSON and text, or JSON and JSON | the text of the JSON value |
+| JSON and text | the text of the JSON value |
+| JSON and JSON | numbers where both are, else their texts (`json_order`) |
+| text or JSON, and a whole number past 2^53 | whole numbers, to the last digit |
 | date and time | times; a date is its first moment |
 | a list and a list of the same kind | element by element |
 | something whose kind nobody knows, and anything | what the engine makes of them |

@@ -1,0 +1,68 @@
+"""How JSON values stand to each other: as numbers where they are numbers, else by their text.
+
+A column is JSON where its values are nested or of several kinds, so that the engine, which has texts there, would put 10 before 9.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from duckkb.lanes.sql.reader.syntax import Node, call_node, cast_node, text_node
+from duckkb.lanes.sql.reader.terms import Term, as_number, as_text, json_pointer
+
+EXTREMES = {
+    "min": "arg_min",
+    "max": "arg_max",
+    **dict.fromkeys(("arg_min", "min_by"), "arg_min"),
+    **dict.fromkeys(("arg_max", "max_by"), "arg_max"),
+}
+"""Aggregates that ask for the first or the last value, and what takes another value beside it."""
+
+_WHOLE = ("BIGINT", "UBIGINT", "HUGEINT")
+_NUMBERS = (*_WHOLE, "DOUBLE")
+
+
+def compared(sign: str, left: Term, right: Term) -> Node:
+    """Two JSON values by a sign, a type of COMPARISON."""
+
+    def test(one: Node, other: Node) -> Node:
+        return {"class": "COMPARISON", "type": sign, "left": one, "right": other}
+
+    def are(names: Sequence[str]) -> Node:
+        return _conjunction([_is_one_of(term, names) for term in (left, right)])
+
+    texts = as_text(left).node, as_text(right).node
+    whole = test(*(cast_node(text, "HUGEINT") for text in texts))
+    number = test(*(cast_node(text, "DOUBLE") for text in texts))
+    return _case([(are(_WHOLE), whole), (are(_NUMBERS), number)], test(*texts))
+
+
+def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
+    """A call of one of `EXTREMES` over JSON values; None where they are of another kind."""
+    by = terms[-1]
+    if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
+        return None
+    is_number = {**node, "function_name": "bool_and", "children": [_is_one_of(by, _NUMBERS)], "distinct": False}
+    first = terms[0].whole
+    by_number = {**node, "function_name": EXTREMES[name], "children": [first, as_number(by).node], "distinct": False}
+    by_text = {**node, "children": [term.whole for term in terms]}
+    return Term(_case([(is_number, by_number)], by_text), terms[0].kind, name)
+
+
+def ordered(order: Node, term: Term) -> list[Node]:
+    """An item of ORDER BY: numbers in their order, then texts in theirs."""
+    return [{**order, "expression": as_number(term).node}, {**order, "expression": as_text(term).node}]
+
+
+def _is_one_of(term: Term, names: Sequence[str]) -> Node:
+    path = [text_node(json_pointer(term.path))] if term.path else []
+    kind = call_node("json_type", term.node, *path)
+    return {"class": "OPERATOR", "type": "COMPARE_IN", "children": [kind, *map(text_node, names)]}
+
+
+def _conjunction(conditions: Sequence[Node]) -> Node:
+    return {"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": [*conditions]}
+
+
+def _case(checks: Sequence[tuple[Node, Node]], otherwise: Node) -> dict[str, Any]:
+    told = [{"when_expr": condition, "then_expr": then} for condition, then in checks]
+    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": told, "else_expr": otherwise}
