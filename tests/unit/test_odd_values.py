@@ -110,6 +110,9 @@ def test_json_is_compared_as_numbers_where_both_are(mixed: KnowledgeBase, condit
         ("SELECT id FROM d WHERE q = (SELECT min(q) FROM d)", "a"),
         ("SELECT arg_max(id, q) FROM d", "c"),
         ("SELECT max_by(id, q) FILTER (WHERE id <> 'c') FROM d", "b"),
+        ("SELECT id FROM d QUALIFY row_number() OVER (ORDER BY q DESC NULLS LAST) = 1", "c"),
+        ("SELECT id FROM d QUALIFY q = max(q) OVER ()", "c"),
+        ("SELECT arg_max(id, q) OVER (PARTITION BY q IS NULL) FROM d WHERE q < 50 ORDER BY q", "b b"),
         ("SELECT id FROM d GROUP BY id, q HAVING max(q) > 9 ORDER BY q", "b c"),
     ],
 )

@@ -429,8 +429,14 @@ class TreeReader:
         return name
 
     def _visit_window(self, node: Node, scope: Scope) -> Term:
-        self._function_name({**node, "filter": None, "order_bys": None})
-        return self._other(node, scope)
+        name = self._function_name({**node, "filter": None, "order_bys": None})
+        if self._again or node.get("start_expr") or node.get("end_expr"):  # a frame that one order is the measure of
+            return self._other(node, scope)
+        terms = self._terms(node["children"], scope)
+        orders = [order for each in node.get("orders", []) for order in self._orders(each, scope, {})]
+        held = {**self._other({**node, "children": [], "orders": []}, scope).node, "orders": orders}
+        picked = json_order.extreme(held, name, terms) if name in json_order.EXTREMES else None
+        return picked or Term({**held, "children": [term.whole for term in terms]}, ANY)
 
     def _of_elements(self, node: Node, scope: Scope) -> Term:
         """A function of a list's elements; its parameters are no fields."""
