@@ -5,8 +5,20 @@ from random import Random
 from typing import Any
 
 from duckkb.codes import CODES
+from duckkb.records import Record
 from duckkb.truth.files import strict
-from duckkb.truth.files.line import Decoded, Limits, LineError, LineShape, decode, encode, parse_objects
+from duckkb.truth.files.line import (
+    Decoded,
+    Limits,
+    LineError,
+    LineShape,
+    decode,
+    decode_all,
+    encode,
+    parse_objects,
+    record_line,
+    record_lines,
+)
 from tests.harness import oracle
 from tests.harness.fuzz.book import canonical_line, judged, judged_json, same
 from tests.harness.fuzz.mutate import ODD_CHARACTERS, Mutator
@@ -102,6 +114,7 @@ def check_line(raw: bytes, identity: tuple[str, ...], limits: Limits, read: Any 
     fast, codes = _verdict(lambda: read(raw, shape, limits))
     assert (fast is None) == (slow is None) == (wanted.record is None), (codes, slow_codes, wanted)
     assert codes == slow_codes and set(codes) <= set(CODES), (codes, slow_codes)
+    check_together(raw, shape, limits, read)
     if fast is not None:
         assert same(fast.values, slow) and same(fast.values, wanted.record), (fast, slow, wanted)
         line = encode(fast.values, shape, limits.depth)
@@ -112,6 +125,35 @@ def check_line(raw: bytes, identity: tuple[str, ...], limits: Limits, read: Any 
         again = decode(line, shape, Limits(2**30, limits.max_depth))
         assert again.canonical and same(again.values, fast.values), again
     return wanted.is_object
+
+
+_BESIDE = b'{"country":"fr","from":"a","id":"a","number":1,"role":"r","to":"b"}'
+
+
+def check_together(raw: bytes, shape: LineShape, limits: Limits, read: Any) -> None:
+    """Many lines are decoded as each alone, and records written together have the lines of each."""
+    for some in ([raw], [_BESIDE, raw, _BESIDE]):
+        told = [
+            item if isinstance(item, LineError) else (item.values, item.canonical)
+            for item in decode_all(some, shape, limits)
+        ]
+        for line, item in zip(some, told, strict=True):
+            alone, codes = _verdict(lambda line=line: read(line, shape, limits))
+            if isinstance(item, LineError):
+                assert [one.code for one in item.findings] == codes, (line, codes)
+            else:
+                assert alone is not None and same(item[0], alone.values) and item[1] == alone.canonical, (line, item)
+        held = [item[0] for item in told if not isinstance(item, LineError)]
+        records = [Record("Note", 7, ("n",), _business(values), _TIME, _TIME) for values in held]
+        lines = record_lines(records, shape, limits)
+        assert lines is None or lines == [record_line(one, shape, limits.max_depth) for one in records]
+
+
+_TIME = "2026-05-06T00:00:00.000001Z"
+
+
+def _business(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in ("__id", "__created_at", "__updated_at")}
 
 
 def _verdict(read: Any) -> tuple[Any, list[str]]:

@@ -193,8 +193,8 @@ def faults_of_statement(statement: str) -> list[str]:
     """What is wrong with SQL that was run for a filter over `doc`: another head, a word that says more than a condition."""
     bare = re.sub(r"'(?:[^']|'')*'", "''", statement)
     found = [] if bare.startswith("SELECT __id FROM doc WHERE ") else ["another head"]
+    bare = bare.replace("DISTINCT FROM", "").replace("TIMESTAMP WITH TIME ZONE", "")  # a sign, and a type
     found += [f"the word {word}" for word in _NEVER.findall(bare.replace('\\"', ""))]
-    bare = bare.replace("DISTINCT FROM", "")
     return found + [
         f"a second {word}" for word in ("SELECT", "FROM", "WHERE") if len(re.findall(rf"\b{word}\b", bare)) != 1
     ]
