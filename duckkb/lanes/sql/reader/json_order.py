@@ -6,7 +6,7 @@ A column is JSON where its values are nested or of several kinds, so that the en
 from collections.abc import Sequence
 from typing import Any
 
-from duckkb.lanes.sql.reader.syntax import Node, call_node, cast_node, text_node
+from duckkb.lanes.sql.reader.syntax import Node, call_node, cast_node, null_node, text_node
 from duckkb.lanes.sql.reader.terms import Term, as_number, as_text, json_pointer
 
 EXTREMES = {
@@ -17,6 +17,7 @@ EXTREMES = {
 }
 """Aggregates that ask for the first or the last value, and what takes another value beside it."""
 
+_ZERO = cast_node(text_node("0"), "BIGINT")
 _WHOLE = ("BIGINT", "UBIGINT", "HUGEINT")
 _NUMBERS = (*_WHOLE, "DOUBLE")
 
@@ -37,15 +38,21 @@ def compared(sign: str, left: Term, right: Term) -> Node:
 
 
 def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
-    """A call of one of `EXTREMES` over JSON values; None where they are of another kind."""
+    """A call of one of `EXTREMES` over JSON values, in the order that `ordered` has; None where they are of another kind."""
     by = terms[-1]
     if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
         return None
-    is_number = {**node, "function_name": "bool_and", "children": [_is_one_of(by, _NUMBERS)], "distinct": False}
-    first = terms[0].whole
-    by_number = {**node, "function_name": EXTREMES[name], "children": [first, as_number(by).node], "distinct": False}
-    by_text = {**node, "children": [term.whole for term in terms]}
-    return Term(_case([(is_number, by_number)], by_text), terms[0].kind, name)
+    number, text, picks = as_number(by).node, as_text(by).node, EXTREMES[name]
+
+    def call(function: str, *arguments: Node) -> Node:
+        return {**node, "function_name": function, "children": [*arguments], "distinct": False}
+
+    is_text: Node = {"class": "OPERATOR", "type": "OPERATOR_IS_NULL", "children": [number]}
+    words = _case([(is_text, text)], null_node("VARCHAR"))
+    first, then = (words, number) if picks == "arg_max" else (number, words)  # numbers come before texts
+    some = {"class": "COMPARISON", "type": "COMPARE_GREATERTHAN", "left": call("count", first), "right": _ZERO}
+    whole = terms[0].whole
+    return Term(_case([(some, call(picks, whole, first))], call(picks, whole, then)), terms[0].kind, name)
 
 
 def ordered(order: Node, term: Term) -> list[Node]:
