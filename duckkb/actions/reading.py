@@ -80,7 +80,7 @@ def page(base: Base, type: str, *, after: GivenIdentity | None = None, limit: in
     """Records in the order of their identities, behind `after`: a page that iterates over its records."""
     limit = positive(limit)
     kind = kind_named(base, type)
-    behind = None if after is None else plain_identity(base.tree, kind, identity_named(base, kind, after))
+    behind = None if after is None else identified(base, type, after)[1]
     total = base.tree.count(kind)
     wanted = list(islice(base.tree.in_order(kind, behind), min(limit, total) + 1))
     shown = wanted[:limit]

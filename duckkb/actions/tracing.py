@@ -160,8 +160,7 @@ def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = No
 def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
     """As `Provenance.log`, of a base."""
     kind, named = identified(base, type, identity)
-    number = base.tree.id_of(kind, named)
-    found = history.changes(ground(base), kind, named, partial(base.tree.by_id, kind), number)
+    found = history.changes(ground(base), kind, named, base.tree)
     if not found:
         missing = not_found(kind, named)
         raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)

@@ -287,8 +287,8 @@ def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
         seen.add(shape)
         if known is None:
             known = declared | _stored(base, kind)
-        for name in (one for one in given.fields if one not in known and one not in found):
-            if near := _near(name, known - given.fields.keys()):
+        for name in given.fields:
+            if name not in known | found.keys() and (near := _near(name, known - given.fields.keys())):
                 found[name] = near
     if not found:
         return

@@ -190,7 +190,7 @@ def listing(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
     return sorted(entries, key=attrgetter("name")), _listing(entries)
 
 
-def lists(folder: str, known: Listing) -> bool:
+def is_as_listed(folder: str, known: Listing) -> bool:
     """Whether what lies in a folder is what was known of it; raises as `listing` does."""
     return _listing(_entries(folder)) == known
 

@@ -1,5 +1,8 @@
 """Filters over values that columns cannot hold as they are: moments in text, whole numbers past what a double holds."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import duckkb
@@ -27,13 +30,16 @@ RECORDS = [
 ]
 
 
+def opened(home: Path, records: list[dict[str, Any]]) -> KnowledgeBase:
+    (home / "config.yaml").write_text(CONFIG, "utf-8")
+    made = duckkb.open(home)
+    made.put("D", records)
+    return made
+
+
 @pytest.fixture(scope="module")
 def kb(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
-    home = tmp_path_factory.mktemp("odd")
-    (home / "config.yaml").write_text(CONFIG, "utf-8")
-    opened = duckkb.open(home)
-    opened.put("D", RECORDS)
-    return opened
+    return opened(tmp_path_factory.mktemp("odd"), RECORDS)
 
 
 @pytest.mark.parametrize(
@@ -68,17 +74,13 @@ def test_a_filter_finds_what_the_values_are(kb: KnowledgeBase, condition: str, w
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
     """Numbers that lie in JSON: one field is undeclared and `q`, another has a text among them, others are nested."""
-    home = tmp_path_factory.mktemp("mixed")
-    (home / "config.yaml").write_text(CONFIG, "utf-8")
-    opened = duckkb.open(home)
     records = [
-        {"id": "a", "q": 2, "m": 10, "o": {"used": 10, "limit": 9, "n": 10}},
-        {"id": "b", "q": 10, "m": 9, "o": {"used": 1, "limit": 9, "n": 10.0}},
+        {"id": "a", "q": 2, "m": 10, "o": {"used": 10, "limit": 9, "n": 10, "zip": "10"}},
+        {"id": "b", "q": 10, "m": 9, "o": {"used": 1, "limit": 9, "n": 10.0, "zip": "9"}},
         {"id": "c", "q": 100, "m": "word", "o": {"used": "x", "limit": "b", "n": BIG}},
         {"id": "d", "o": {"n": BIG + 1, "m": BIG}},
     ]
-    opened.put("D", records)
-    return opened
+    return opened(tmp_path_factory.mktemp("mixed"), records)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,7 @@ def test_json_is_compared_as_numbers_where_both_are(mixed: KnowledgeBase, condit
         ("SELECT id FROM d WHERE q = (SELECT max(q) FROM d)", "c"),
         ("SELECT id FROM d WHERE q = (SELECT min(q) FROM d)", "a"),
         ("SELECT arg_max(id, q) FROM d", "c"),
+        ("SELECT id FROM d WHERE o.zip IS NOT NULL ORDER BY o.zip", "a b"),
         ("SELECT arg_max(id, m) FROM d", "c"),
         ("SELECT arg_min(id, m) FROM d", "b"),
         ("SELECT max_by(id, m) FILTER (WHERE id <> 'c') FROM d", "a"),

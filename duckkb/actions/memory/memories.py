@@ -7,7 +7,6 @@ of the base (`engine.narrowed`) has a scope or does not know of it.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -75,8 +74,7 @@ def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100)
     _, named = identified(base, kind.name, [kind.scope or "", key])
     # The folder of this type alone is looked at.
     source = tracing.ground(base.whole)
-    number = base.tree.id_of(kind, named)
-    found = histories.changes(source, kind, named, partial(base.tree.by_id, kind), number)
+    found = histories.changes(source, kind, named, base.tree)
     if not found:
         raise _unknown(base, kind, key)
     versions = [_version(one, is_part=base.is_narrowed) for one in found[:limit]]

@@ -96,15 +96,15 @@ def refuse_strangers(
                 suggestion="duckkb resolve --list",
             )
     held = list(open_now)
-    known = {"", *(name for one in held for name in _named_by(one))}
+    known = {"", *(name for one in held for name in _selectors(one.type, one.identity, one.field))}
     wanted = [choice.selector for choice in choices]
     wanted += [_selectors(one.type, one.identity, one.field)[-1] for one in answers]
     for selector in wanted:
         if selector not in known:
             raise NotFound(f"no open conflict is named {selector}", suggestion="duckkb resolve --list")
     for choice in choices:
-        meant = {(one.type, *_parts(one, choice.selector)) for one in held if choice.selector in _named_by(one)}
-        if len(meant) > 1:
+        named = {parts for one in held for parts in _names(one.type, one.identity, one.field)}
+        if sum(":".join(parts) == choice.selector for parts in named) > 1:
             raise UsageError(
                 f"{choice.selector} may mean a record or a field of another one; nothing was settled",
                 suggestion="duckkb resolve --list --format jsonl, and answer with --with-file",
@@ -248,17 +248,11 @@ def _chosen(selectors: Sequence[str], choices: Sequence[SideChoice]) -> Side | N
     return next((by_selector[name] for name in (*reversed(selectors), "") if name in by_selector), None)
 
 
-def _named_by(one: OpenConflict) -> list[str]:
-    return _selectors(one.type, one.identity, one.field)
-
-
-def _parts(one: OpenConflict, selector: str) -> tuple[str, ...]:
-    """What a selector names of a conflict: its type alone, its record, or its field."""
-    place = _named_by(one).index(selector)
-    return ((), (one.identity,), (one.identity, one.field))[place]
+def _names(type_name: str, identity: str, name: str) -> list[tuple[str, ...]]:
+    """What a conflict is named by, from the loosest to the closest: its type, its record, its field."""
+    found = [(type_name,), (type_name, identity)]
+    return [*found, (type_name, identity, name)] if name else found
 
 
 def _selectors(type_name: str, identity: str, name: str) -> list[str]:
-    """From the loosest to the closest."""
-    found = [type_name, f"{type_name}:{identity}"]
-    return [*found, f"{type_name}:{identity}:{name}"] if name else found
+    return [":".join(parts) for parts in _names(type_name, identity, name)]

@@ -20,6 +20,7 @@ from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import elements, split
+from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 from duckkb.truth.git.blame import line_commits
 from duckkb.truth.git.renames import renames
@@ -153,19 +154,14 @@ def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, b
         yield name, text.encode()
 
 
-def changes(
-    source: HistorySource,
-    kind: RecordType,
-    identity: Identity,
-    by_id: Callable[[int], StoredRow | None],
-    number: int | None,
-) -> list[LogEntry]:
-    """What became of a record, the newest change first: of that with this `number` (its `__id`), or, None, of the one that had the identity
-    last, whatever it is called now (`by_id`), and whether it is there or not. Empty where nothing is known of it."""
+def changes(source: HistorySource, kind: RecordType, identity: Identity, tree: Tree) -> list[LogEntry]:
+    """What became of a record, the newest change first: of the one with this identity in the tree, else of the one that had it last,
+    whatever that is called now, and whether it is there or not. Empty where nothing is known of it."""
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
-        number = finder.lost_id(identity) if number is None else number
-        events = list(_events(finder, number, by_id(number)))
+        known = tree.id_of(kind, identity)
+        number = finder.lost_id(identity) if known is None else known
+        events = list(_events(finder, number, tree.by_id(kind, number)))
         told = [(commit, *found) for commit, old, new in events if (found := finder.change(old, new)) is not None]
     by, ends = _signed(source.root, (commit for commit, *_ in told if commit))
     return [LogEntry(by.get(commit), change, record, commit in ends) for commit, change, record in told]

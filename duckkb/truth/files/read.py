@@ -24,11 +24,11 @@ from duckkb.truth.layout import (
     FOLDERS,
     Kind,
     Listing,
+    is_as_listed,
     is_cut_off,
     is_day,
     is_part,
     listing,
-    lists,
     read_regular,
     safe_table_name,
 )  # fmt: skip
@@ -55,7 +55,7 @@ class Survey:
     def still_holds(self, root: Path) -> bool:
         """Whether all of it lies there as it was seen: of many small files a third of what seeing it anew takes."""
         try:
-            return all(lists(folder, known) for folder, known in self.folders.items()) and all(
+            return all(is_as_listed(folder, known) for folder, known in self.folders.items()) and all(
                 _is_same(os.lstat(path), known) for path, known in self._places(root)
             )
         except OSError:

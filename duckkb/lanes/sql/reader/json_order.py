@@ -4,10 +4,9 @@ A column is JSON where its values are nested or of several kinds, so that the en
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from duckkb.lanes.sql.reader.syntax import Node, call_node, cast_node, null_node, text_node
-from duckkb.lanes.sql.reader.terms import Term, as_number, as_text, json_pointer
+from duckkb.lanes.sql.reader.syntax import Node, call_node, case_node, cast_node, null_node, text_node
+from duckkb.lanes.sql.reader.terms import Term, as_text, json_pointer
 
 EXTREMES = {
     "min": "arg_min",
@@ -34,7 +33,7 @@ def compared(sign: str, left: Term, right: Term) -> Node:
     texts = as_text(left).node, as_text(right).node
     whole = test(*(cast_node(text, "HUGEINT") for text in texts))
     number = test(*(cast_node(text, "DOUBLE") for text in texts))
-    return _case([(are(_WHOLE), whole), (are(_NUMBERS), number)], test(*texts))
+    return case_node([(are(_WHOLE), whole), (are(_NUMBERS), number)], test(*texts))
 
 
 def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
@@ -42,22 +41,27 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
     by = terms[-1]
     if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
         return None
-    number, text, picks = as_number(by).node, as_text(by).node, EXTREMES[name]
+    number, text, picks = _number(by), as_text(by).node, EXTREMES[name]
 
     def call(function: str, *arguments: Node) -> Node:
         return {**node, "function_name": function, "children": [*arguments], "distinct": False}
 
     is_text: Node = {"class": "OPERATOR", "type": "OPERATOR_IS_NULL", "children": [number]}
-    words = _case([(is_text, text)], null_node("VARCHAR"))
+    words = case_node([(is_text, text)], null_node("VARCHAR"))
     first, then = (words, number) if picks == "arg_max" else (number, words)  # numbers come before texts
     some = {"class": "COMPARISON", "type": "COMPARE_GREATERTHAN", "left": call("count", first), "right": _ZERO}
     whole = terms[0].whole
-    return Term(_case([(some, call(picks, whole, first))], call(picks, whole, then)), terms[0].kind, name)
+    return Term(case_node([(some, call(picks, whole, first))], call(picks, whole, then)), terms[0].kind, name)
 
 
 def ordered(order: Node, term: Term) -> list[Node]:
     """An item of ORDER BY: numbers in their order, then texts in theirs."""
-    return [{**order, "expression": as_number(term).node}, {**order, "expression": as_text(term).node}]
+    return [{**order, "expression": _number(term)}, {**order, "expression": as_text(term).node}]
+
+
+def _number(term: Term) -> Node:
+    """The number that a JSON value is; NULL for a text of digits, which stands among texts."""
+    return case_node([(_is_one_of(term, _NUMBERS), cast_node(as_text(term).node, "DOUBLE"))], null_node("DOUBLE"))
 
 
 def _is_one_of(term: Term, names: Sequence[str]) -> Node:
@@ -68,8 +72,3 @@ def _is_one_of(term: Term, names: Sequence[str]) -> Node:
 
 def _conjunction(conditions: Sequence[Node]) -> Node:
     return {"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": [*conditions]}
-
-
-def _case(checks: Sequence[tuple[Node, Node]], otherwise: Node) -> dict[str, Any]:
-    told = [{"when_expr": condition, "then_expr": then} for condition, then in checks]
-    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": told, "else_expr": otherwise}

@@ -131,12 +131,18 @@ class TreeReader:
         return made
 
     def _orders(self, order: Node, scope: Scope, selected: Mapping[str | int, Term]) -> list[Node]:
-        names, place = order["expression"].get("column_names", []), order["expression"].get("value") or {}
-        aliased = selected.get(names[0].casefold() if len(names) == 1 else place.get("value", "") if place else "\0")
-        term = aliased or self.term(order["expression"], scope)
+        told = order["expression"]
+        match told:
+            case {"column_names": [str(alias)]}:
+                known = selected.get(alias.casefold())
+            case {"class": "CONSTANT", "value": {"value": int(place)}}:
+                known = selected.get(place)
+            case _:
+                known = None
+        term = known or self.term(told, scope)
         if term.kind == "json":
             return json_order.ordered(order, term)
-        return [order if aliased else {**order, "expression": term.whole}]
+        return [order if known else {**order, "expression": term.whole}]
 
     def _selected(self, item: Node, term: Term) -> Node:
         """An item of a SELECT list, under the name that it had."""

@@ -3,7 +3,7 @@
 What comes back is plain JSON: an expression is an object with `class` and `type`. Nodes of our own are made here, too.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.errors import FilterError
@@ -204,6 +204,12 @@ def call_node(name: str, *arguments: Node) -> Node:
 def coalesce_node(*nodes: Node) -> Node:
     """The first that is not NULL."""
     return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": [*nodes]}
+
+
+def case_node(checks: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
+    """What belongs to the first condition that is true."""
+    told = [{"when_expr": condition, "then_expr": then} for condition, then in checks]
+    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": told, "else_expr": otherwise}
 
 
 def cast_node(inner: Node, sql_type: str) -> Node:

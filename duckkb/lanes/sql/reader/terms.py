@@ -25,7 +25,16 @@ from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import EXACT, element, is_list, parse_date, parse_timestamp, sql_type
-from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, coalesce_node, null_node, text_node
+from duckkb.lanes.sql.reader.syntax import (
+    Node,
+    any_node,
+    call_node,
+    case_node,
+    cast_node,
+    coalesce_node,
+    null_node,
+    text_node,
+)
 from duckkb.values import dataclass
 
 ANY = "any"
@@ -210,8 +219,9 @@ def _as_moment(term: Term, kind: str, wanted: str) -> Term:
         # the engine passes over an offset, unless it reads a time with a zone; its own is UTC
         zoned = call_node("regexp_extract", text, text_node(_WITH_OFFSET))
         moment = call_node("make_timestamp", call_node("epoch_us", cast_node(zoned, "TIMESTAMP WITH TIME ZONE")))
-        both = coalesce_node(cast_node(moment, sql_type(kind)), cast_node(text, sql_type(kind)))
-        return _made(both, kind, term)
+        has_offset = call_node("regexp_matches", text, text_node(_WITH_OFFSET))
+        bare = case_node([(has_offset, null_node("VARCHAR"))], text)  # an offset that it does not know is no time
+        return _made(coalesce_node(*(cast_node(one, sql_type(kind)) for one in (moment, bare))), kind, term)
     raise list_error(term) if is_list(term.kind) else _impossible(term, wanted)
 
 
