@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +178,8 @@ def test_kx_01_arch_a_command_that_fails_changes_nothing(tmp_path: Path, command
     root = _base(tmp_path, command)
     (root / "config.yaml").write_text((root / "config.yaml").read_text("utf-8").replace("20", "1"), "utf-8")
     assert run_in(root, ["trust"]).code == 0
-    start = time.monotonic()
     assert said in _refused(run_in(root, ["arch", "build", "--json"]), "E_REFUSED")["error"]
-    assert time.monotonic() - start < 15
+    assert not (root / "late").exists(), "nobody waited for what it started"
     assert git(root, "status", "--short").split() == ["M", "config.yaml"]
     if (pid := tmp_path / "pid").exists():
         state = Path(f"/proc/{int(pid.read_text())}/stat")
