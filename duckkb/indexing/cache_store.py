@@ -274,8 +274,7 @@ class CacheStore:
 
     def repair(self) -> int:
         """Keep what is good, and drop the rest: the file where it is damaged itself. How many rows were kept."""
-        if self.database.problem() is not None:
-            self.database.drop()
+        if self.database.drop_damaged():
             return 0
         self._count_damaged()
         self.flush()

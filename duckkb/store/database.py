@@ -3,6 +3,10 @@
 With a write-ahead log readers go on beside a writer, and a power cut takes away the last changes but never half of one;
 over a network, where processes of several machines share no memory, a rollback journal does the same for one at a time.
 No error of the file is one of the command: it is `Unusable`, and who asked does without.
+
+Processes that begin at once make one file. It is made and removed, with its logs, by who holds the lock of a file beside it alone
+and has judged it again, and it is opened by who holds that lock together with others: a process that had opened what is then
+removed would take the logs of the new file for its own.
 """
 
 import os
@@ -14,8 +18,10 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from duckkb.errors import Unavailable
 from duckkb.store.place import Unusable, is_own
 from duckkb.truth import state
+from duckkb.truth.commit import lock
 from duckkb.values import dataclass
 
 __all__ = ["Database", "Schema", "Unusable"]
@@ -26,6 +32,8 @@ _WAL_BYTES = 64 << 20
 _PAGE_BYTES = 4096
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA})
 _OTHERS = ("-wal", "-shm", "-journal")
+_DRAFT = ".new"
+_MAKING_S = 60.0
 _ABANDONED: list[sqlite3.Connection] = []
 """Connections of the process that this one was forked from: closing one here would take its log away there."""
 
@@ -133,11 +141,29 @@ class Database:
                 connection.execute(statement)
 
     def drop(self) -> None:
-        """Remove the file, and begin with an empty one when it is next asked for; who has it open keeps it."""
+        """Remove the file that is open here, or the one that lies there where none was opened, and begin with an empty one when
+        it is next asked for; who has it open keeps it. One that others have made in its place since stays."""
         with self._lock:
+            if self.path is None:
+                self.close()
+                return
+            with suppress(Unusable), self._locked(self.path, "exclusive"):
+                is_other = self._inode and not self.is_in_place  # asked while it is open, so that nobody has its inode
+                self.close()
+                if not is_other:
+                    _remove(self.path)
             self.close()
-            if self.path is not None:
+
+    def drop_damaged(self) -> bool:
+        """Remove the file where all of it is looked at and found damaged; False where it is sound, or busy."""
+        if self.path is None or not os.path.lexists(self.path):
+            return False
+        with self._lock, suppress(Unusable), self._locked(self.path, "exclusive"):
+            self.close()
+            if self._problem(self.path)[1]:
                 _remove(self.path)
+                return True
+        return False
 
     def take_over(self, path: Path) -> None:
         """Hold in memory what another file of this form holds, which is left as it lies. Raises `Unusable`."""
@@ -147,6 +173,7 @@ class Database:
     def close(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
+            self._inode = 0
             if connection is None:
                 return
             if self._pid != os.getpid():
@@ -160,14 +187,22 @@ class Database:
         if self.path is None or not os.path.lexists(self.path):
             return None
         try:
-            connection = self._connected(self.path)
-        except (sqlite3.Error, OSError, Unusable) as error:
+            with self._locked(self.path, "shared"):
+                return self._problem(self.path)[0]
+        except Unusable as error:
             return str(error)
+
+    def _problem(self, path: Path) -> tuple[str | None, bool]:
+        """The same, and whether it is one of the file rather than of the moment."""
+        try:
+            connection = self._connected(path)
+        except (sqlite3.Error, OSError, Unusable) as error:
+            return str(error), isinstance(error, Unusable) or _is_damage(error)
         try:
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            return None if found == "ok" else str(found)
+            return (None, False) if found == "ok" else (str(found), True)
         except sqlite3.Error as error:
-            return str(error)
+            return str(error), _is_damage(error)
         finally:
             connection.close()
 
@@ -203,21 +238,51 @@ class Database:
 
     def _lasting(self, path: Path) -> sqlite3.Connection:
         """The file, made anew where what lies there is damaged, foreign or of another form."""
-        try:
-            connection = self._connected(path)
-        except (sqlite3.DatabaseError, Unusable) as error:
-            if isinstance(error, sqlite3.Error) and not _is_damage(error):
-                raise
-            _remove(path)
-            connection = self._connected(path)
-        self._inode = path.lstat().st_ino
+        with self._locked(path, "shared"):
+            connection = self._sound(path)
+        if connection is None:
+            with self._locked(path, "exclusive"):
+                connection = self._sound(path)  # another process may have made it meanwhile
+                if connection is None:
+                    _remove(path)
+                    self._make(path)
+                    connection = self._sound(path)
+                if connection is None:
+                    raise Unusable("it was made, and is not sound")
         return connection
 
-    def _connected(self, path: Path) -> sqlite3.Connection:
-        """Raises `Unusable` for what is no file of ours, sqlite3.Error, OSError."""
-        _refuse_foreign(path)
-        connection = sqlite3.connect(path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+    @contextmanager
+    def _locked(self, path: Path, mode: lock.Mode) -> Iterator[None]:
+        """Open what lies there, together with others, or make or remove it. Raises `Unusable`, which names who was first."""
         try:
+            with lock.beside(path, mode, _MAKING_S):
+                yield
+        except Unavailable as error:
+            raise Unusable(str(error).rstrip(".")) from error
+
+    def _sound(self, path: Path) -> sqlite3.Connection | None:
+        """The file as it lies there; None where it has to be made. Raises sqlite3.Error, OSError."""
+        try:
+            connection = self._connected(path)
+            self._inode = path.lstat().st_ino
+            return connection
+        except FileNotFoundError:
+            return None
+        except (sqlite3.DatabaseError, Unusable) as error:
+            if isinstance(error, sqlite3.Error) and not _is_damage(error) and os.path.lexists(path):
+                raise
+            return None
+
+    def _connected(self, path: Path) -> sqlite3.Connection:
+        """The file, which is not made. Raises `Unusable` for what is no file of ours, sqlite3.Error, OSError."""
+        _refuse_foreign(path)
+        connection = self._connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
+        try:
+            connection.execute("BEGIN")  # all of it is read of one state of the file
+            form = _number(connection, "user_version"), _number(connection, "application_id")
+            connection.execute("COMMIT")
+            if form != (self._schema.version, _APPLICATION):
+                raise Unusable("a file of another program or version")
             self._prepare(connection, path)
         except BaseException as error:
             connection.close()
@@ -226,11 +291,14 @@ class Database:
             raise
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
-        form = connection.execute("PRAGMA user_version").fetchone()[0], _application(connection)
-        if form != (self._schema.version, _APPLICATION):
-            if form != (0, 0) or connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                raise Unusable("a file of another program or version")
+    def _connect(self, name: str | Path, *, uri: bool = False) -> sqlite3.Connection:
+        return sqlite3.connect(name, timeout=self._busy_s, isolation_level=None, check_same_thread=False, uri=uri)
+
+    def _make(self, path: Path) -> None:
+        """Put a new file there, whole, for who is alone. Raises sqlite3.Error, OSError."""
+        draft = path.with_name(path.name + _DRAFT)
+        _remove(draft)  # of a process that was killed
+        with closing(self._connect(draft)) as connection:
             connection.execute(f"PRAGMA page_size={self._schema.page_bytes}")
             if self._schema.page_bytes > _PAGE_BYTES:
                 # Nothing is vacuumed by it: with the map of pages that it has, SQLite finds the middle of a long value without
@@ -239,10 +307,11 @@ class Database:
             self._journal(connection, path)
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
-                if _application(connection) != _APPLICATION:  # another process may have made it meanwhile
-                    self._create(connection)
-        else:
-            self._journal(connection, path)
+                self._create(connection)
+        draft.rename(path)
+
+    def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._journal(connection, path)
         for pragma in ("trusted_schema=OFF", "temp_store=MEMORY", f"journal_size_limit={_WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -276,12 +345,12 @@ def _untouched(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
-def _application(connection: sqlite3.Connection) -> int:
-    number: int = connection.execute("PRAGMA application_id").fetchone()[0]
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
     return number
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: BaseException) -> bool:
     """Whether the file is not what was written, or has not the tables that its number promises."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in _DAMAGED or (

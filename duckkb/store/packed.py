@@ -19,7 +19,7 @@ from duckkb.store.sealed_file import BrokenSeal
 _PIECE = 1 << 20
 _LOG, _PASSING = "-wal", ("-shm", "-journal")
 _DATABASE = ".sqlite"
-_LOCK = "lock"
+_LOCK, _DRAFT = "lock", ".new"
 
 
 def signature(folder: Path) -> str:
@@ -64,7 +64,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         with suppress(FileNotFoundError):
             status = path.lstat()
             is_log = path.name.endswith(_LOG) and not status.st_size
-            if stat.S_ISREG(status.st_mode) and not is_log and path.name != _LOCK and not path.name.endswith(_PASSING):
+            if stat.S_ISREG(status.st_mode) and not is_log and not path.name.endswith((_LOCK, _DRAFT, *_PASSING)):
                 yield path, status
 
 

@@ -20,7 +20,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
-from duckkb.errors import StateError
+from duckkb.errors import StateError, Unavailable
+from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 from duckkb.values import dataclass
 
@@ -97,11 +98,11 @@ class Place:
         make_home(self.home)
         for folder in (self.home / BASES, self.shared):
             make_folder(folder)
-        is_new = not self.own.is_dir()
         make_folder(self.own)
-        if is_new:
-            with suppress(OSError):
-                (self.own / _LABEL).write_text(json.dumps({"root": self.root}), "utf-8")
+        label = self.own / _LABEL
+        if not label.exists():  # one that is torn would say that the base is gone
+            with suppress(Unavailable):
+                state.write_atomic(label, json.dumps({"root": self.root}).encode(), durable=False)
             sweep(self.home)
 
 

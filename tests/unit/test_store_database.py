@@ -4,13 +4,17 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread, current_thread, main_thread
+from typing import Any, ClassVar
 
 import pytest
 
 from duckkb.store import database
 from duckkb.store.database import Database, Schema, Unusable
+from duckkb.truth.commit import lock
 
 SCHEMA = Schema(1, ("CREATE TABLE word (word TEXT)",))
 
@@ -158,6 +162,68 @@ def test_a_forked_process_opens_the_file_anew(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     add(store, "c")
     assert words(store) == ["a", "b", "c"]
+
+
+def test_a_file_that_others_made_in_place_of_a_damaged_one_stays(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    add(one, "a")
+    assert words(other) == ["a"]
+    one.drop()
+    add(one, "b")
+    other.drop()  # of what it has open, which is gone already
+    assert words(one) == words(other) == words(opened(tmp_path)) == ["b"]
+    assert one.is_in_place and other.is_in_place
+
+
+def test_a_sound_file_that_is_busy_is_not_dropped_as_damaged(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    add(one, "a")
+    with closing(sqlite3.connect(tmp_path / "store.sqlite", isolation_level=None)) as holder:
+        one.close()
+        holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        assert "locked" in (other.problem() or "")
+        assert not other.drop_damaged()
+    assert words(one) == ["a"]
+
+
+class _Beside(sqlite3.Connection):
+    """A connection beside which another begins before its second statement, and goes on as far as it may."""
+
+    others: ClassVar[list[Thread]] = []
+    asked = 0
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:
+        self.asked += 1
+        if self.asked == 2 and self.others and current_thread() is main_thread():
+            other = self.others.pop()
+            other.start()
+            other.join(0.2)
+        return super().execute(*given)
+
+
+def test_a_file_that_is_made_while_another_process_looks_at_it_is_one_for_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faster, slower = Database(tmp_path / "store.sqlite", SCHEMA), Database(tmp_path / "store.sqlite", SCHEMA)
+    (tmp_path / "store.sqlite").touch()
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: connect(*given, **named, factory=_Beside))
+    thread = Thread(target=add, args=(faster, "a"))
+    monkeypatch.setattr(_Beside, "others", [thread])
+    add(slower, "b")
+    thread.join()
+    assert words(faster) == words(slower) == words(opened(tmp_path)) == ["a", "b"]
+
+
+def test_who_waits_for_a_file_that_is_being_made_says_who_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_MAKING_S", 0.0)
+    store = opened(tmp_path)
+    with lock.beside(tmp_path / "store.sqlite", "exclusive", 0.0):
+        assert not store.is_lasting
+    assert f"process {os.getpid()}" in store.reason
 
 
 def _writes(folder: Path) -> str:

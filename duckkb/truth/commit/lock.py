@@ -99,6 +99,27 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
+def beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
+    """Hold the lock of a file or folder of the user's own: that of a file beside it, `PATH.lock`, which is never removed; wait at
+    most `timeout` seconds.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
+    """
+
+    def refused(holder: Holder | None, waited: float) -> errors.Unavailable:
+        who = holder or "another process, which does not say its name"
+        return _held(f"{path} is held by {who}; waited {waited:g} s.", "Wait for it, then repeat.", holder)
+
+    file = path.with_name(path.name + ".lock")
+    try:
+        descriptor = _open_lock(file, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise state.refusal(f"{file} cannot be opened", error) from error
+    with _acquired(descriptor, mode, timeout, refused):
+        yield
+
+
+@contextmanager
 def watching(root: Path, timeout: float) -> Iterator[None]:
     """Hold what one process at a time holds while it watches folders. Raises `errors.Unavailable` as `job` does."""
     with _acquired(_open_to_write(root, state.WATCH), "exclusive", timeout, _watched):
@@ -227,8 +248,8 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
         return None, True
 
 
-def _open_lock(path: Path, flags: int) -> int:
-    descriptor = os.open(path, flags | state.NO_FOLLOW, 0o644)
+def _open_lock(path: Path, flags: int, mode: int = 0o644) -> int:
+    descriptor = os.open(path, flags | state.NO_FOLLOW, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(None, "not a regular file")
@@ -270,7 +291,7 @@ def _try_lock(descriptor: int, mode: Mode) -> bool:
         return open_files.try_lock(descriptor, exclusive=mode == "exclusive")
     except OSError as error:
         raise errors.Unavailable(
-            f"The file system gave no lock on {state.FOLDER}/lock: {error}.",
+            f"The file system gave no lock: {error}.",
             code="E_IO",
             suggestion="Keep the base on a file system with locks.",
         ) from error
