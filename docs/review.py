@@ -291,8 +291,9 @@ def _hosting(kb: _Copy) -> str:
   nothing of the pull request: it takes a number and a text, and posts only where the pull request is at the commit of the run.
 - *index* runs at night: every record checked, exported and imported again, the index built from nothing twice and compared,
   then brought up to date and pushed; where somebody was faster, it is built again on what they pushed.
-- `.pre-commit-config.yaml` runs `duckkb check --staged` and `duckkb fmt --check` before a commit, and by hand, where there is
-  no nightly job, `duckkb index build` (`pre-commit run duckkb-index --hook-stage manual`, on the main branch).
+- `.pre-commit-config.yaml` runs `duckkb check --staged` before every commit and merge, also those that only delete, and by hand,
+  where there is no nightly job, `duckkb index build` (`pre-commit run duckkb-index --hook-stage manual`, on the main branch).
+  `pre-commit install` sets that up. What is checked is what will be committed: with `git commit -a` or `git commit PATH` too.
 
 The team's cache is one Parquet file that changes at night. `duckkb init --lfs` has git keep it in Git LFS; `check` advises it
 past 50 MB.

@@ -378,6 +378,10 @@ _LINES = {
         "A part holds no record though it held some: it was cut off.",
         "`git checkout HEAD -- PART` brings them back; `rm PART` if all of them are to go.",
     ),
+    "E_UNTRACKED": (
+        "git had a file of the base, tracks it no longer and finds it still here (`git rm --cached`), so no commit will have it.",
+        "`git add -f FILE`, or `rm FILE` if it is to go.",
+    ),
     "E_JSON": ("A line is not exactly one JSON object.", "Mend the JSON on that line."),
     "E_DUP_KEY": ("An object has one key twice.", "Keep one of them."),
     "E_NUMBER": (

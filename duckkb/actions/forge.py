@@ -126,7 +126,6 @@ def _filled(template: str, place: str, branch: str, install: str) -> str:
     base = texts["base.sh"].rstrip("\n")
     text = re.sub(r"( *)@BASE@", lambda found: indent(base, found[1]), texts[template])
     kb = "" if place == "." else f"--kb {shlex.quote(place)} "
-    prefix = "" if place == "." else re.escape(place) + "/"
     values = {
         "KB": json.dumps(place, ensure_ascii=False),
         "BRANCH": json.dumps(branch, ensure_ascii=False),
@@ -134,8 +133,6 @@ def _filled(template: str, place: str, branch: str, install: str) -> str:
         "INSTALL_LOCAL": f"'duckkb[local]{install}'",
         "CHECK": json.dumps(f"duckkb {kb}check --staged", ensure_ascii=False),
         "INDEX": json.dumps(f"duckkb {kb}index build", ensure_ascii=False),
-        "FMT": json.dumps(f"duckkb {kb}fmt --check", ensure_ascii=False),
-        "FILES": json.dumps(rf"^{prefix}(data/.*\.jsonl|ontology/.*\.yaml|config\.yaml)$", ensure_ascii=False),
     }
     return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
 

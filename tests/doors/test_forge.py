@@ -124,7 +124,7 @@ def test_the_workflows_pass_the_linters_wherever_the_base_lies(tmp_path: Path) -
         assert _lint("zizmor", "--offline", "--no-progress", ".", at=top) == 0
         assert _workflow(top, "index")["jobs"]["index"]["defaults"]["run"]["working-directory"] == place
         assert _workflow(top, "index")["jobs"]["index"]["env"]["BRANCH"] == "trunk/1"
-        assert len(yaml.safe_load((top / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]) == 3
+        assert len(yaml.safe_load((top / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]) == 2
 
 
 def test_the_linters_find_what_is_wrong(hosted: Path) -> None:
@@ -297,11 +297,13 @@ def test_the_hooks_run_and_refuse(hosted: Path) -> None:
     hooks = yaml.safe_load((hosted / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
     entries = [shlex.split(hook["entry"])[1:] for hook in hooks]
     assert [hook["id"] for hook in hooks if hook.get("stages") == ["manual"]] == ["duckkb-index"]
-    assert [run_in(hosted, entry).code for entry in entries] == [0, 0, 0]
+    assert [run_in(hosted, entry).code for entry in entries] == [0, 0]
     (part, *_) = sorted(hosted.glob("kb/data/nodes/note/*/*.jsonl"))
     part.write_text(part.read_text("utf-8").replace('","', '", "'), "utf-8")
     git(hosted, "add", "-A")
-    assert all(run_in(hosted, entry).code == 1 for entry in entries[:2])
+    assert run_in(hosted, entries[0]).code == 1
     of_package = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     assert [hook["id"] for hook in of_package] == [hook["id"] for hook in hooks]
     assert [shlex.split(hook["entry"])[1:] for hook in of_package] == [entry[2:] for entry in entries]
+    for name in ("always_run", "stages", "pass_filenames"):
+        assert [hook.get(name) for hook in of_package] == [hook.get(name) for hook in hooks]

@@ -99,6 +99,32 @@ def test_what_git_does_not_look_at_is_a_warning_though_it_is_there(base: Path) -
     assert run_in(base, ["check"]).out == ""
 
 
+@pytest.mark.parametrize("committed", [False, True], ids=["staged", "committed"])
+def test_what_git_tracks_no_longer_is_an_error_where_it_still_lies_here(base: Path, committed: bool) -> None:
+    git(base, "rm", "-q", "-r", "--cached", "data/nodes")
+    if committed:
+        git(base, "commit", "-q", "-m", "gone")
+    found = run_in(base, ["check", "--format", "jsonl"]).lines
+    assert [(one["code"], one["path"]) for one in found] == [
+        ("E_UNTRACKED", PART),
+        ("E_UNTRACKED", PART.replace("note", "person")),
+    ]
+    for one in found:
+        subprocess.run(["bash", "-c", one["remedy"].split("`")[1]], cwd=base, check=True, capture_output=True)
+    assert run_in(base, ["check"]).out == ""
+
+
+def test_a_file_that_git_never_had_is_new(base: Path) -> None:
+    git(base, "rm", "-q", PART)
+    git(base, "commit", "-q", "-m", "deleted")
+    (base / PART).parent.mkdir(parents=True)
+    (base / PART).write_text(
+        json.dumps({**NOTE, "__id": 3, "id": "新"}, separators=(",", ":"), ensure_ascii=False) + "\n"
+    )
+    assert run_in(base, ["put", "Note", '{"id": "b"}']).code == 0
+    assert run_in(base, ["check"]).out == ""
+
+
 def test_a_type_whose_file_is_left_out_is_not_told_as_unknown_in_silence(base: Path) -> None:
     git(base, "update-index", "--skip-worktree", "ontology/more.yaml")
     (base / "ontology/more.yaml").unlink()

@@ -1,5 +1,5 @@
 """Truth that git has and the work tree lacks: files that it keeps out, as a sparse checkout does, and files that were cut off;
-and files that git does not look at, of which nobody would see a change in a commit.
+and files that no commit would have: those that git does not look at, and those that it was told to track no longer.
 """
 
 import os
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from duckkb.errors import Finding, Refused, Unavailable
-from duckkb.truth.git import repository, run
+from duckkb.truth.git import repository, revisions, run
 
 _PLACES = ("data/nodes", "data/edges", "data/FORMAT.json", "ontology", "config.yaml")
 _MANY = 5
 _PLAIN: dict[Path, tuple[Path, tuple[int, ...]]] = {}
-"""By base the folder of git, and the stamp of its index that nothing is left out of: each search asks."""
+"""By base the file of git's index, and the stamp of that index that nothing is left out of: each search asks."""
 _SKIPPED, _BRING_BACK = 2, "git update-index --no-skip-worktree {0} && git checkout -- {0}"
 
 
@@ -28,10 +28,10 @@ def missing(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
     if known is not None and known[1] == _stamp(known[0]):
         return ()
     found = run.find_repository(root)
-    stamp = _stamp(found.git_dir) if found is not None else None
+    stamp = _stamp(found.index) if found is not None else None
     if max(repository.index_versions(root), default=0) <= _SKIPPED:
         if found is not None and stamp is not None:
-            _PLAIN[root] = found.git_dir, stamp
+            _PLAIN[root] = found.index, stamp
         return ()
     return tuple(path for tag, path in _listed(root, also) if tag in "Ss" and not os.path.lexists(root / path))
 
@@ -41,13 +41,13 @@ def is_of_base(path: str) -> bool:
     return path.startswith(_PLACES)
 
 
-def _stamp(git_dir: Path) -> tuple[int, ...] | None:
+def _stamp(index: Path) -> tuple[int, ...] | None:
     """Tells whether the files of the index are as they were: git never writes in one, it puts another in its place."""
     try:
-        index, folder = (git_dir / "index").stat(), git_dir.stat()
+        file, folder = index.stat(), index.parent.stat()
     except OSError:
         return None
-    return index.st_ino, index.st_size, index.st_mtime_ns, folder.st_ino, folder.st_mtime_ns
+    return file.st_ino, file.st_size, file.st_mtime_ns, folder.st_ino, folder.st_mtime_ns
 
 
 def refuse_missing(root: Path, concerns: Callable[[str], bool] = lambda path: True) -> None:
@@ -59,7 +59,8 @@ def refuse_missing(root: Path, concerns: Callable[[str], bool] = lambda path: Tr
 
 
 def findings(root: Path) -> Iterator[Finding]:
-    """What is left out of this checkout, and what git does not look at."""
+    """What is left out of this checkout, what git does not look at, and what it no longer tracks."""
+    yield from _untracked(root)
     left_out = missing(root)
     for path in left_out:
         yield Finding("E_SPARSE", "git left it out of this checkout", path, remedy=remedy(root, (path,)))
@@ -72,6 +73,34 @@ def findings(root: Path) -> Iterator[Finding]:
             yield Finding(
                 "W_UNWATCHED", f"git does not look at it ({bit}): no commit will have its changes", path, remedy=mend
             )
+
+
+def _untracked(root: Path) -> Iterator[Finding]:
+    """The files that lie here and that git had, in HEAD or with a line of theirs before: `git rm --cached` leaves them. A file
+    that git never had is new."""
+    if not repository.can_be_asked(root) or repository.head_commit(root) is None:
+        return
+    found = run.repository_of(root)
+    places = [found.prefix + place for place in _PLACES]
+    try:
+        others = set(os.fsdecode(run.output(root, ["ls-files", "--others", "-z", "--", *places])).split("\0")) - {""}
+        if not others:
+            return
+        removed = ["--raw", "--no-abbrev", "--no-renames", "--diff-filter=D", "-z"]
+        listed = run.output(root, ["diff-index", "--cached", *removed, "HEAD", "--", *places])
+        asked = os.fsencode("\n".join(["--", *sorted(others), ""]))
+        listed += b"\0" + run.output(root, ["log", "--format=", *removed, "HEAD", "--stdin"], stdin=asked)
+        newest_last = reversed([*revisions.touched(found, listed.split(b"\0"))])
+        former = {one.path: one.old for one in newest_last}
+        lines = {path: set(filter(None, raw.splitlines())) for path, raw in revisions.contents(root, former).items()}
+    except Unavailable:
+        return
+    for path in sorted(lines):
+        if found.prefix + path in others and not lines[path].isdisjoint(
+            (run.read_bytes(root / path) or b"").splitlines()
+        ):
+            remedy = f"`git add -f {shlex.quote(path)}`, or `rm {shlex.quote(path)}` if it is to go"
+            yield Finding("E_UNTRACKED", "git no longer tracks this file: no commit will have it", path, remedy=remedy)
 
 
 def said(paths: Sequence[str]) -> str:

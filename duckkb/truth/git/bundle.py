@@ -68,7 +68,7 @@ def checkout_of(root: Path) -> Checkout:
 
 def _staged(root: Path, commit: str) -> str:
     """The index as a commit that no ref names; empty where it is HEAD's tree."""
-    index = repository_of(root).git_dir / "index"
+    index = repository_of(root).index
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
         copy = Path(folder) / "index"  # git notes in the index what it wrote
         if index.exists():

@@ -119,7 +119,7 @@ def tracks_state(root: Path) -> bool:
     format shortens or moves names.
     """
     repository = find_repository(root)
-    index = read_bytes(repository.git_dir / "index") if repository else None
+    index = read_bytes(repository.index) if repository else None
     if repository is None or index is None:
         return False
     is_split = bool(_shared_indices(repository.git_dir))
@@ -136,7 +136,7 @@ def index_versions(root: Path) -> set[int]:
     repository = find_repository(root)
     if repository is None:
         return set()
-    paths = repository.git_dir / "index", *_shared_indices(repository.git_dir)
+    paths = repository.index, *_shared_indices(repository.git_dir)
     heads = [read_bytes(path, 8) for path in paths]
     return {int.from_bytes(head[4:8], "big") for head in heads if head}
 

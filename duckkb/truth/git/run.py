@@ -30,6 +30,7 @@ _PIECE = 1 << 20
 FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
 """Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
 _REFRESH = "GIT_PYTHON_REFRESH"
+_INDEX = "GIT_INDEX_FILE"
 _loading = Lock()
 """Its modules import each other in circles: of two threads that load it at once both would fail."""
 _LOOK = "`git status` and `git fsck` say more"
@@ -83,6 +84,21 @@ class Repository:
     def is_shallow(self) -> bool:
         """Whether this clone has the newest history alone."""
         return (self.common_dir / "shallow").exists()
+
+    @property
+    def index(self) -> Path:
+        """The index file: the one that git names to a hook, as `commit -a` and `commit PATH` make their own beside `index`.
+
+        Only a regular file of this work tree's own git folder counts, so that the environment cannot name another repository's.
+        """
+        own = self.git_dir / "index"
+        named = os.environ.get(_INDEX)
+        if not named:
+            return own
+        index = Path(os.path.realpath(self.work_tree / named))
+        holder = next((folder for folder in index.parents if os.path.lexists(folder / "HEAD")), None)
+        is_ours = holder is not None and holder == Path(os.path.realpath(self.git_dir))
+        return index if is_ours and index.is_file() else own
 
 
 def find_repository(root: Path) -> Repository | None:
@@ -314,7 +330,7 @@ def _run(
     with _git_python() as git:
         return git(str(repository.work_tree)).execute(
             [git.GIT_PYTHON_GIT_EXECUTABLE or "git", "--no-pager", *places, *arguments],
-            env=hardening(settings or {}) | {"GIT_INDEX_FILE": str(index or repository.git_dir / "index")},
+            env=hardening(settings or {}) | {_INDEX: str(index or repository.index)},
             shell=False,
             with_exceptions=False,
             stdout_as_string=False,
