@@ -180,12 +180,17 @@ class _RecordType:
     @cached_property
     def merge_rules(self) -> Mapping[str, str]:
         """`x-merge` by field, one of `schema.MERGE_RULES`."""
-        return {name: rule["x-merge"] for name, rule in self.properties.items() if "x-merge" in rule}
+        return self._annotations("x-merge")
 
     @cached_property
     def reviewed_fields(self) -> frozenset[str]:
         """The fields whose changes by agents have to be proposed (`x-review`)."""
-        return frozenset(name for name, rule in self.properties.items() if "x-review" in rule)
+        return frozenset(self._annotations("x-review"))
+
+    def _annotations(self, keyword: str) -> dict[str, Any]:
+        """What fields say of themselves by a keyword, by name; a schema that is true or false says nothing."""
+        rules = self.properties.items()
+        return {name: rule[keyword] for name, rule in rules if isinstance(rule, Mapping) and keyword in rule}
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _slow(schema: Mapping[str, Any]) -> Any:
     formats = FormatChecker(formats=())
     for name in FORMATS:
         formats.checks(name)(lambda value, name=name: compiled({"format": name}).is_valid(value))
-    return extend(Draft202012Validator, {"pattern": _pattern})(
+    return extend(Draft202012Validator, {"pattern": _pattern, "properties": _properties})(
         dict(schema), registry=Registry(), format_checker=formats
     )
 
@@ -108,6 +108,17 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
 
     if isinstance(instance, str) and not compiled({"pattern": pattern}).is_valid(instance):
         yield ValidationError("does not match")
+
+
+def _properties(validator: Any, properties: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+    """As the library's own, which does not say where a value stands that the schema `false` keeps out."""
+    from jsonschema import ValidationError
+
+    for name, rule in properties.items() if isinstance(instance, dict) else ():
+        if name in instance and rule is False:
+            yield ValidationError("", None, (name,), validator_value=None, instance=instance[name], schema=False)
+        elif name in instance:
+            yield from validator.descend(instance[name], rule, path=name, schema_path=name)
 
 
 def _refers_to_itself(schema: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ def worded(errors: "Iterable[ValidationError]", most: int = 1_000) -> list[tuple
 
 
 def _worded_one(error: "ValidationError") -> Iterator[tuple[str, str]]:
-    at, keyword = pointer(*error.absolute_path), str(error.validator)
+    at, keyword = pointer(*error.absolute_path), _keyword(error)
     if keyword == "required":
         for name in error.validator_value:
             if name not in error.instance:
@@ -35,6 +35,11 @@ def _worded_one(error: "ValidationError") -> Iterator[tuple[str, str]]:
                 yield at + pointer(name), f"is no field of this schema{'; ' + hint if hint else ''} (rule: {keyword})"
     else:
         yield at, f"{_said(keyword, error)} (rule: {keyword})"
+
+
+def _keyword(error: "ValidationError") -> str:
+    """The keyword that is broken; `false` where the schema is just that, and takes no value."""
+    return str(error.validator or "false")
 
 
 def _said(keyword: str, error: "ValidationError") -> str:
@@ -52,7 +57,7 @@ def _alternatives(keyword: str, error: "ValidationError") -> str:
 
     closest = max(error.context, key=relevance)
     where = pointer(*closest.absolute_path)[len(pointer(*error.absolute_path)) :]
-    reason = _said(str(closest.validator), closest) if keyword != str(closest.validator) else "see the schema"
+    reason = _said(_keyword(closest), closest) if keyword != _keyword(closest) else "see the schema"
     return f"fits none of the {len(error.validator_value)} alternatives, {where + ' ' if where else ''}{reason}"
 
 
@@ -75,6 +80,8 @@ def _of_type(wanted: Any, value: Any) -> str:
 
 
 _SENTENCES: dict[str, Callable[[Any, Any], str]] = {
+    "false": lambda wanted, value: f"must not be there, is {shown(value)}",
+    "items": lambda wanted, value: "must have no items beyond those that the schema names",
     "type": _of_type,
     "enum": _one_of,
     "const": lambda wanted, value: f"must be {shown(wanted)}, is {shown(value)}",
