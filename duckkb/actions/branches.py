@@ -3,7 +3,9 @@ writes become a commit on a branch of their own; merge, resolve, compact and git
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -19,7 +21,7 @@ from duckkb.review import propose
 from duckkb.review.merging import install
 from duckkb.review.merging import merge as merges
 from duckkb.review.merging import resolve as resolving
-from duckkb.review.merging.broken import broken
+from duckkb.review.merging.broken import broken, note_whole
 from duckkb.review.merging.conflicts import ConflictAnswer, OpenConflict, read_answers
 from duckkb.review.merging.merge import MergeOptions, Outcome
 from duckkb.review.merging.resolve import Resolved, ResolveOptions
@@ -102,13 +104,24 @@ def page_of(held: Sequence[OpenConflict], limit: int, after: str) -> tuple[Seque
 
 
 def merge(unopened: Unopened, revision: str, options: MergeOptions, *, allow_shrink: bool = False) -> Merge:
-    """Merge a revision into what is checked out, records by key; the base's limits hold unless `allow_shrink`. Raises
-    `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK) where nothing was begun."""
-    rules, limit, _ = _said_at(unopened.root)
-    options = replace(options, shrink=None if allow_shrink else limit)
-    outcome = merges.merge(unopened.root, revision, rules, options)
-    is_changed = outcome.action in ("fast-forward", "merged", "stopped")
-    return Merge(outcome, _violations(unopened, options.timeout) if is_changed and not outcome.conflicts else ())
+    """Merge a revision into what is checked out, records by key; the base's limits hold unless `allow_shrink`. What `check`
+    would refuse stays uncommitted. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused`
+    (E_SHRINK) where nothing was begun."""
+    root = unopened.root
+    limit = None if allow_shrink else _said_at(root)[1]
+    options = replace(options, shrink=limit)
+    outcome = merges.merge(root, revision, partial(rules_at, root), options)
+    if outcome.action == "up-to-date":
+        return Merge(outcome)
+    with ExitStack() as stack:
+        head = repository.head_commit(root) or ""
+        base, violations = _broken(stack, unopened, options.timeout)
+        if options.commit and outcome.can_conclude and not any(one.is_error for one in violations):
+            outcome = merges.conclude(root, outcome, options)
+            head = outcome.commit
+        if base is not None and not violations:
+            note_whole(base, head)
+        return Merge(outcome, violations)
 
 
 def abort(unopened: Unopened, lock_timeout: float) -> Merge:
@@ -229,14 +242,23 @@ def _of_ontology(root: Path) -> tuple[Finding, ...]:
 
 
 def _violations(unopened: Unopened, lock_timeout: float) -> tuple[Finding, ...]:
-    commit = repository.head_commit(unopened.root) or ""
+    head = repository.head_commit(unopened.root) or ""
+    with ExitStack() as stack:
+        base, violations = _broken(stack, unopened, lock_timeout)
+        if base is not None and not violations:
+            note_whole(base, head)
+        return violations
+
+
+def _broken(stack: ExitStack, unopened: Unopened, lock_timeout: float) -> tuple[Base | None, tuple[Finding, ...]]:
+    """The base, open until the stack is closed, and what its records break; None for a base that cannot be opened."""
     try:
-        with unopened.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)) as base:
-            return broken(base, commit)
+        base = stack.enter_context(unopened.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
+        return base, broken(base)
     except OntologyError as problem:
-        return tuple(problem.findings)
+        return None, tuple(problem.findings)
     except DuckkbError as problem:
-        return (Finding(problem.code, problem.message, remedy=problem.suggestion),)
+        return None, (Finding(problem.code, problem.message, remedy=problem.suggestion),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,7 @@ def test_what_was_broken_before_is_told_too(base: Path) -> None:
     commit(base, "later")
     git(base, "checkout", "-q", "main")
     assert [one[0] for one in broken(run_in(base, ["merge", "topic", "--json"]))] == ["E_DANGLING_EDGE"]
+    git(base, "commit", "-q", "--no-edit")
     assert [one[0] for one in broken(run_in(base, ["merge", "later", "--json"]))] == ["E_DANGLING_EDGE"]
 
 

@@ -88,6 +88,16 @@ def test_install_says_what_it_changed_and_is_checked_and_taken_back(tmp_path: Pa
     assert (root / ".gitattributes").read_bytes() == before[1]
 
 
+@pytest.mark.parametrize("side", ["ours", "theirs"])
+def test_an_option_of_git_chooses_no_side_and_resolve_does(base: Path, side: str) -> None:
+    git(base, "branch", "-qf", "topic", "rival")
+    assert try_merge(base, "-X", side).returncode != 0
+    assert run_in(base, ["resolve", "--list"]).out == "Note:a title\n"
+    assert run_in(base, ["resolve", f"--{side}", "--stage"]).code == 0
+    git(base, "commit", "-q", "--no-edit")
+    assert notes_of(base)[0]["title"] == side
+
+
 def test_git_merges_fields_and_sets_of_one_record(base: Path) -> None:
     assert try_merge(base).returncode == 0
     found = notes_of(base)[0]

@@ -168,7 +168,7 @@ def test_another_file_in_conflict_is_named_and_stops_the_merge(base: Path) -> No
     assert git(base, "diff", "--name-only", "--diff-filter=U").split() == ["page.txt"]
 
 
-def test_rules_that_the_merged_records_break_are_listed_apart(base: Path) -> None:
+def test_what_check_would_refuse_is_listed_apart_and_not_committed(base: Path) -> None:
     def cite(root: Path) -> None:
         assert run_in(root, ["put", "cites", '{"from": "a", "to": "c"}']).code == 0
 
@@ -180,10 +180,29 @@ def test_rules_that_the_merged_records_break_are_listed_apart(base: Path) -> Non
         lambda root: (cite(root), put(root, id="new")),
         lambda root: (run_in(root, ["delete", "Note", "c"]), rename(root)),
     )
+    before = git(base, "rev-parse", "HEAD").strip()
     done = merge(base, "topic")
-    assert (done.code, done.line["action"], done.line["conflicts"]) == (1, "merged", [])
+    assert (done.code, done.line["action"], done.line["conflicts"]) == (1, "stopped", [])
     assert sorted({one["code"] for one in done.line["violations"]}) == ["E_DANGLING_EDGE", "E_DUP_IDENTITY"]
+    assert (done.line["commit"], git(base, "rev-parse", "HEAD").strip()) == (before, before)
+    assert "git commit" in done.err and "duckkb merge --abort" in done.err
+    git(base, "commit", "-q", "--no-edit")
     assert git(base, "status", "--porcelain") == ""
+
+
+def test_what_is_broken_is_told_while_records_are_in_conflict(base: Path) -> None:
+    """A record in conflict counts as there: an edge to it leads somewhere, whichever side is chosen."""
+    assert run_in(base, ["put", "cites", '{"from": "b", "to": "a"}']).code == 0
+    commit(base, "an edge to what will be in conflict")
+    branches(
+        base,
+        lambda root: (put(root, id="a", title="ours"), run_in(root, ["put", "cites", '{"from": "b", "to": "c"}'])),
+        lambda root: (put(root, id="a", title="theirs"), run_in(root, ["delete", "Note", "c"])),
+    )
+    done = merge(base, "topic")
+    assert (done.code, done.line["counts"]) == (1, {"conflicts": 1, "violations": 1})
+    assert [(one["code"], one["type"]) for one in done.line["violations"]] == [("E_DANGLING_EDGE", "cites")]
+    assert run_in(base, ["resolve", "--theirs", "--stage"]).code == 1, "the edge still leads nowhere"
 
 
 def test_what_is_not_committed_is_not_overwritten(base: Path) -> None:
@@ -251,18 +270,18 @@ def test_nothing_of_the_repository_is_run(base: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "sprung").exists()
 
 
-def test_records_of_a_type_that_the_other_side_renamed_are_a_violation(base: Path) -> None:
+def test_records_of_a_collection_that_the_other_side_removed_are_not_committed(base: Path) -> None:
     """They merge cleanly into a folder that no type reads any more."""
     assert run_in(base, ["col", "init", "logs", "--policy", "knowledge-base"]).code == 0
     assert run_in(base, ["put", "logs", '{"id": "first", "content": "0"}']).code == 0
     commit(base, "collection")
     branches(
         base,
-        lambda root: run_in(root, ["col", "rename", "logs", "memos"]),
+        lambda root: run_in(root, ["col", "rm", "logs", "--yes"]),
         lambda root: run_in(root, ["put", "logs", '{"id": "new", "content": "c"}'], env={"DUCKKB_WRITER": "other"}),
     )
     done = merge(base, "topic")
-    assert done.code == 1
+    assert (done.code, done.line["action"]) == (1, "stopped")
     assert [(one["code"], one["path"]) for one in done.line["violations"]] == [
         ("E_UNEXPECTED_FILE", "data/nodes/logs/")
     ]

@@ -44,9 +44,9 @@ def merge_command(
     """Merge a branch as git does, with records merged by key and field over all parts, driver or not.
 
     A conflict stops it as git's stops: files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes
-    it. Runs no hook, filter, signing program or merge driver of the repository. Prints a line with what was done, and one
-    for each of the first 100 conflicts and violations. Exit 1 while something is in conflict, or where the merged records
-    break a rule (a violation).
+    it; so do merged records that break a rule (a violation), as `duckkb check` would refuse them. Runs no hook, filter,
+    signing program or merge driver of the repository. Prints a line with what was done, and one for each of the first 100
+    conflicts and violations. Exit 1 while there is any.
     """
     if is_abort == (revision is not None):
         raise click.UsageError("give a REF to merge, or --abort")
@@ -88,6 +88,10 @@ def _tell_merge(done: "Merge") -> None:
         printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{shown}")
         printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--base|--newest NAME --stage")
     _tell_violations(done.violations)
+    if done.violations and outcome.can_conclude:
+        printed.note(
+            "the merge is not committed: `duckkb merge --abort` and mend a branch, or `git commit` to conclude it as it is"
+        )
 
 
 def _sides(name: str, help: str) -> Callable[[Any], Any]:

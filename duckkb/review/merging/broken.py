@@ -19,10 +19,12 @@ from duckkb.review.check.findings import in_order
 from duckkb.review.diff.compare import Types, compare
 from duckkb.review.diff.model import RecordPlace, Versions
 from duckkb.review.diff.versions import Range, is_configuration, read
+from duckkb.review.merging.work import on_disk
 from duckkb.rules import integrity
 from duckkb.rules.view import BaseView
-from duckkb.truth.files.part import StoredRow, record_of
+from duckkb.truth.files.part import StoredRow, part_of, record_of
 from duckkb.truth.layout import leads_to_parts
+from duckkb.truth.merge import conflict
 from duckkb.values import dataclass, field
 
 _NOTE = "whole"
@@ -38,16 +40,40 @@ class _Changed:
     went: set[Identity] = field(default_factory=set)
 
 
-def broken(base: Base, commit: str) -> tuple[Finding, ...]:
-    """All of it in the files as they are. `commit` is what HEAD named before the base was opened."""
+def broken(base: Base) -> tuple[Finding, ...]:
+    """All of it in the files as they are. A record in conflict counts as both sides have it, and nothing is said of itself."""
     versions = _since_whole(base)
     unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
+    in_conflict = _take_both_sides(base)
     whole = guard.view(base)
     view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
     found = in_order([*unread, *_without_type(base), *integrity.findings(view, integrity.AFTER_MERGE)])
-    if not found and not base.tree.unreadable and not base.tree.findings:
-        _note(base, commit)
-    return found
+    return tuple(one for one in found if (one.path, one.line) not in in_conflict)
+
+
+def note_whole(base: Base, commit: str) -> None:
+    """Remember a commit in which nothing was found broken, where the files are those of that commit."""
+    if base.tree.unreadable or base.tree.findings:
+        return
+    try:
+        is_that = bool(commit) and not read(base.root, Range(commit)).paths
+    except DuckkbError:
+        return
+    if is_that and commit != _noted(base):
+        base.notes.keep(_NOTE, [commit, version_of("duckkb", "duckkb")])
+
+
+def _take_both_sides(base: Base) -> set[tuple[str, int]]:
+    """Have the tree hold the records between git's markers; the places of their lines."""
+    places: set[tuple[str, int]] = set()
+    parts = {}
+    for path in {one.path for one in base.tree.unreadable if one.code == "E_MARKERS"}:
+        part = base.tree.parts[path]
+        data, numbers = conflict.unmarked(on_disk(base.root, path) or b"")
+        parts[path] = part_of(path, part.kind, data, base.limits, part.stamp)
+        places |= {(path, number) for number in numbers}
+    base.tree.replace(parts)
+    return places
 
 
 def _without_type(base: Base) -> list[Finding]:
@@ -127,13 +153,3 @@ def _noted(base: Base) -> str:
         case [str(commit), by] if by == version_of("duckkb", "duckkb") and re.fullmatch("[0-9a-f]{40,64}", commit):
             return commit
     return ""
-
-
-def _note(base: Base, commit: str) -> None:
-    """Only where the files are those of the commit."""
-    try:
-        is_that = bool(commit) and not read(base.root, Range(commit)).paths
-    except DuckkbError:
-        return
-    if is_that and commit != _noted(base):
-        base.notes.keep(_NOTE, [commit, version_of("duckkb", "duckkb")])

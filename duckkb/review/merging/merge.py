@@ -1,5 +1,7 @@
 """`duckkb merge`: git merges, then the parts are put in the place of what git made of them, merged by records."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -42,10 +44,17 @@ class Outcome:
     others: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
+    @property
+    def can_conclude(self) -> bool:
+        """Whether nothing is in conflict of what is merged and not committed."""
+        return self.action == "stopped" and not (self.conflicts or self.others)
 
-def merge(root: Path, name: str, rules: RulesByTable, options: MergeOptions) -> Outcome:
-    """Merge a revision into what is checked out. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and
-    `errors.Refused` (E_SHRINK too) where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
+
+def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options: MergeOptions) -> Outcome:
+    """Merge a revision into what is checked out, and leave it to `conclude`. `read_rules` reads the rules of the files as
+    they are. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK too) where nothing
+    was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
+    rules = read_rules()
     refuse_tracked_state(root)
     absent.refuse_missing(root)
     theirs = _commit(root, name)
@@ -67,7 +76,24 @@ def merge(root: Path, name: str, rules: RulesByTable, options: MergeOptions) -> 
             raise StateError(
                 f"{name} and HEAD have no commit in common here", code="E_REVISION", suggestion="git fetch --unshallow"
             )
-        return _join(root, name, versions.of_commits(root, head, theirs, rules), rules, options)
+        sides = versions.of_commits(root, head, theirs, rules)
+        merged = merge_sides(sides, rules)
+        changed = _join(root, name, merged, sides, rules, options)
+        # What is in conflict is named as it is from now on: theirs may have renamed the type.
+        named = sides.rules(read_rules()) if merged.conflicts else rules
+        conflicts = [one for key, found in merged.conflicts for one in open_in(found.block, named.of(key), found.path)]
+        others = git_changes.read_index(root).others
+        others += tuple(path for path, is_clean in merged.by_lines.items() if not is_clean)
+        return Outcome("stopped", head, tuple(conflicts), others, tuple(sorted(changed)))
+
+
+def conclude(root: Path, outcome: Outcome, options: MergeOptions) -> Outcome:
+    """Commit a merge that can be concluded. Raises `errors.Refused` where somebody has done so, or taken it back."""
+    with protocol.writing(root, options.timeout):
+        if repository.operation_in_progress(root) != "merge":
+            raise Refused("the merge was concluded or taken back meanwhile", suggestion="git status")
+        git_changes.conclude(root, options.message)
+        return replace(outcome, action="merged", commit=_commit(root, "HEAD"))
 
 
 def abort(root: Path, timeout: float) -> Outcome:
@@ -80,21 +106,16 @@ def abort(root: Path, timeout: float) -> Outcome:
         return Outcome("aborted", _commit(root, "HEAD"))
 
 
-def _join(root: Path, name: str, sides: Sides, rules: RulesByTable, options: MergeOptions) -> Outcome:
-    merged = merge_sides(sides, rules)
-    changed = {path: data for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
+def _join(
+    root: Path, name: str, merged: MergedTrees, sides: Sides, rules: RulesByTable, options: MergeOptions
+) -> set[str]:
+    """Have git begin, and put the merged parts in; the paths of those that changed."""
+    changed = {path for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
     refuse_loss(sides.ours, merged.parts, sides.contents, rules, options.shrink)
-    _refuse_unsaved(root, set(changed), sides)
+    _refuse_unsaved(root, changed, sides)
     git_changes.begin_merge(root, name, options.message)
     put(root, merged, sides)
-    index = git_changes.read_index(root)
-    is_open = bool(index.unmerged or index.others)
-    if options.commit and not is_open:
-        git_changes.conclude(root, options.message)
-    conflicts = [one for key, found in merged.conflicts for one in open_in(found.block, rules.of(key), found.path)]
-    others = index.others + tuple(path for path, is_clean in merged.by_lines.items() if not is_clean)
-    action: Action = "merged" if options.commit and not is_open else "stopped"
-    return Outcome(action, _commit(root, "HEAD"), tuple(conflicts), others, tuple(sorted(changed)))
+    return changed
 
 
 def put(root: Path, merged: MergedTrees, sides: Sides) -> None:

@@ -21,7 +21,8 @@ from duckkb.review.merging.conflicts import (
     refuse_strangers,
     settle,
 )
-from duckkb.review.merging.sides import MergedTrees, Sides, Tree, merge_sides
+from duckkb.review.merging.sides import MergedTrees, Sides, merge_sides
+from duckkb.review.merging.table_renames import Tree
 from duckkb.review.merging.work import refuse_loss
 from duckkb.settings import Shrink
 from duckkb.truth import state
@@ -116,9 +117,10 @@ class _Merging:
     """The versions, what they make, and what is there of it."""
 
     def __init__(self, root: Path, rules: RulesByTable, index: Index, sides: Sides | None) -> None:
-        self._root, self._rules, self._index = root, rules, index
+        self._root, self._index = root, index
         self._knows_all = sides is not None
         self._sides = sides or versions.staged(root, index)
+        self._rules = self._sides.rules(rules)
         self._merged: MergedTrees = merge_sides(self._sides, rules)
         self._rescued: list[str] = []
         self._by_id: dict[tuple[int, Key | None], dict[str, bytes]] = {}
@@ -190,9 +192,8 @@ class _Merging:
         if path not in self._index.unmerged:
             return self._taken_for_merged(path, before)
         stages = [self._sides.contents.of(one.blob) for one in self._index.unmerged[path].values()]
-        is_fresh = before in (None, self._merged.parts[path], *stages) or versions.holding(
-            before
-        ) == self._by_the_driver(path)
+        is_gits = before in (None, self._merged.parts[path], *stages)
+        is_fresh = is_gits or versions.holding(before) in self._by_the_driver(path)
         if before is not None and not is_fresh:
             marked = conflict.has_markers(before)
             items = conflict.read(before) if marked else None
@@ -214,9 +215,9 @@ class _Merging:
     def _ids(self, path: str) -> set[str]:
         return {id_of(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
 
-    def _by_the_driver(self, path: str) -> bytes | None:
+    def _by_the_driver(self, path: str) -> list[bytes | None]:
         """What git's driver makes of a path in conflict, with git's own merge of several bases."""
-        return versions.alone(path, self._staged(path), self._table(path))
+        return versions.by_driver(path, self._staged(path), self._table(path))
 
     def _staged(self, path: str) -> list[bytes | None]:
         """What the index holds of a path in conflict: base, ours and theirs."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from duckkb.review.merging.table_renames import AlignedTrees, Tree, Trees, align
 from duckkb.truth.git import git_changes, revisions, run
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.git.revisions import Revision
@@ -13,9 +14,6 @@ from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import RecordConflict, TableMerge, Unmergeable, merge_table, table_of
 from duckkb.values import dataclass, field
-
-Tree = Mapping[str, str]
-"""The ids of blobs by path."""
 
 
 class Contents:
@@ -29,6 +27,12 @@ class Contents:
         """Read several at once."""
         missing = {one for one in ids if one not in self._held}
         self._held |= revisions.blobs(self.root, sorted(missing))
+
+    def all_of(self, ids: Iterable[str]) -> list[bytes]:
+        """The bytes of several."""
+        names = [*ids]
+        self.read(names)
+        return [self._held[name] for name in names]
 
     def of(self, one: str | None) -> bytes | None:
         if one is None:
@@ -45,7 +49,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class MergedTrees:
-    """The parts in which the versions differ, merged (None: gone); the records in conflict by table; and the parts that
+    """The parts in which the versions differ, merged (None: gone, or under the name that its table has now); the records in conflict by table; and the parts that
     were merged as lines because a line of them is no record, with whether that left markers."""
 
     parts: Mapping[str, bytes | None] = field(default_factory=dict)
@@ -56,17 +60,27 @@ class MergedTrees:
 @dataclass(frozen=True, slots=True)
 class Sides:
     """Three versions of the parts; `contents` gives the bytes of their blobs. `older`: where several bases were merged into
-    one, these and theirs, as git makes another base of them."""
+    one, these and theirs, as git makes another base of them. `aligned` has them with each table under one name."""
 
     base: Tree
     ours: Tree
     theirs: Tree
     contents: Contents
     older: tuple[Tree, ...] = ()
+    aligned: AlignedTrees | None = None
 
     @property
-    def trees(self) -> tuple[Tree, Tree, Tree]:
+    def stored(self) -> Trees:
         return self.base, self.ours, self.theirs
+
+    @property
+    def trees(self) -> Trees:
+        """What is merged: a part of a table that a side renamed has its new path in all of them."""
+        return self.aligned.trees if self.aligned else self.stored
+
+    def rules(self, rules: RulesByTable) -> RulesByTable:
+        """The rules with those of renamed tables under their new names too."""
+        return rules.with_renamed(self.aligned.former) if self.aligned else rules
 
     def of(self, path: str) -> list[bytes | None]:
         """A part in the base, in ours and in theirs."""
@@ -74,25 +88,26 @@ class Sides:
 
     def is_gits(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
-        known = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.older))
+        known = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.stored, *self.older))
         return held in known or self.is_merged(path, held, table)
 
     def is_merged(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
         _, ours, theirs = self.of(path)
-        bases = {self.contents.of(side.get(path)) for side in (self.base, *self.older)}
+        bases = {self.contents.of(side.get(path)) for side in (self.trees[0], *self.older)}
         return any(
-            holding(held) == alone(path, [base, ours, theirs], table)
+            holding(held) in by_driver(path, [base, ours, theirs], table)
             or git_changes.merge_lines(base or b"", ours or b"", theirs or b"", self.contents.root) == (held, True)
             for base in bases
         )
 
 
 def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> MergedTrees:
-    """Merge three versions; paths that all have alike are left out. With `is_base` as `merge_table` does."""
+    """Merge three versions; paths that all have alike, as they are stored too, are left out. With `is_base` as `merge_table` does."""
     parts: dict[str, bytes | None] = {}
     conflicts: list[tuple[Key, RecordConflict]] = []
     by_lines: dict[str, bool] = {}
+    rules = sides.rules(rules)
     for key, paths in sorted(_differing(sides).items()):
         sides.contents.read(blob for tree in sides.trees for path in paths if (blob := tree.get(path)))
         whole = {path: sides.of(path) for path in paths}
@@ -102,6 +117,8 @@ def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> 
         conflicts += [(key, one) for one in merged.conflicts]
     for path in by_lines:
         parts[path], by_lines[path] = _as_lines(path, sides)
+    left = {path for tree in sides.stored for path in tree} - {path for tree in sides.trees for path in tree}
+    parts |= dict.fromkeys(left)
     return MergedTrees(parts, tuple(conflicts), by_lines)
 
 
@@ -110,7 +127,9 @@ def _differing(sides: Sides) -> dict[Key, list[str]]:
     tables: defaultdict[Key, list[str]] = defaultdict(list)
     for path in sorted({path for tree in sides.trees for path in tree}):
         key = table_of(path)
-        if key is not None and len({tree.get(path) for tree in sides.trees}) > 1:
+        if key is not None and any(
+            len({tree.get(path) for tree in trees}) > 1 for trees in (sides.trees, sides.stored)
+        ):
             tables[key].append(path)
     return tables
 
@@ -143,13 +162,17 @@ def holding(held: bytes | None) -> bytes | None:
     return None if held is None or not held.strip() else held
 
 
-def alone(path: str, versions: Iterable[bytes | None], table: MergeRules) -> bytes | None:
-    """The merge by records of one part, as the driver sees it; None where that is nothing, or cannot be."""
+def by_driver(path: str, versions: Iterable[bytes | None], table: MergeRules) -> list[bytes | None]:
+    """What git's driver may have made of one part: by the rules of its table, or by none, as in a merge that brings the table's
+    name; None for no records, and for what it cannot merge."""
     base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
-    try:
-        return merge_table(base, ours, theirs, table).parts.get(path)
-    except Unmergeable:
-        return None
+    made = []
+    for rules in (table, MergeRules(granularity="record", known=False)):
+        try:
+            made.append(merge_table(base, ours, theirs, rules).parts.get(path))
+        except Unmergeable:
+            made.append(None)
+    return made
 
 
 def of_commits(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides:
@@ -162,7 +185,12 @@ def of_commits(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides
         older += [tree(root, before) for before in git_changes.merge_bases(root, one, *bases[:number])]
     if older:
         older.append({})
-    return Sides(base, tree(root, ours), tree(root, theirs), contents, tuple(older))
+    return of_trees((base, tree(root, ours), tree(root, theirs)), contents, tuple(older))
+
+
+def of_trees(trees: Trees, contents: Contents, older: tuple[Tree, ...] = ()) -> Sides:
+    """Three trees, each table under one name."""
+    return Sides(*trees, contents, older, align(trees, contents.all_of))
 
 
 def tree(root: Path, commit: str) -> Tree:
@@ -179,7 +207,7 @@ def under_way(root: Path, index: Index, rules: RulesByTable) -> Sides | None:
         return of_commits(root, "HEAD", theirs, rules) if "\n" not in theirs else None
     contents = Contents(root)
     for base, commit in _pairs(root, heads):
-        found = Sides(tree(root, base), tree(root, "HEAD"), tree(root, commit), contents)
+        found = of_trees((tree(root, base), tree(root, "HEAD"), tree(root, commit)), contents)
         if _agree(found, index):
             return found
     return None
@@ -202,7 +230,7 @@ def _joined(root: Path, bases: list[str], contents: Contents, rules: RulesByTabl
     for number, other in enumerate(bases[1:], 1):
         older = _joined(root, git_changes.merge_bases(root, other, *bases[:number]), contents, rules)
         theirs = tree(root, other)
-        merged = merge_sides(Sides(older, found, theirs, contents), rules, is_base=True)
+        merged = merge_sides(of_trees((older, found, theirs), contents), rules, is_base=True)
         paths = {**found, **theirs}
         kept = {path: found.get(path) or theirs[path] for path in paths if path not in merged.parts}
         made = {path: contents.add(data) for path, data in merged.parts.items() if data is not None}
@@ -233,9 +261,9 @@ def _pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _agree(sides: Sides, index: Index) -> bool:
-    """Whether the index holds these versions of what conflicts."""
+    """Whether the index holds these versions of what conflicts, whether or not git saw that a table was renamed."""
     return bool(index.unmerged) and all(
-        tree.get(path) == (stages[number].blob if number in stages else None)
+        [stages[number].blob if number in stages else None for number in (1, 2, 3)]
+        in [[tree.get(path) for tree in trees] for trees in (sides.trees, sides.stored)]
         for path, stages in index.unmerged.items()
-        for number, tree in enumerate(sides.trees, 1)
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
-from duckkb.review.merging.sides import Contents, MergedTrees, Sides, Tree, merge_sides
+from duckkb.review.merging.sides import Contents, MergedTrees, Sides, merge_sides
+from duckkb.review.merging.table_renames import Tree
 from duckkb.truth.files.source_text import id_of
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, read
@@ -36,7 +37,7 @@ def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Find
     if sides is None:
         return []
     held = versions.tree(root, commit)
-    merged = merge_sides(sides, rules)
+    rules, merged = sides.rules(rules), merge_sides(sides, rules)
     found: list[Finding] = []
     tables: dict[Key, _TableRecords] = {}
     for path in _differing(merged, held, sides, rules):
@@ -62,7 +63,7 @@ def _of_carried(root: Path, commit: str, heads: list[str]) -> Sides | None:
     if change is None:
         return None
     base, ours, theirs = (versions.tree(root, one) for one in (change[0], heads[0], change[1]))
-    return Sides(base, ours, theirs, Contents(root))
+    return versions.of_trees((base, ours, theirs), Contents(root))
 
 
 def _differing(merged: MergedTrees, held: Tree, sides: Sides, rules: RulesByTable) -> Iterator[str]:

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from duckkb.review.merging.sides import Contents, Sides, Tree, tree
+from duckkb.review.merging.sides import Contents, Sides, tree
+from duckkb.review.merging.table_renames import Tree
 from duckkb.rules.integrity import refuse_mass_deletion
 from duckkb.settings import Shrink
 from duckkb.truth.commit import journal, protocol

@@ -64,6 +64,23 @@ def is_marker(line: bytes) -> bool:
     return line[:1] in (b"<", b"|", b"=", b">") and _MARKER.fullmatch(line) is not None
 
 
+def unmarked(data: bytes) -> tuple[bytes, set[int]]:
+    """A file with the lines of ours and of theirs, all others of its conflicts empty; and the numbers of all these lines."""
+    lines, numbers = data.split(b"\n"), set()
+    mark = b""
+    for number, line in enumerate(lines, 1):
+        is_mark = is_marker(line)
+        if is_mark and (mark or line[:1] == b"<"):
+            mark = line[:1]
+        if is_mark or mark:
+            numbers.add(number)
+        if is_mark or mark == b"|":
+            lines[number - 1] = b""
+        if mark == b">":
+            mark = b""
+    return b"\n".join(lines), numbers
+
+
 def read(data: bytes) -> list[bytes | Block] | None:
     """The lines and blocks of a file; None where its markers are not all of the form that `Block.lines` gives them."""
     found: list[bytes | Block] = []

@@ -40,6 +40,11 @@ class RulesByTable:
     def of(self, key: Key) -> MergeRules:
         return self.tables.get(key) or MergeRules(granularity="record", name=key[1], known=False)
 
+    def with_renamed(self, former: Mapping[Key, Key]) -> "RulesByTable":
+        """These, and those of tables that were renamed, by their new names; `former` has the old ones."""
+        added = {new: self.tables[old] for new, old in former.items() if old in self.tables and new not in self.tables}
+        return RulesByTable({**self.tables, **added})
+
 
 def dump(rules: RulesByTable, configuration: str = "") -> bytes:
     """What the file holds; `configuration` is what `digest` gives."""
