@@ -111,12 +111,11 @@ def collection(name: str, section: Section) -> NodeType:
 def links_of(kind: NodeType) -> EdgeType:
     """The edge type of the links between the documents of a collection, which follows from it."""
     name = f"{kind.name.replace('-', '_')}_links"
-    schema = {"type": "object", "properties": {"lines": {"type": "array", "items": {"type": "integer"}}}}
     return EdgeType(
         name,
         collection_table(name),
         (),
-        schema,
+        {"type": "object"},
         place=kind.place,
         source=kind.source,
         from_types=(kind.name,),

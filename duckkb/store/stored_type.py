@@ -10,7 +10,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import Limits
 from duckkb.values import dataclass, field
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(slots=True)

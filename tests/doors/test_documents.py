@@ -278,3 +278,32 @@ def test_kx_01_a_file_with_another_name_is_the_same_document(base: Path) -> None
     assert [line["op"] for line in run_in(base, ["log", "docs", "setup.md"]).lines] == ["rename", "insert"]
     found = {line["field"]: line["commit"] for line in run_in(base, ["blame", "docs", "setup.md"]).lines}
     assert found["owner"] == before != found["text"] == found["path"], "a value is from the commit that gave it"
+
+
+def test_a_line_above_a_link_changes_no_link_and_a_finding_names_its_line(base: Path) -> None:
+    before = git(base, "rev-parse", "HEAD").strip()
+    pages = ("docs/guide/install.md", "docs/guide/upgrade.md")
+    for page in pages:
+        text = (base / page).read_text("utf-8")
+        (base / page).write_text(text.replace("# ", "New.\n\n# ", 1), "utf-8")
+    links = run_in(base, ["sql", "SELECT * FROM docs_links"]).lines
+    assert links and all("lines" not in one for one in links)
+    for named in ((), ("HEAD",)):
+        (told,) = run_in(base, ["diff", *named, "--format", "json"]).lines
+        assert {(one["type"], one["op"]) for one in told["changes"]} == {("docs", "update")}
+    assert "docs_links" not in run_in(base, ["diff", "--stat"]).out
+
+    with (base / pages[1]).open("a", encoding="utf-8") as file:
+        file.write("\n[a](setup.md) and [b](安装.md)\n\n[again](setup.md)\n")
+    line = (base / pages[1]).read_text("utf-8").splitlines().index("[a](setup.md) and [b](安装.md)") + 1
+    git(base, "add", "-A")
+    git(base, "commit", "-q", "-m", "links")
+    (told,) = run_in(base, ["diff", before, "--format", "json"]).lines
+    came = [one for one in told["changes"] if one["type"] == "docs_links"]
+    assert [(one["op"], one["after"]["path"], one["after"]["line"]) for one in came] == [("insert", pages[1], line)] * 2
+    for args in (["check", "--format", "jsonl"], ["check", "--since", before, "--format", "jsonl"]):
+        found = [one for one in run_in(base, args).lines if one["code"] == "E_DANGLING_EDGE" and one["line"] == line]
+        assert len(found) == 2, args
+    name = json.dumps(["guide/upgrade.md", "guide/setup.md"])
+    (event,) = run_in(base, ["log", "docs_links", name]).lines
+    assert (event["op"], event["line"]) == ("insert", line)

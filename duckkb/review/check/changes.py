@@ -20,15 +20,15 @@ from duckkb.ontology.source import pointer
 from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT
 from duckkb.review.check.near_duplicates import near_duplicates
-from duckkb.review.diff.model import Diff, RecordChange, RecordPlace, Versions
+from duckkb.review.diff.model import Diff, LineNumbers, RecordChange, RecordPlace, Versions
 from duckkb.review.diff.versions import Comparison, Described
 from duckkb.rules.integrity import findings, misplaced
 from duckkb.rules.invisible import invisible_in_change, mixed_identity
 from duckkb.rules.view import BaseView
 from duckkb.settings import Shrink
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import folders, lines_of, parts_in, type_at
-from duckkb.truth.files.part import Part, Stamp, StoredRow, collector_paused, part_of
+from duckkb.truth.files.document_parts import DocumentLines, folders, lines_of, parts_in, placed_in_file, type_at
+from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, collector_paused, part_of
 from duckkb.truth.files.source_text import split
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
@@ -199,8 +199,11 @@ def trees(compared: Comparison, also: Collection[_Table] = ()) -> tuple[Tree, Tr
         ends = [both.new.ontology.nodes[name] for kind in kinds for name in _end_types(kind)]
         tables = {*tables, *also, *((kind.kind, kind.table) for kind in (*kinds, *ends))}
     unchanged = _unchanged(compared, tables)
-    new = _tree(both.new, unchanged, compared.versions.new, {})
-    return _tree(both.old, unchanged, compared.versions.old, new.parts), new
+    content = {path: part.data for path, part in unchanged.items()}
+    same_lines = {path: part.numbers for path, part in unchanged.items() if part.numbers}
+    old_lines, new_lines = ({**same_lines, **numbers} for numbers in compared.versions.numbers)
+    new = _tree(both.new, content, compared.versions.new, new_lines, {})
+    return _tree(both.old, content, compared.versions.old, old_lines, new.parts), new
 
 
 def _touched(compared: Comparison) -> _Tables:
@@ -221,7 +224,7 @@ def _end_types(kind: RecordType) -> tuple[str, ...]:
     return (*kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else ()
 
 
-def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, bytes]:
+def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, DocumentLines]:
     """The parts that both versions have alike; documents as lines."""
     ontology, root, touched = compared.both.new.ontology, compared.root, set(compared.versions.paths)
     wanted = [kind for kind in ontology if tables is None or (kind.kind, kind.table) in tables]
@@ -235,9 +238,10 @@ def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, bytes]:
     files = {file: found for file in there if (found := _documents(ontology, file, wanted, touched))}
     content = revisions.contents(root, parts | {file: there[file] for file in files})
     read = {file: content.pop(file) for file in files if file in content}
+    unchanged = {path: DocumentLines(raw, ()) for path, raw in content.items()}
     for file, raw in read.items():
-        content |= lines_of(files[file], raw)
-    return content
+        unchanged |= lines_of(files[file], raw)
+    return unchanged
 
 
 def _documents(
@@ -247,7 +251,13 @@ def _documents(
     return {path: kind for path, kind in own if kind.source and kind in wanted and path not in touched}
 
 
-def _tree(side: Described, unchanged: Mapping[str, bytes], own: Mapping[str, bytes], known: Mapping[str, Part]) -> Tree:
+def _tree(
+    side: Described,
+    unchanged: Mapping[str, bytes],
+    own: Mapping[str, bytes],
+    numbers: LineNumbers,
+    known: Mapping[str, Part],
+) -> Tree:
     """Of parts that are `known` and unchanged none is read again."""
     parts: dict[str, Part] = {}
     strange = []
@@ -262,5 +272,9 @@ def _tree(side: Described, unchanged: Mapping[str, bytes], own: Mapping[str, byt
             elif path in unchanged and path in known and known[path].kind == kind:
                 parts[path] = known[path]
             else:
-                parts[path] = part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
+                part = part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
+                rows = (
+                    PartRows.of(kind, path, placed_in_file(part.rows, numbers[path])) if path in numbers else part.rows
+                )
+                parts[path] = replace(part, rows=rows)
     return Tree(side.ontology, side.limits, parts, strange)

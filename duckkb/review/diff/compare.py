@@ -16,7 +16,7 @@ from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, RecordChange, RecordPlace, Versions
 from duckkb.rules.integrity import spelling
 from duckkb.rules.view import at
-from duckkb.truth.files.document_parts import file_of, type_at
+from duckkb.truth.files.document_parts import file_of, placed_in_file, type_at
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import split
@@ -116,12 +116,13 @@ class _TableChanges:
         known = alike(versions.old, versions.new, paths)
         for path in paths:
             if (raw := versions.old.get(path)) is not None:
-                for row in self._lines(path, raw, old_kind, known).rows:
+                rows = self._lines(path, raw, old_kind, known).rows
+                for row in placed_in_file(rows, versions.numbers[0].get(path)):
                     self._old.setdefault(row.record.id, row)
             if (raw := versions.new.get(path)) is not None:
                 lines = self._lines(path, raw, self._kind, known)
                 self.findings += lines.findings
-                self._take(lines.rows)
+                self._take(placed_in_file(lines.rows, versions.numbers[1].get(path)))
 
     def _take(self, rows: Iterable[StoredRow]) -> None:
         for row in rows:
@@ -237,6 +238,4 @@ def _text(found: tuple[str, str] | None) -> str | None:
 
 
 def _place(row: StoredRow) -> RecordPlace:
-    path = file_of(row.path)
-    number = row.line_no if path == row.path else row.record.fields["lines"][0]  # of links between documents
-    return RecordPlace(path, number, row.line, etag(row.line))
+    return RecordPlace(file_of(row.path), row.line_no, row.line, etag(row.line))

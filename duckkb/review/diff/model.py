@@ -2,7 +2,7 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -172,10 +172,15 @@ class Diff:
         return {name: {op: count[op] for op in OPS} for name, count in found.items()}
 
 
+LineNumbers = Mapping[str, Sequence[int]]
+"""By the path of a part."""
+
+
 @dataclass(frozen=True, slots=True)
 class Versions:
     """The two versions of what was touched: the bytes of files by path on either side, and the findings of paths that are
-    no regular files. `renamed` has for the part of a document that got another name its former one."""
+    no regular files. `renamed` has for the part of a document that got another name its former one, `numbers` for those of
+    the older and the newer version the lines of the file where their records stand."""
 
     base: Label
     head: Label
@@ -184,6 +189,7 @@ class Versions:
     findings: tuple[Finding, ...] = ()
     paths: tuple[str, ...] = field(default_factory=tuple)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    numbers: tuple[LineNumbers, LineNumbers] = field(default_factory=lambda: ({}, {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from duckkb.review.diff.configuration import ontology_changes
 from duckkb.review.diff.model import Diff, Label, Numbers, OntologyChange, Versions
 from duckkb.settings import Shrink
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import folders, lines_of, parts_in, type_at
+from duckkb.truth.files.document_parts import DocumentLines, folders, lines_of, parts_in, type_at
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
 from duckkb.truth.git.renames import renames
@@ -136,12 +136,13 @@ def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str])
 
 def _with_documents(root: Path, versions: Versions, files: Versions, both: "Configurations") -> Versions:
     """The parts that differ, with those which differing documents are: as lines, as each side reads them."""
-    sides = []
+    sides, numbers = [], []
     for content, ontology in ((files.old, both.old.ontology), (files.new, both.new.ontology)):
-        read = dict[str, bytes]()
+        read = dict[str, DocumentLines]()
         for file, raw in content.items():
             read |= lines_of({path: kind for path, kind in parts_in(ontology, file) if kind.source is not None}, raw)
-        sides.append(read)
+        sides.append({path: one.data for path, one in read.items()})
+        numbers.append({path: one.numbers for path, one in read.items()})
     old, new = sides
     differing = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     return replace(
@@ -150,6 +151,7 @@ def _with_documents(root: Path, versions: Versions, files: Versions, both: "Conf
         new={**versions.new, **{path: new[path] for path in differing if path in new}},
         paths=(*versions.paths, *differing),
         renamed=_renamed(root, files, both),
+        numbers=(numbers[0], numbers[1]),
     )
 
 

@@ -15,7 +15,7 @@ from duckkb.records import ID, Identity, Record, component_value
 from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import file_of, lines_of, part_named
+from duckkb.truth.files.document_parts import DocumentLines, file_of, lines_of, part_named
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
@@ -230,7 +230,7 @@ class _Finder:
             read = self.blobs.read
             sides = {one: read(old[one]) for one in went}, {one: read(new[one]) for one in came if went}
             path = renames(self.source.root, *sides).get(path, "")
-        line = self._lines(path, self.blobs.read(old[path])).rstrip(b"\n") if path else b""
+        line = self._lines(path, self.blobs.read(old[path])).data.rstrip(b"\n") if path else b""
         return _LinePlace(path, line, 1) if line else None
 
     def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
@@ -243,12 +243,15 @@ class _Finder:
     def _within(self, path: str, entry: TreeEntry, number: int) -> _LinePlace | None:
         if entry.mode not in REGULAR:
             return None
-        data, head = self._lines(path, self.blobs.read(entry.blob)), b'{"__id":%d,' % number
+        lines = self._lines(path, self.blobs.read(entry.blob))
+        data, head = lines.data, b'{"__id":%d,' % number
         at = -1
         while (at := data.find(head, at + 1)) >= 0:
             if at == 0 or data[at - 1 : at] == b"\n":
                 end = data.find(b"\n", at)
-                return _LinePlace(path, data[at : end if end >= 0 else len(data)], data.count(b"\n", 0, at) + 1)
+                index = data.count(b"\n", 0, at)
+                line_no = lines.numbers[index] if lines.numbers else index + 1
+                return _LinePlace(path, data[at : end if end >= 0 else len(data)], line_no)
         # It may stand in a line that is not in canonical form.
         known = frozenset(line for line in data.split(b"\n") if line.startswith(b'{"__id":'))
         if data.count(b"\n") == len(known) and data.endswith(b"\n"):
@@ -256,12 +259,12 @@ class _Finder:
         rows = self._rows(path, data, known)
         return next((_LinePlace(path, row.line, row.line_no) for row in rows if row.record.id == number), None)
 
-    def _lines(self, path: str, data: bytes) -> bytes:
+    def _lines(self, path: str, data: bytes) -> DocumentLines:
         """What a file holds of the type, as lines."""
         if self.kind.source is None:
-            return data
+            return DocumentLines(data, ())
         part = part_named(self.kind, path)
-        return lines_of({part: self.kind}, data)[part] if part else b""
+        return lines_of({part: self.kind}, data)[part] if part else DocumentLines(b"", ())
 
     def _rows(self, path: str, data: bytes, known: Collection[bytes] = ()) -> list[StoredRow]:
         lines = Lines(path, self.kind, self.source.limits, known)

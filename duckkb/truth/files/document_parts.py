@@ -6,7 +6,7 @@ record. A file that cannot be read as what it should be is a record that says so
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
 from duckkb.truth.layout import Listing, listing, parse_part
+from duckkb.values import dataclass
 
 LINKS = "#links"
 _EPOCH = "1970-01-01T00:00:00.000000Z"
@@ -104,9 +105,26 @@ def _walk(folder: Path, source: DocumentSource, inner: str, listed: dict[str, Li
             yield Finding("W_DOCUMENT", said, placed(source, path), remedy=CODES["W_DOCUMENT"].remedy)
 
 
-def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, bytes]:
-    """What the bytes of a file of documents are at the paths of its parts, as parts of records would hold it."""
-    return {path: part.rows.content.text for path, part in _documents(wanted, raw, Stamp(-1, 0, 0, 0))}
+@dataclass(frozen=True, slots=True)
+class DocumentLines:
+    """What a part of a document holds, as a part of records would, and for each line the one of the file where that stands: it
+    belongs to no record, as it moves with the text above it. There are none for a part of records."""
+
+    data: bytes
+    numbers: tuple[int, ...]
+
+
+def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, DocumentLines]:
+    """What the bytes of a file of documents are at the paths of its parts."""
+    return {
+        path: DocumentLines(part.rows.content.text, tuple(row.line_no for row in part.rows))
+        for path, part in _documents(wanted, raw, Stamp(-1, 0, 0, 0))
+    }
+
+
+def placed_in_file(rows: Iterable[StoredRow], numbers: Sequence[int] | None) -> list[StoredRow]:
+    """Rows of the lines that `lines_of` gives, where they stand in the file; as they are for a part of records (None)."""
+    return [row.at_line(numbers[row.line_no - 1]) for row in rows] if numbers else [*rows]
 
 
 def parts_at(wanted: Mapping[str, RecordType], raw: bytes, limits: Limits, stamp: Stamp) -> dict[str, Part]:
@@ -128,16 +146,15 @@ def _documents(wanted: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> It
         if how.strict and not document.is_whole(told.fields):
             pass  # no record, and what is none links to nothing
         elif kind.kind == "edge":
-            links = {to: lines for to, lines in sorted(told.links.items()) if is_document(kind.source, to)}
-            rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in links.items()]
+            links = {to: lines[0] for to, lines in sorted(told.links.items()) if is_document(kind.source, to)}
+            rows = [_row(kind, path, {FROM: inner, TO: to}, line) for to, line in links.items()]
         else:
-            rows = [_row(kind, path, {"path": inner, **told.fields})]
+            rows = [_row(kind, path, {"path": inner, **told.fields}, 1)]
         yield path, Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
 
 
-def _row(kind: RecordType, path: str, values: dict[str, Any]) -> StoredRow:
+def _row(kind: RecordType, path: str, values: dict[str, Any], number: int) -> StoredRow:
     identity = tuple(values[name] for name in kind.identity_fields)
     named = {ID: hash_id(kind.kind, kind.table, identity), **values, CREATED_AT: _EPOCH, UPDATED_AT: _EPOCH}
     line = encode(named, LineShape(kind.identity_fields))
-    number = values["lines"][0] if kind.kind == "edge" else 1
     return StoredRow(record_of(kind, named), line, path, number)
