@@ -173,7 +173,7 @@ def _step_line(step: graph.Step) -> dict[str, Any]:
     if step.edge is None:
         return line | {"_depth": 0}
     kind, row, way = step.edge
-    edge = {"_type": kind.name, "direction": way, "identity": identity_value(row.record.identity), **row.record.fields}
+    edge = {**row.record.fields, "_type": kind.name, "_direction": way, "_identity": identity_value(row.record.identity)}
     return line | {"_depth": step.depth, "_edge": edge}
 
 

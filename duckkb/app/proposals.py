@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.actions.branches import Proposing, Wish
 from duckkb.actions.folder import OpenOptions
+from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.engine.narrowed import loaded_for
 
@@ -25,7 +26,7 @@ class Proposals:
 
     def run(self, root: Path, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
         """The answer of an action that writes, with the branch and the commit that it became, under a `message` where one is given; of
-        one that reads, as the proposal stands. Who sees a part of the base is told
+        one that reads, as the proposal stands, and nothing besides: that answer may be a record. Who sees a part of the base is told
         the branch alone: a commit is a hash over all of it, a remote is its owner's. Raises as `KnowledgeBase.run`."""
         title, sees_all = f"{name} {given.get('type', '')}".strip(), caller.types is None
         with self._turn, ExitStack() as stack:
@@ -36,5 +37,7 @@ class Proposals:
             answer = kb.run(name, given, caller)
             if made.proposed.commit:
                 self._branches[caller.tenant] = made.proposed.branch
+        if not ACTIONS[name].writes:
+            return answer
         line = made.proposed.line
         return answer | (line if sees_all else {"branch": line["branch"]})

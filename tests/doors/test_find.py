@@ -167,7 +167,7 @@ def test_dk_23_neighbors_and_paths_follow_direction_depth_and_label(run: Run) ->
     assert ids("a", "--depth", "2", "--direction", "out") == ["b", "c"]
     assert run("graph", "neighbors", "Note", "a", "--label", "wrote").code == 1
     step = run("graph", "neighbors", "Note", "a").line
-    assert step["_edge"]["_type"] == "cites" and step["_edge"]["direction"] == "out"
+    assert step["_edge"]["_type"] == "cites" and step["_edge"]["_direction"] == "out"
     path = run("graph", "path", "Note", "a", "Note", "d").lines
     assert [line["id"] for line in path] == ["a", "b", "d"]
     assert run("graph", "path", "Note", "a", "Note", "d", "--direction", "out").code == 1

@@ -58,7 +58,7 @@ def test_kx_14_what_is_put_is_found_replaced_and_a_record_like_any_other(base: P
     assert memory(base, "put", "部署", "部署之前先看日志").line["inserted"] == 1
     for question, key in (("release", "deploy"), ("日志", "部署"), ("ci", "deploy")):
         found = memory(base, "search", question, "-m").lines
-        assert [one["key"] for one in found] == [key] and found[0]["accessed"] == 0, question
+        assert [one["key"] for one in found] == [key] and found[0]["_accessed"] == 0, question
     stored = run_in(base, ["get", "memory-ann", '["ann","deploy"]']).line
     assert {name: one for name, one in stored.items() if not name.startswith("_")} == {
         "scope": "ann", "key": "deploy", "text": "make release", "tags": ["ci"], "links": [link], "source": "a talk",
@@ -182,7 +182,7 @@ def test_kx_14_accesses_are_counted_on_this_machine_alone_and_none_is_lost(base:
     told = run_in(base, ["memory", "stats", "--scope", "ann"]).line
     assert told["accessed"] == 41
     assert told["most_accessed"] == [{"key": "b", "accessed": 21}, {"key": "a", "accessed": 20}]
-    assert {one["key"]: one["accessed"] for one in memory(base, "search", "text", "-m").lines} == {"a": 20, "b": 21}
+    assert {one["key"]: one["_accessed"] for one in memory(base, "search", "text", "-m").lines} == {"a": 20, "b": 21}
     assert run_in(base, ["memory", "stats", "--scope", "bo"]).line["accessed"] == 0
     assert git(base, "status", "--porcelain") == "" and tree_bytes(base) == before
 
@@ -201,13 +201,13 @@ def test_kx_14_counts_that_cannot_be_kept_stop_no_search(
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="cannot be counted"):
             kb.memory.mark_accessed(["a"], scope="ann")
-        assert [one["accessed"] for one in kb.memory.search("text", scope="ann", mode="match")["results"]] == [None]
+        assert [one["_accessed"] for one in kb.memory.search("text", scope="ann", mode="match")["results"]] == [None]
         assert kb.memory.stats(scope="ann")["scopes"][0]["accessed"] is None
     shutil.rmtree(kept.parent)
     kept.parent.touch()
     kept_out = refused(base, "memory", "mark-accessed", "a", "--scope", "ann")
     assert kept_out["code"] == "E_IO" and str(kept.parent) in kept_out["error"]
-    assert [one["accessed"] for one in memory(base, "search", "text", "-m").lines] == [0]
+    assert [one["_accessed"] for one in memory(base, "search", "text", "-m").lines] == [0]
 
 
 def test_kx_14_stats_say_what_there_is(base: Path) -> None:
@@ -378,7 +378,7 @@ def test_kx_14_agents_remember_over_mcp_each_its_own(base: Path, monkeypatch: py
             assert put["inserted"] == 1
             await call("memory_mark_accessed", keys=[f"likes of {name}"], scope=name)
             (hit,) = (await call("memory_search", query="ducks", scope=name))["results"]
-            assert (hit["text"], hit["accessed"]) == (f"{name} likes ducks", 1)
+            assert (hit["text"], hit["_accessed"]) == (f"{name} likes ducks", 1)
             assert (await call("memory_history", key=f"likes of {name}", scope=name))["versions"][0]["uncommitted"]
             assert (await call("memory_search", query="ducks", scope=others))["error"]["code"] == "E_SCOPE"
             assert f"likes of {others}" not in json.dumps(await call("memory_stats"))

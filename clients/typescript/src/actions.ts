@@ -210,6 +210,13 @@ export type GetAnswer = {
     "fields"?: Array<string>;
     "identity"?: unknown;
   };
+  "_notices"?: Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
   [field: string]: unknown;
 } | {
   "docid": string;
@@ -489,6 +496,13 @@ export type ListAnswer = {
       "fields"?: Array<string>;
       "identity"?: unknown;
     };
+    "_notices"?: Array<{
+      "code": string;
+      "message": string;
+      "remedy": string;
+      /** Which part it went without, and why. */
+      "reason"?: string;
+    }>;
     [field: string]: unknown;
   }>;
   "total": number;
@@ -609,8 +623,8 @@ export type NeighborsAnswer = {
     "_depth": number;
     "_edge"?: {
       "_type": string;
-      "direction": "out" | "in";
-      "identity": unknown;
+      "_direction": "out" | "in";
+      "_identity": unknown;
       [field: string]: unknown;
     };
     [field: string]: unknown;
@@ -646,8 +660,8 @@ export type PathAnswer = {
     "_depth": number;
     "_edge"?: {
       "_type": string;
-      "direction": "out" | "in";
-      "identity": unknown;
+      "_direction": "out" | "in";
+      "_identity": unknown;
       [field: string]: unknown;
     };
     [field: string]: unknown;
@@ -684,6 +698,13 @@ export type NearAnswer = {
       "fields"?: Array<string>;
       "identity"?: unknown;
     };
+    "_notices"?: Array<{
+      "code": string;
+      "message": string;
+      "remedy": string;
+      /** Which part it went without, and why. */
+      "reason"?: string;
+    }>;
     "_score": number;
     [field: string]: unknown;
   }>;
@@ -718,6 +739,13 @@ export type CitingAnswer = {
       "fields"?: Array<string>;
       "identity"?: unknown;
     };
+    "_notices"?: Array<{
+      "code": string;
+      "message": string;
+      "remedy": string;
+      /** Which part it went without, and why. */
+      "reason"?: string;
+    }>;
     [field: string]: unknown;
   }>;
   "truncated": boolean;
@@ -1281,7 +1309,7 @@ export type MemorySearchAnswer = {
     "_degraded"?: boolean;
     "_explain"?: Record<string, unknown>;
     /** How often it was marked on this machine; null: not known. */
-    "accessed": number | null;
+    "_accessed": number | null;
     [field: string]: unknown;
   }>;
   "mode": string;

@@ -55,7 +55,7 @@ def search(
     mode: Literal["similar", "match", "hybrid"] | None = None,
     limit: int = 10,
 ) -> dict[str, Any]:
-    """The memories of one scope that a question finds, best first, each with how often it was `accessed`. Raises as
+    """The memories of one scope that a question finds, best first, each with how often it was `_accessed`. Raises as
     `asking.find`, and `errors.NotFound` (E_SCOPE)."""
     kind = _collection(base, scope)
     if not (text_or_none(query, "a query") or "").strip():
@@ -63,7 +63,7 @@ def search(
     found = asking.find(base, kind.name, query, mode=mode, limit=limit)
     lines = [form for _, form in hit_lines(found)]
     counts = _accessed(base, [_name(line) for line in lines])
-    return result_object(found, [{**line, "accessed": counts[_name(line)]} for line in lines])
+    return result_object(found, [{**line, "_accessed": counts[_name(line)]} for line in lines])
 
 
 def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100) -> dict[str, Any]:

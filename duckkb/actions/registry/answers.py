@@ -104,11 +104,14 @@ def _records(base: Base, records: Sequence[Mapping[str, Any]], of: str) -> list[
 
 
 def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, Any]:
-    """The object with what must be known of the answer, or else of the base; without it where there is nothing to be known."""
-    if "notices" in answer:
+    """The object with what must be known of the answer, or else of the base; without it where there is nothing to be known. Of a record,
+    which may have a field of its own with that name, under `_notices`."""
+    is_record = "_type" in answer
+    if "notices" in answer and not is_record:
         return answer
     notices = [*dict.fromkeys((*boot.notices(base), *getattr(value, "notices", ())))]
-    return answer | ({"notices": [notice_object(one) for one in notices]} if notices else {})
+    key = "_notices" if is_record else "notices"
+    return answer | ({key: [notice_object(one) for one in notices]} if notices else {})
 
 
 def plain(value: Any) -> Any:

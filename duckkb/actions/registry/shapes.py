@@ -35,11 +35,11 @@ _SINCE = object_of(
     description="How the record differs now from what a citation of it names.",
 )
 RECORD = object_of(
-    {**_STORED, **_OF_RECORD, "_chunk": _CHUNK, "_since": _SINCE},
-    *("_partial", "_chunk", "_since"),
+    {**_STORED, **_OF_RECORD, "_chunk": _CHUNK, "_since": _SINCE, "_notices": NOTICES},
+    *("_partial", "_chunk", "_since", "_notices"),
     description="A record: its fields, and what duckkb says of it.",
 )
-_EDGE = object_of({"_type": TEXT, "direction": {"enum": ["out", "in"]}, "identity": ANY})
+_EDGE = object_of({"_type": TEXT, "_direction": {"enum": ["out", "in"]}, "_identity": ANY})
 _STEP = object_of({**_STORED, **_OF_RECORD, "_depth": WHOLE, "_edge": _EDGE}, "_partial", "_edge")
 _OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}, "_degraded": FLAG}
 _HIT = object_of(
@@ -331,8 +331,8 @@ MEMORIES = {
         "results": list_of(
             {
                 **_HIT,
-                "properties": {**_HIT["properties"], **_ACCESSED},
-                "required": [*_HIT["required"], "accessed"],
+                "properties": {**_HIT["properties"], "_accessed": _ACCESSED["accessed"]},
+                "required": [*_HIT["required"], "_accessed"],
             },
             "Best first.",
         ),

@@ -55,7 +55,8 @@ class Noted:
 
     def answered(self, answer: Mapping[str, Any]) -> None:
         """What was asked for has this answer."""
-        results = answer.get("results", answer.get("rows", answer.get("records")))
+        of_many = {} if "_type" in answer else answer
+        results = of_many.get("results", of_many.get("rows", of_many.get("records")))
         self.hits = len(results) if isinstance(results, list) else None
         self.degraded = tuple(degraded(answer))
 
@@ -68,6 +69,7 @@ def noted(scope: MutableMapping[str, Any] | None) -> Noted:
 
 def degraded(answer: Mapping[str, Any]) -> list[str]:
     """What an answer went without and why, a word each, as `reason` of notices says it."""
-    notices = [one for one in answer.get("notices") or () if isinstance(one, Mapping)]
+    said = answer.get("_notices" if "_type" in answer else "notices") or ()
+    notices = [one for one in said if isinstance(one, Mapping)]
     found = (str(one.get("reason") or "unknown") for one in notices if one.get("code") == "W_DEGRADED")
     return list(dict.fromkeys(found))

@@ -48,7 +48,7 @@ def put_command(kb: "KnowledgeBase", key: str, text: str | None, **how: Any) -> 
 @options.mode
 @options.limit(10)
 def search_command(kb: "KnowledgeBase", query: str, **how: Any) -> None:
-    """Search one scope. A line is a memory with its score, and how often it was `accessed`."""
+    """Search one scope. A line is a memory with its score, and how often it was `_accessed`."""
     from duckkb.errors import NotFound
     from duckkb.queries import Notice
 

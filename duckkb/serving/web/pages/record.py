@@ -101,7 +101,7 @@ def _joined(
 ) -> dict[str, Any] | None:
     """The edge that led to a record: its type, and the places of its `from` and its `to` among the nodes."""
     edge, here = record["_edge"], places[record["_type"], _key(record, known)]
-    is_out, kind = edge["direction"] == "out", known[edge["_type"]]
+    is_out, kind = edge["_direction"] == "out", known[edge["_type"]]
     other, types = (edge["from"], kind.sources) if is_out else (edge["to"], kind.targets)
     if isinstance(other, dict):
         other, types = other["id"], [other["type"]]
@@ -193,16 +193,14 @@ async def _record(visit: Visit) -> dict[str, Any]:
 def _line(record: Mapping[str, Any], known: Mapping[str, Kind]) -> LinkedRecord:
     identity = _key(record, known)
     edge = record.get("_edge", {})
-    own = (
-        (name, value) for name, value in edge.items() if name not in ("_type", "direction", "identity", "from", "to")
-    )
+    own = ((name, value) for name, value in edge.items() if not name.startswith("_") and name not in ("from", "to"))
     facts = tuple((name, str(value)[:200]) for name, value in own)
     return LinkedRecord(
         record["_type"],
         identity,
         title_of(record, identity),
         edge.get("_type", ""),
-        edge.get("direction", ""),
+        edge.get("_direction", ""),
         facts,
         record.get("_score"),
         record.get("_depth", 0),
