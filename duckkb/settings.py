@@ -9,6 +9,9 @@ from duckkb.values import dataclass, field
 VectorStorage = Literal["float32", "float16", "int8"]
 Reasoning = Literal["none", "native", "mapped", "fixed"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
+KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
+"""Models that one well-known endpoint alone serves under these names."""
+_OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
 DEFAULT_READS = 512
 """Tokens that the offline model reads in one go, with those around a text."""
 CACHE_LIMIT = 16 * 1024**3
@@ -59,7 +62,8 @@ class VectorSettings:
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
     """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model;
-    `concurrency` is how many batches are embedded at the same time, `price_per_million_tokens` in any currency."""
+    `concurrency` is how many batches are embedded at the same time, `price_per_million_tokens` in any currency. `base_url` and
+    `api_key_env` are as configured, for whichever model needs an endpoint; `address` and `key_variable` are this model's."""
 
     model: str = DEFAULT_MODEL
     base_url: str | None = None
@@ -72,6 +76,20 @@ class EmbeddingSettings:
     mode: Literal["q4", "int8"] = "q4"
     concurrency: int | None = None
     price_per_million_tokens: float | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Where the model is asked; None for one that runs here, and for one that has no address."""
+        if self.model in (DEFAULT_MODEL, NO_MODEL):
+            return None
+        return self.base_url or (_OPENAI if self.model in KNOWN_MODELS else None)
+
+    @property
+    def key_variable(self) -> str | None:
+        """The variable that holds the key for that address."""
+        if self.address is None:
+            return None
+        return self.api_key_env or (None if self.base_url else _OPENAI_KEY)
 
     @property
     def reads(self) -> int | None:

@@ -20,6 +20,7 @@ from duckkb.engine.index.migrate import fingerprint
 from duckkb.engine.index.notes import job_report
 from duckkb.engine.index.repair import Repaired, RepairOptions
 from duckkb.errors import DuckkbError, StateError, Unavailable, UsageError, shell_word
+from duckkb.ontology.model import Ontology
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
@@ -60,8 +61,8 @@ def status(base: Base) -> dict[str, Any]:
     if base.is_narrowed:
         return {"records": records, "pending": None, "stale": None, "model": base.settings.embedding.model}
     known, holder = plan.glance(base), lock.holder(base.root)
-    trusted = config.is_trusted(base.root, base.settings, config.around(base.root))
-    return _facts(base.root, base.notes, base.settings, trusted, str(holder) if holder else None) | {
+    facts = _facts(base.root, base.notes, base.settings, base.ontology, str(holder) if holder else None)
+    return facts | {
         "records": records,
         "pending": known.pending,
         "stale": None if known.is_fresh is None else not known.is_fresh,
@@ -91,13 +92,15 @@ def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
     what the records would say."""
     root = find(path)
     env = config.around(root)
-    settings, holder = config.load(root, env).settings, lock.holder(root)
-    trusted = config.is_trusted(root, settings, env)
-    notes = BaseStore(Place.of(env.cache_home, root))
-    return _facts(root, notes, settings, trusted, str(holder or "a process that does not say its name"))
+    loaded, holder = config.load(root, env), lock.holder(root)
+    notes, name = BaseStore(Place.of(env.cache_home, root)), str(holder or "a process that does not say its name")
+    return _facts(root, notes, loaded.settings, loaded.ontology, name)
 
 
-def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, locked_by: str | None) -> dict[str, Any]:
+def _facts(
+    root: Path, notes: BaseStore, settings: Settings, ontology: Ontology, locked_by: str | None
+) -> dict[str, Any]:
+    demands = config.demands(settings, ontology)
     return {
         "root": str(root),
         "revision": repository.head_commit(root),
@@ -106,8 +109,8 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
         "pending": None,
         "stale": None,
         "model": settings.embedding.model,
-        "trust": trusted,
-        "endpoints": {name: value for name, value in config.demands(settings).items() if name.endswith("base_url")},
+        "trust": config.is_trusted(root, settings, config.around(root), ontology),
+        "endpoints": {name: value for name, value in demands.items() if name.endswith("base_url")},
         "locked_by": locked_by,
         "read_only": None,
         "job": job_report(root, notes),
@@ -143,8 +146,9 @@ def doctor(
         chosen = OpenOptions(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
 
         def demands() -> tuple[dict[str, str], bool]:
-            settings = config.load(root, env).settings
-            return config.demands(settings), config.is_trusted(root, settings, env)
+            loaded = config.load(root, env)
+            given = loaded.settings, loaded.ontology
+            return config.demands(*given), config.is_trusted(root, given[0], env, given[1])
 
         ground = Surroundings(root, env, clock, lambda: unopened.wire(root, chosen)[1], demands, engines)
         return examine.examine(ground, on_check)

@@ -268,20 +268,21 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
     loaded = config.load(root, env)
     settings = loaded.settings if model is None else config.other_model(loaded, model).settings
     commands = config.commands(settings, loaded.ontology) if model is None else {}
-    demands = config.demands(settings)
+    demands = config.demands(settings, loaded.ontology)
     if accept and env.sandbox:
         raise Refused(
             "DUCKKB_SANDBOX is set: what runs in a sandbox cannot accept hosts and keys for this machine",
             suggestion="duckkb trust --show, and a person's `duckkb trust` outside of it",
         )
     if accept and demands:
-        config.accept(root, settings, env, beside=model is not None)
+        config.accept(root, settings, env, loaded.ontology, beside=model is not None)
     if accept and commands:
         config.accept_commands(root, commands, env)
     return {
         "demands": {**demands, **commands},
         "hash": config.trust_hash(demands),
-        "trusted": config.is_trusted(root, settings, env) and config.are_commands_trusted(root, commands, env),
+        "trusted": config.is_trusted(root, settings, env, loaded.ontology)
+        and config.are_commands_trusted(root, commands, env),
     }
 
 

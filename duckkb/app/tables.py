@@ -176,7 +176,7 @@ def _embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
     if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= MOST_DIMENSIONS:
         said = f"dimensions are from 1 to {MOST_DIMENSIONS:,}"
         raise UsageError(said, suggestion="or have global.embedding.dimensions in config.yaml say more")
-    model = models.of(replace(wanted, dimensions=dimensions) if wanted.base_url else wanted)
+    model = models.of(replace(wanted, dimensions=dimensions) if wanted.address else wanted)
     if model.fingerprint.dimension not in (0, dimensions):
         said = f"the model {model.fingerprint.name} has {model.fingerprint.dimension} dimensions, not {dimensions}"
         raise UsageError(said, "E_DIMENSION", "leave the dimensions out, or configure a model that has them")

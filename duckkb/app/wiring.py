@@ -1,7 +1,7 @@
 """Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -41,7 +41,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         from duckkb.lanes.vectors import storage
 
         storage.use_one_thread()
-    engine, models = _engine(chosen), Models(loaded.root, loaded.settings, models_env, chosen)
+    engine, models = _engine(chosen), Models(loaded.root, loaded.settings, models_env, chosen, loaded.ontology)
     tokenizer = _tokenizer(loaded.settings, models_env)
     place = Place.of(env.cache_home, loaded.root)
     _remember_documents(loaded.ontology, place)
@@ -94,7 +94,8 @@ def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
             raise
         return Models(None, Settings(), config.around(None), chosen)
     env = config.around(root)
-    return Models(root, config.load(root, env).settings, env, chosen)
+    loaded = config.load(root, env)
+    return Models(root, loaded.settings, env, chosen, loaded.ontology)
 
 
 def _remember_documents(ontology: Ontology, place: Place) -> None:
@@ -115,11 +116,7 @@ def warm_up(root: Path) -> None:
     """Load the offline model, where a search of the base needs it."""
     loaded, wiring = wire(root, OpenOptions())
     embedding = loaded.settings.embedding
-    if (
-        embedding.model == DEFAULT_MODEL
-        and embedding.base_url is None
-        and any(kind.vectors for kind in loaded.ontology)
-    ):
+    if embedding.model == DEFAULT_MODEL and any(kind.vectors for kind in loaded.ontology):
         wiring.embedder.embed_queries(["warm"])
 
 
@@ -262,8 +259,15 @@ def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
 class Models:
     """The models of one base, or those that there are without one, each made once. One that the caller gave stands for all of its kind."""
 
-    def __init__(self, root: Path | None, settings: Settings, env: Environment, chosen: OpenOptions) -> None:
-        self.settings = settings
+    def __init__(
+        self,
+        root: Path | None,
+        settings: Settings,
+        env: Environment,
+        chosen: OpenOptions,
+        kinds: Iterable[RecordType] = (),
+    ) -> None:
+        self.settings, self._kinds = settings, tuple(kinds)
         self._root, self._env, self._chosen = root, env, chosen
         self._given = Checked(chosen.embedder) if chosen.embedder is not None else None
         self._made: dict[EmbeddingSettings, Embedder] = {}
@@ -275,7 +279,8 @@ class Models:
             return self._given
         if wanted not in self._made:
             settings = replace(self.settings, embedding=wanted)
-            made = make_embedder(settings, self._env, trusted=self._is_trusted, secret=config.secret)
+            trusted = self._is_trusted and config.is_demanded(wanted, self.settings, self._kinds)
+            made = make_embedder(settings, self._env, trusted=trusted, secret=config.secret)
             self._made[wanted] = Checked(made)
         return self._made[wanted]
 
@@ -302,7 +307,7 @@ class Models:
 
     @property
     def _is_trusted(self) -> bool:
-        return self._root is not None and config.is_trusted(self._root, self.settings, self._env)
+        return self._root is not None and config.is_trusted(self._root, self.settings, self._env, self._kinds)
 
 
 class SystemClock:

@@ -22,6 +22,7 @@ from duckkb.config.remembered import accept_commands as accept_commands
 from duckkb.config.remembered import are_commands_trusted as are_commands_trusted
 from duckkb.config.remembered import commands as commands
 from duckkb.config.remembered import demands as demands
+from duckkb.config.remembered import is_demanded as is_demanded
 from duckkb.config.remembered import is_trusted as is_trusted
 from duckkb.config.remembered import outside_definitions as outside_definitions
 from duckkb.config.remembered import remember_outside as remember_outside

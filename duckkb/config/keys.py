@@ -25,13 +25,10 @@ from duckkb.ontology.rules import (
     shown,
 )
 from duckkb.ontology.source import Section
-from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
+from duckkb.settings import DEFAULT_MODEL, KNOWN_MODELS, NO_MODEL, Settings
 from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
-KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
-"""Models that one well-known endpoint alone serves under these names."""
-_OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
 DEFAULT = "default"
 
 
@@ -104,7 +101,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.embedding.base_url", "embedding.base_url", Url(),
-        "An OpenAI-compatible endpoint; used after `duckkb trust`.",
+        f"An OpenAI-compatible endpoint; used after `duckkb trust`, for any model but {DEFAULT_MODEL}, also that of a collection.",
     ),
     Key(
         "global.embedding.api_key_env", "embedding.api_key_env", VariableName(),
@@ -315,7 +312,6 @@ def read_settings(root: Section) -> Settings:
         is_absent = standard is None and section.value.get(leaf) is None
         values[key.name] = None if is_absent else section.get(leaf, key.rule, standard)
         origins[key.name] = section.place(leaf) if leaf in section else DEFAULT
-    values = dict(_with_endpoint(values))
     _check_model(sections[("global",)], values)
     _check_named(sections[("global",)], values)
     if values["global.models"]:
@@ -340,15 +336,6 @@ def _paths() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 _PATHS = _paths()
 _ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name that stands in several
-
-
-def _with_endpoint(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings with the address and key variable of a model that is known to have one, where none is given. As any that
-    is given they are demands that this machine has to accept first."""
-    if values["global.embedding_model"] not in KNOWN_MODELS or values["global.embedding.base_url"] is not None:
-        return values
-    variable = values["global.embedding.api_key_env"] or _OPENAI_KEY
-    return {**values, "global.embedding.base_url": _OPENAI, "global.embedding.api_key_env": variable}
 
 
 def _check_model(section: Section, values: Mapping[str, Any]) -> None:

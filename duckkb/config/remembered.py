@@ -8,16 +8,16 @@ read until the user has accepted exactly these values.
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from duckkb.errors import Unavailable
 from duckkb.ontology import schema_cache
-from duckkb.ontology.model import Ontology
+from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.source import THIS_MACHINE, Document, read_yaml
-from duckkb.settings import Environment, Settings
+from duckkb.settings import EmbeddingSettings, Environment, Settings
 
 OUTSIDE = "collections.json"
 _ACCEPTED, _COMMANDS, _SOUND = "trust.json", "commands.json", "schemas.json"
@@ -25,12 +25,19 @@ _FORMAT = 1
 _MOST_SCHEMAS = 4096
 
 
-def demands(settings: Settings) -> dict[str, str]:
-    """The effective values that need trust, by the name of their setting; empty where there are none."""
+def demands(settings: Settings, kinds: Iterable[RecordType] = ()) -> dict[str, str]:
+    """The effective values that need trust, by the name of their setting; empty where there are none. `kinds` are the types of
+    the base, whose policies may name models of their own."""
+    own = settings.embedding
     given = {
-        "global.embedding.base_url": settings.embedding.base_url,
-        "global.embedding.api_key_env": settings.embedding.api_key_env,
+        "global.embedding.base_url": own.address or own.base_url,
+        "global.embedding.api_key_env": own.key_variable or own.api_key_env,
     }
+    for kind in kinds:
+        wanted = kind.settings(settings).embedding
+        if _demanded_by(wanted) not in (_demanded_by(own), (own.base_url, own.api_key_env)):
+            given[f"{kind.name}.embedding.base_url"] = wanted.address
+            given[f"{kind.name}.embedding.api_key_env"] = wanted.key_variable
     for name, asked in (("rerank", settings.rerank), ("expand", settings.expand)):
         if asked.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
             given |= {f"global.{name}.base_url": asked.base_url, f"global.{name}.api_key_env": asked.api_key_env}
@@ -41,15 +48,25 @@ def demands(settings: Settings) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def is_demanded(wanted: EmbeddingSettings, settings: Settings, kinds: Iterable[RecordType]) -> bool:
+    """Whether `demands` has the address and key variable of this model, so that whoever accepts them knows of it."""
+    models = [settings.embedding, *(kind.settings(settings).embedding for kind in kinds)]
+    return _demanded_by(wanted) in [_demanded_by(model) for model in models]
+
+
+def _demanded_by(model: EmbeddingSettings) -> tuple[str | None, str | None]:
+    return model.address, model.key_variable
+
+
 def trust_hash(demanded: Mapping[str, str]) -> str:
     """SHA-256 (hex) of the demands; other settings do not change it."""
     text = json.dumps(demanded, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def is_trusted(root: Path, settings: Settings, env: Environment) -> bool:
+def is_trusted(root: Path, settings: Settings, env: Environment, kinds: Iterable[RecordType] = ()) -> bool:
     """Whether this run may follow the demands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
-    demanded = demands(settings)
+    demanded = demands(settings, kinds)
     if not demanded:
         return True
     wanted = trust_hash(demanded)
@@ -62,13 +79,15 @@ def _accepted(root: Path, env: Environment) -> list[str]:
     return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, str)]
 
 
-def accept(root: Path, settings: Settings, env: Environment, *, beside: bool = False) -> str:
+def accept(
+    root: Path, settings: Settings, env: Environment, kinds: Iterable[RecordType] = (), *, beside: bool = False
+) -> str:
     """Remember that the user accepts the demands of this base as they stand, and no others; or these `beside` those that were
     accepted before. Returns their hash.
 
     Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
     """
-    digest = trust_hash(demands(settings))
+    digest = trust_hash(demands(settings, kinds))
     _keep(env, _ACCEPTED, root, list(dict.fromkeys([*_accepted(root, env), digest])) if beside else digest)
     return digest
 

@@ -3,6 +3,7 @@ question as one, the stored chunks that still lack one, and how far records are 
 
 Both a text and a record are taken chunk by chunk; distances are cosine distances."""
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
@@ -55,7 +56,7 @@ class MadeVectors:
 def batch_size(base: Base, kind: RecordType) -> int:
     """Texts that the type's model is given at once."""
     settings = kind.settings(base.settings).embedding
-    return settings.batch_size if settings.base_url else _LOCAL_BATCH
+    return settings.batch_size if settings.address else _LOCAL_BATCH
 
 
 def by_length(texts: Texts, size: int) -> "Iterator[Texts]":
@@ -150,7 +151,7 @@ def _exchanged(base: Base, model: Embedder, dimension: int) -> Unavailable | Non
 def _width(base: Base, kind: RecordType) -> int:
     """How many batches are embedded at the same time."""
     settings: EmbeddingSettings = kind.settings(base.settings).embedding
-    return settings.concurrency or (_REMOTE_WIDTH if settings.base_url else 1)
+    return settings.concurrency or (_REMOTE_WIDTH if settings.address else 1)
 
 
 @stepped("embed")
@@ -161,21 +162,27 @@ def embed_query(
     given: "Vector | None",
     chosen: Plan,
 ) -> "tuple[Mapping[str, Vector], tuple[Notice, ...]]":
-    """The vector to search by, by the name of each type that is asked, as types may have models of their own; none where the
-    lane had to be given up; with what must be said about it. A hybrid search without a usable model goes on lexically and says so (W_DEGRADED);
-    a similar search raises `errors.Unavailable`."""
+    """Vectors to search by, by the name of each type; and notices.
+
+    A type whose model cannot be used is left out, which is said (W_DEGRADED). Raises `errors.Unavailable` where that leaves
+    a similar search no type at all."""
     if given is not None:
         return _ready(base, kinds, {kind.name: given for kind in kinds if kind.vectors})
-    try:
-        vectors = _questions(base, kinds, text or "", chosen)
-    except Unavailable as problem:
-        if chosen.mode != "hybrid":
-            raise
-        said = f"answered without vectors: {problem.message}"
-        return {}, base.told(
-            [Notice("W_DEGRADED", said, problem.suggestion, f"embed_{problem.details.get('reason', 'failed')}")]
-        )
-    return _ready(base, kinds, vectors)
+    vectors, lost = _questions(base, kinds, text or "", chosen)
+    if lost and not vectors and chosen.mode != "hybrid":
+        raise next(iter(lost))
+    notices = base.told(_without(names if vectors else (), problem) for problem, names in lost.items())
+    if not vectors:
+        return {}, notices
+    asked, following = _ready(base, [kind for kind in kinds if kind.name in vectors], vectors)
+    return asked, (*notices, *following)
+
+
+def _without(names: Sequence[str], problem: Unavailable) -> Notice:
+    """Say that the vectors of some types, or (without names) of all, are not in the answer."""
+    whose = f" of {', '.join(names)}" if names else ""
+    cause = f"embed_{problem.details.get('reason', 'failed')}"
+    return Notice("W_DEGRADED", f"answered without vectors{whose}: {problem.message}", problem.suggestion, cause)
 
 
 def _ready(
@@ -185,36 +192,43 @@ def _ready(
     return vectors, (*notices, *without_graph(base, [kind for kind in kinds if kind.name in vectors]))
 
 
-def _questions(base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan) -> "dict[str, Vector]":
-    """The question as each type's model sees it; asked once of each model."""
+def _questions(
+    base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan
+) -> "tuple[dict[str, Vector], dict[Unavailable, list[str]]]":
+    """The question as each type's model sees it, asked once of each model; and why types have none, with their names."""
     asked = syntax.wanted(text) if chosen.mode == "hybrid" else text
-    found: dict[Embedder, np.ndarray] = {}
+    answers: dict[Embedder, np.ndarray | Unavailable] = {}
     vectors: dict[str, Vector] = {}
+    lost: dict[Unavailable, list[str]] = {}
     for kind in kinds:
-        if kind.has_text_vectors:
-            model = base.embedder(kind)
-            if model not in found:
-                found[model] = model.embed_queries([asked or text])[0]
-                base.cache.dimensions.expect(model.fingerprint, len(found[model]))
-            vectors[kind.name] = found[model]
-    return vectors
+        if not kind.has_text_vectors:
+            continue
+        model = base.embedder(kind)
+        if model not in answers:
+            answers[model] = _question(base, model, asked or text)
+        answer = answers[model]
+        if isinstance(answer, Unavailable):
+            lost.setdefault(answer, []).append(kind.name)
+        else:
+            vectors[kind.name] = answer
+    return vectors, lost
+
+
+def _question(base: Base, model: Embedder, text: str) -> "np.ndarray | Unavailable":
+    try:
+        vector: np.ndarray = model.embed_queries([text])[0]
+    except Unavailable as problem:
+        return problem
+    base.cache.dimensions.expect(model.fingerprint, len(vector))
+    return vector
 
 
 def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; how many that were, and what is left, is told."""
-    deadline = time.monotonic() + base.settings.embed_wait_s
     made: set[bytes] = set()
-    why = ""
-    try:
-        for kind in kinds:
-            if kind.has_text_vectors:
-                fill(base, kind, deadline, made)
-    except Unavailable as problem:
-        why = f": {problem.message}"
-    finally:
-        base.cache.save()
+    why = fill_each(base, kinds, time.monotonic() + base.settings.embed_wait_s, made)
     left = _lacking(base, kinds)
-    said = f"{left} chunks have no vector yet{why}"
+    said = f"{left} {'chunk has' if left == 1 else 'chunks have'} no vector yet{why}"
     pending = (Notice("W_DEGRADED", said, "duckkb index build", "vectors_pending"),) if left else ()
     return base.told([*_computed(made), *pending])
 
@@ -227,6 +241,24 @@ def count_lacking(base: Base, kinds: Sequence[RecordType]) -> int:
 
 def _lacking(base: Base, kinds: Sequence[RecordType]) -> int:
     return sum(len(base.lanes(kind).vectors.lacking()) for kind in kinds if kind.vectors)
+
+
+def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: set[bytes]) -> str:
+    """`fill` for each type; return what to say of the models that failed. They take nothing from types with other models."""
+    problems: dict[str, list[str]] = {}
+    failed: set[Embedder] = set()
+    try:
+        for kind in kinds:
+            if not kind.has_text_vectors:
+                continue
+            try:  # a model that failed is not asked again: caches alone are
+                fill(base, kind, -math.inf if base.embedder(kind) in failed else deadline, made)
+            except Unavailable as problem:
+                failed.add(base.embedder(kind))
+                problems.setdefault(problem.message, []).append(kind.name)
+    finally:
+        base.cache.save()
+    return "".join(f"; {', '.join(names)}: {message}" for message, names in problems.items())
 
 
 def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:

@@ -120,8 +120,8 @@ class Policy:
 
 def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
     """The base's settings with what policies set in their place: nothing else overrides one. Of several policies those count
-    that set something, where they set it alike. A policy cannot name hosts or keys: the offline model and none need no
-    address, any other model is asked at the base's."""
+    that set something, where they set it alike. A model is asked at the base's address and with its key, unless a policy
+    names an address: there no other key is sent than the one that a policy names."""
     told = [policy.overrides for policy in policies if policy is not None]
     changed: dict[str, Any] = {}
     for place in dict.fromkeys(place for overrides in told for place in overrides):
@@ -136,6 +136,8 @@ def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
         if place == "embedding.model" and value in (DEFAULT_MODEL, NO_MODEL):
             around = replace(around, base_url=None, api_key_env=None, dimensions=None)
             around = replace(around, concurrency=None, price_per_million_tokens=None)
+        if place == "embedding.base_url":
+            around = replace(around, api_key_env=None)
         changed[group] = replace(around, **{name: value})
     return replace(base, **changed) if changed else base
 

@@ -18,13 +18,15 @@ from duckkb.ontology.rules import (
     Flag,
     Rule,
     Text,
+    Url,
+    VariableName,
     Whole,
     shown,
 )
 from duckkb.ontology.schema import check_schema
 from duckkb.ontology.source import Section
 from duckkb.queries import Mode
-from duckkb.settings import Expansion, Fusion
+from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Expansion, Fusion
 
 OVERRIDES: Mapping[str, tuple[str, Rule]] = {
     "chunk_size": ("chunk_size", CHUNK_SIZE),
@@ -40,7 +42,13 @@ POLICY_KEYS = (
 LANES = ("vectors", "lexical")
 FIELD_RULES: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
 GIVEN_RULES: Mapping[str, Rule] = {"given": Flag(), "dimension": Whole(1, 16_384)}
-EMBEDDING: Mapping[str, Rule] = {"model": Text(), "symmetric": Flag(), "dimensions": Whole(1, 16_384)}
+EMBEDDING: Mapping[str, Rule] = {
+    "model": Text(),
+    "base_url": Url(),
+    "api_key_env": VariableName(),
+    "symmetric": Flag(),
+    "dimensions": Whole(1, 16_384),
+}
 _REACHES: tuple[Reach, ...] = get_args(Reach)
 _POINTER = re.compile(r"(/[A-Za-z0-9_]+)+")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -84,8 +92,18 @@ def _overrides(section: Section) -> dict[str, Any]:
                 standard, **{name: value for name, value in inner.read(rules).items() if value is not None}
             )
     if "embedding" in section:
-        found |= {f"embedding.{name}": value for name, value in section.sub("embedding").read(EMBEDDING).items()}
+        found |= {f"embedding.{name}": value for name, value in _embedding(section.sub("embedding")).items()}
     return {place: value for place, value in found.items() if value is not None}
+
+
+def _embedding(section: Section) -> dict[str, Any]:
+    """The model of a policy; an address or a key variable needs the name of a model that is asked there."""
+    found = section.read(EMBEDDING)
+    if found["model"] in (None, DEFAULT_MODEL, NO_MODEL):
+        for name in ("base_url", "api_key_env"):
+            if found[name] is not None:
+                section.problem("needs a `model` beside it that is asked at an endpoint", name, remedy="model: NAME")
+    return found
 
 
 def _intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | None]:

@@ -222,7 +222,7 @@ def test_a_find_waits_for_missing_vectors_no_longer_than_it_may(campaign: Campai
         ran = made.ask("find", "Note", "git", "-s")
         assert time.monotonic() - started < 60
         assert ran.code == 0 and json.loads(ran.out)["degraded"]
-        assert "1 chunks have no vector yet" in ran.err
+        assert "1 chunk has no vector yet" in ran.err
     campaign.count("bad inputs tried: embedding service")
 
 

@@ -67,6 +67,80 @@ def test_a_key_that_is_not_set_is_named_and_nothing_is_asked(tmp_path: Path, env
         assert "SOME_KEY" in ran.error["error"] and endpoint.asked == []
 
 
+MIXED = """\
+global: {{embedding: {{{own}}}}}
+nodes:
+  Note:
+    identity: id
+    schema: {{type: object, properties: {{id: {{type: string}}, text: {{type: string}}}}}}
+    search: {{full_text: [text], vectors: [text]}}
+"""
+
+
+def collection(root: Path, env: dict[str, str], embedding: str) -> None:
+    made = run_in(
+        root, ["col", "init", "odd", "--policy", "knowledge-base", "--params", f'{{"embedding": {embedding}}}'], env=env
+    )
+    assert made.code == 0, made.err
+
+
+@pytest.mark.model
+def test_a_model_that_cannot_be_used_takes_the_vectors_from_its_own_type_alone(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    root = make_base(tmp_path / "kb", MIXED.format(own=""))
+    run_in(root, ["put", "Note", '{"id": "a", "text": "Stocks lost a tenth of their value."}'], env=env)
+    collection(root, env, '{"model": "text-embedding-3-small"}')
+    for mode in ([], ["-s"]):
+        ran = run_in(root, ["find", "all", "falling share prices", *mode], env=env)
+        assert [line["id"] for line in ran.lines] == ["a"], ran.err
+        assert "without vectors of odd: The embedding endpoint api.openai.com has not been accepted" in ran.err
+    alone = run_in(root, ["find", "odd", "falling share prices", "-s", "--json"], env=env)
+    assert (alone.code, alone.error["code"]) == (1, "E_UNTRUSTED")
+    run_in(root, ["put", "odd", '{"id": "b", "content": "Stocks"}'], env=env)
+    ran = run_in(root, ["find", "all", "falling share prices", "-s"], env=env)
+    assert [line["id"] for line in ran.lines] == ["a"], ran.err
+
+
+@pytest.mark.model
+def test_an_address_for_other_models_leaves_the_offline_model_where_it_is(tmp_path: Path, env: dict[str, str]) -> None:
+    with FakeEndpoint() as endpoint:
+        own = f'base_url: "{endpoint.url}", dimensions: 16, max_retries: 0'
+        root = make_base(tmp_path / "kb", MIXED.format(own=own))
+        run_in(root, ["trust"], env=env)
+        stored = run_in(root, ["put", "Note", '{"id": "a", "text": "Stocks lost a tenth of their value."}'], env=env)
+        assert stored.line["pending"] == 0 and endpoint.asked == []
+        collection(root, env, '{"model": "far"}')
+        run_in(root, ["put", "odd", '{"id": "b", "content": "fox"}'], env=env)
+        assert {asked.body["model"] for asked in endpoint.asked} == {"far"}
+        assert run_in(root, ["find", "odd", "fox", "-s"], env=env).line["id"] == "b"
+
+
+def test_the_model_of_a_type_has_its_own_address_and_key_and_needs_trust_of_its_own(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    with FakeEndpoint() as common, FakeEndpoint() as own:
+        config = f'embedding_model: far, embedding: {{base_url: "{common.url}", api_key_env: SOME_KEY, max_retries: 0}}'
+        text = MIXED.replace("embedding: {{{own}}}", config.replace("{", "{{").replace("}", "}}"))
+        root = make_base(tmp_path / "kb", text.format())
+        run_in(root, ["trust"], env=env)
+        collection(root, env, f'{{"model": "near", "base_url": "{own.url}", "dimensions": 16}}')
+        run_in(root, ["put", "odd", '{"id": "b", "content": "fox"}'], env=env)
+        assert own.asked == [], "what was accepted before it was named says nothing of it"
+        shown = run_in(root, ["trust", "--json"], env=env).line["demands"]
+        assert shown["odd.embedding.base_url"] == own.url and "odd.embedding.api_key_env" not in shown
+        assert run_in(root, ["find", "odd", "fox", "-s"], env=env).line["id"] == "b"
+    assert own.asked and not any("SOME_KEY" in str(one.headers) or KEY in str(one.headers) for one in own.asked)
+    assert not any("fox" in asked.texts for asked in common.asked), "texts of the type go to its own endpoint alone"
+
+
+def test_an_address_without_a_model_that_is_asked_there_is_refused(tmp_path: Path, env: dict[str, str]) -> None:
+    root = make_base(tmp_path / "kb", MIXED.format(own=""))
+    params = '{"embedding": {"base_url": "https://models.example.org/v1"}}'
+    made = run_in(root, ["col", "init", "odd", "--policy", "knowledge-base", "--params", params], env=env)
+    assert made.code == 2 and "needs a `model` beside it" in made.err
+
+
 SEEDS_OWN = """\
 global:
   chunk_size: 800

@@ -14,8 +14,8 @@ from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
 from duckkb.engine.index.jobs import Built
-from duckkb.engine.vectors import count_lacking, fill
-from duckkb.errors import Finding, Unavailable
+from duckkb.engine.vectors import count_lacking, fill_each
+from duckkb.errors import Finding
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
 from duckkb.truth.git import run
@@ -76,14 +76,8 @@ def _followed(base: Base) -> Built | None:
     kinds = [kind for kind in base.ontology if kind.has_text_vectors and base.fingerprint(kind) is not None]
     if count_lacking(base, kinds) > _FEW_TEXTS:
         return None
-    made, why, until = set[bytes](), "", time.monotonic() + _EMBED_SECONDS
-    try:
-        for kind in kinds:
-            fill(base, kind, until, made)
-    except Unavailable as problem:
-        why = f": {problem.message}"
-    finally:
-        base.cache.save()
+    made = set[bytes]()
+    why = fill_each(base, kinds, time.monotonic() + _EMBED_SECONDS, made)
     for kind in base.ontology:
         if kind.full_text:
             base.lanes(kind).words.complete()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
     `is_set` (never its value), whether the machine trusts them, and of chat models what they can do. Asks nobody."""
     loaded, trusted = _loaded(path)
     settings = loaded.settings
-    rows = (
-        [_row("embedding", settings.embedding.model, _served(settings.embedding))]
-        if settings.embedding.model != NO_MODEL
-        else []
-    )
+    embedding = [settings.embedding, *(kind.settings(settings).embedding for kind in loaded.ontology if kind.vectors)]
+    served = {(one.model, one.address): one for one in embedding if one.model != NO_MODEL}
+    rows = [
+        _row("embedding", one.model, _served(replace(one, base_url=one.address, api_key_env=one.key_variable)))
+        for one in served.values()
+    ]
     rows += [
         _row(kind, one.model or "", _served(one))
         for kind, one in (("rerank", settings.rerank), ("expand", settings.expand))
@@ -85,7 +86,7 @@ def _loaded(path: "str | Path | None") -> tuple[config.Loaded, bool]:
     root = find(path)
     env = config.around(root)
     loaded = config.load(root, env)
-    return loaded, config.is_trusted(root, loaded.settings, env)
+    return loaded, config.is_trusted(root, loaded.settings, env, loaded.ontology)
 
 
 def _row(kind: str, name: str, providers: tuple[ProviderSettings, ...]) -> dict[str, Any]:

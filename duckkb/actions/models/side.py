@@ -56,7 +56,9 @@ def fingerprints(sides: Iterable[ModelSide], kind: RecordType) -> set[str]:
 
 def refuse_untrusted(one: ModelSide) -> None:
     """Raise `errors.Unavailable` (E_UNTRUSTED) where this machine has not accepted the hosts that a model is asked at."""
-    if one.settings.embedding.base_url is None or config.is_trusted(one.loaded.root, one.settings, one.loaded.env):
+    kinds = one.loaded.ontology
+    addresses = [kind.settings(one.settings).embedding.address for kind in kinds]
+    if not any(addresses) or config.is_trusted(one.loaded.root, one.settings, one.loaded.env, kinds):
         return
     said = f"The hosts and key variables that {one.name} needs have not been accepted on this machine."
     remedy = one.command("duckkb trust --model") if one.model else "duckkb trust --show, then duckkb trust"

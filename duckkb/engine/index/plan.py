@@ -181,7 +181,7 @@ def sample_caches(base: Base) -> None:
         drawn = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
         needs = base.builder.needs(kind, [row.record for row in drawn])
         base.cache.verify_tokens(needs.tokens, base.wiring.tokenizer.tokenize)
-        if kind.has_text_vectors and kind.settings(base.settings).embedding.base_url is None:
+        if kind.has_text_vectors and kind.settings(base.settings).embedding.address is None:
             with suppress(Unavailable):
                 base.cache.verify_vectors(needs.vectors, base.embedder(kind).embed_passages)
 
@@ -244,7 +244,7 @@ def _plan(base: Base, one: TypeSurvey) -> TypePlan:
     model = base.fingerprint(one.kind)
     tokens, told = _tokens(base, one)
     rate = notes.rate_of(base, model) if model else None
-    price = settings.price_per_million_tokens if settings.base_url else None
+    price = settings.price_per_million_tokens if settings.address else None
     return TypePlan(
         type=one.kind.name,
         model=settings.model if model else "none",
@@ -265,7 +265,7 @@ def _tokens(base: Base, one: TypeSurvey) -> tuple[int, Told]:
     if not one.missing:
         return 0, "counted"
     texts = [text for _, text in sorted(one.sample)[:_SAMPLE]]
-    is_told = one.kind.settings(base.settings).embedding.base_url is None
+    is_told = one.kind.settings(base.settings).embedding.address is None
     try:
         counted = sum(base.embedder(one.kind).count_tokens(texts))
     except Unavailable:

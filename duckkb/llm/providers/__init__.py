@@ -1,12 +1,21 @@
 """The one place that chooses among the models that exist, and what stands for none."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.ports import ChatModel, Embedder, Expander, Reranker
-from duckkb.settings import DEFAULT_MODEL, ChatModelSettings, Environment, ExpandSettings, RerankSettings, Settings
+from duckkb.settings import (
+    DEFAULT_MODEL,
+    ChatModelSettings,
+    EmbeddingSettings,
+    Environment,
+    ExpandSettings,
+    RerankSettings,
+    Settings,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,20 +71,19 @@ def make_embedder(
     wanted = settings.embedding
     if wanted.model == "none":
         return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
-    if wanted.base_url is None and wanted.model == DEFAULT_MODEL:
+    if wanted.model == DEFAULT_MODEL:
         from duckkb.llm.providers.local import LocalE5  # few processes need a model, and none needs both
 
         return LocalE5(env.cache_home, wanted.mode, wanted.symmetric)
-    if wanted.base_url is None:
+    if wanted.address is None:
         reason = f"The embedding model {wanted.model} is not a local one and has no address."
         return NoModel(reason, suggestion="set global.embedding.base_url in config.yaml")
-    return _endpoint(settings, trusted, secret)
+    return _endpoint(replace(wanted, base_url=wanted.address, api_key_env=wanted.key_variable), trusted, secret)
 
 
-def _endpoint(settings: Settings, trusted: bool, secret: Callable[[str], str | None]) -> Embedder:
+def _endpoint(wanted: EmbeddingSettings, trusted: bool, secret: Callable[[str], str | None]) -> Embedder:
     from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
 
-    wanted = settings.embedding
     variable = wanted.api_key_env
     key = secret(variable) if variable and trusted else None
     endpoint = OpenAIEndpoint(wanted, key)

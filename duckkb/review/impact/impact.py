@@ -280,9 +280,9 @@ def _named(item: Any) -> str:
 
 def fill(base: Base, kinds: Iterable[RecordType]) -> None:
     """Make all vectors of these types, batch after batch, until nothing is missing or the model does not give more."""
-    wanted = [kind for kind in kinds if kind.has_text_vectors]
+    wanted = [kind for kind in kinds if base.fingerprint(kind) is not None]
     left = math.inf
-    while base.settings.embedding.model != "none":
+    while wanted:
         pending = vectors.count_lacking(base, wanted)
         if not pending or pending >= left:
             return
