@@ -11,10 +11,14 @@ from duckkb.documents.extract.result import FORMATS
 from duckkb.documents.text import decoded
 from duckkb.ontology.model import Extraction
 from duckkb.ontology.source import read_yaml
+from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.values import dataclass, field
 
 PATH = "path"
-OWN = (PATH, "title", "text", "format", "size", "headings", "pages", "text_line", "warnings")
+OWN = frozenset({
+    PATH, "title", "text", "format", "size", "headings", "pages", "text_line", "warnings", "front_matter_problems",
+    ID, CREATED_AT, UPDATED_AT, "_type", "_etag",
+})  # fmt: skip
 """The fields that a document has of itself; front matter that is called as one of these is kept under `front_` and its name."""
 
 WARNINGS = (
@@ -33,6 +37,7 @@ _CODE = frozenset({
     "zig", "xml",
 })  # fmt: skip
 _HEADING_LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)")
+_MOST_PROBLEMS = 20
 _PLAIN = Extraction()
 
 
@@ -132,7 +137,9 @@ def _plain(path: str, text: str) -> Extracted:
 
 def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
     told, start = markdown.front_matter(text)
-    front = _front(told, path, warnings)
+    front, problems = _front(told, path)
+    if problems:
+        warnings.append("front_matter")
     found = markdown.headings(text, start)
     body = text[start:]
     fields = {name if name not in OWN else f"front_{name}": value for name, value in front.items()}
@@ -141,6 +148,8 @@ def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
         fields["headings"] = [one.text for one in found if one.text]
     if start:
         fields["text_line"] = text.count("\n", 0, start) + 1
+    if problems:
+        fields["front_matter_problems"] = problems
     return Extracted(fields, _links(path, text, start))
 
 
@@ -158,12 +167,18 @@ def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[s
     return found
 
 
-def _front(told: str, path: str, warnings: list[str]) -> Mapping[str, Any]:
-    """The values of front matter; none, with a warning, where it is no mapping of YAML."""
+def _front(told: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+    """The values of front matter, none where it is no mapping of YAML, and what is wrong with it: line of the file, field (a
+    JSON pointer) and message. A value that YAML's readers disagree about is kept as the text that stands there."""
     if not told.strip():
-        return {}
-    document = read_yaml(told.encode("utf-8", "replace"), path)
-    if document.broken or (document.findings and not document.value):
-        warnings.append("front_matter")
-        return {}
-    return {name: value for name, value in document.value.items() if isinstance(name, str) and value is not None}
+        return {}, []
+    document = read_yaml(told.encode("utf-8", "replace"), path, with_dates=True)
+    problems = [
+        {
+            "line": (one.line or 1) + 1,  # behind the line of `---`
+            "field": one.field,
+            "message": f"{one.message}; {one.remedy}" if one.remedy else one.message,
+        }
+        for one in document.findings[:_MOST_PROBLEMS]
+    ]
+    return {name: value for name, value in document.value.items() if name and value is not None}, problems

@@ -26,7 +26,7 @@ THIS_MACHINE = "collections of this machine"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = Resolver()
-_STRING = "tag:yaml.org,2002:str"
+_STRING, _TIMESTAMP = "tag:yaml.org,2002:str", "tag:yaml.org,2002:timestamp"
 _CONSTANTS = {word: value for name, value in (("null", None), ("true", True), ("false", False)) for word in
               (name, name.capitalize(), name.upper())} | {"": None, "~": None}  # fmt: skip
 _ONE_LINE = float("inf")
@@ -50,7 +50,7 @@ def pointer(*keys: str | int) -> str:
 class Document:
     """One YAML file: its value, and the line of each key and list item by JSON pointer.
 
-    `findings` are what is wrong with it as YAML. `broken` says that it could not be read to its end; `value` is then
+    `findings` are what is wrong with it as YAML; a value that is refused is the text that stands there. `broken` says that it could not be read to its end; `value` is then
     empty, so that nothing is concluded from a part.
     """
 
@@ -78,12 +78,13 @@ class Document:
         return replace(self, value={key: value for key, value in self.value.items() if key in keys})
 
 
-def read_yaml(data: bytes, path: str) -> Document:
-    """Read one YAML document; never raises for its content. `path` is how findings name the file."""
+def read_yaml(data: bytes, path: str, *, with_dates: bool = False) -> Document:
+    """Read one YAML document; never raises for its content. `path` is how findings name the file. `with_dates`: a date
+    without quotes is a text like any other, and no finding."""
     text, finding = _decode(data, path)
     if finding:
         return Document(path, findings=(finding,), broken=True)
-    tree = _Tree(path)
+    tree = _Tree(path, with_dates)
     try:
         value = tree.build(text)
     except _Stop:
@@ -126,8 +127,10 @@ class _Stop(Exception):
 class _Tree:
     """Builds plain values from YAML's events and notes lines and findings on the way."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, with_dates: bool) -> None:
         self.path = path
+        self._with_dates = with_dates
+        self._text = ""
         self.lines: dict[str, int] = {}
         self.findings: list[Finding] = []
         self._events: Iterator[Any] = iter(())
@@ -136,7 +139,7 @@ class _Tree:
         if "\t" in text and _LOADER is not yaml.SafeLoader:
             for _ in yaml.parse(text, Loader=yaml.SafeLoader):  # the two readers of YAML differ over tabs
                 pass
-        self._events = yaml.parse(text, Loader=_LOADER)
+        self._text, self._events = text, yaml.parse(text, Loader=_LOADER)
         next(self._events)
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return {}
@@ -171,7 +174,7 @@ class _Tree:
         if depth > MAX_DEPTH:
             self._refuse(event, place, f"is nested deeper than {MAX_DEPTH} levels")
             raise _Stop
-        return self._mapping(place, depth) if isinstance(event, yaml.MappingStartEvent) else self._list(place, depth)
+        return self._mapping(event, place, depth) if isinstance(event, yaml.MappingStartEvent) else self._list(place, depth)
 
     def _list(self, place: str, depth: int) -> list[Any]:
         values: list[Any] = []
@@ -181,9 +184,12 @@ class _Tree:
             values.append(self._node(event, item, depth + 1))
         return values
 
-    def _mapping(self, place: str, depth: int) -> dict[str, Any]:
+    def _mapping(self, opening: yaml.MappingStartEvent, place: str, depth: int) -> dict[str, Any] | str:
+        """The values by key; the text itself where a key is a mapping or list, as in `{{ template }}`."""
         values: dict[str, Any] = {}
+        has_names = True
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            has_names = has_names and isinstance(event, yaml.ScalarEvent)
             key = self._key(event, place, depth)
             inside = place + pointer(key)
             if key in values:
@@ -191,12 +197,14 @@ class _Tree:
             self.lines.setdefault(inside, event.start_mark.line + 1)
             value = self._node(next(self._events), inside, depth + 1)
             values.setdefault(key, value)
-        return values
+        if has_names or not place:
+            return values
+        return self._text[opening.start_mark.index : event.end_mark.index]
 
     def _key(self, event: yaml.Event, place: str, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent):
             self._node(event, place, depth + 1)
-            self._refuse(event, place, "a key must be text")
+            self._refuse(event, place, "a key must be text", "write the value in quotes")
             return ""
         key = self._node(event, place + pointer(event.value), depth)
         if not isinstance(key, str):
@@ -207,14 +215,17 @@ class _Tree:
         text = event.value
         if _SURROGATE.search(text):
             self._refuse(event, place, "holds a lone surrogate")
-            return ""
+            return _SURROGATE.sub("\ufffd", text)
         if not event.implicit[0]:
             return text
         if text in _CONSTANTS:
             return _CONSTANTS[text]
         if _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
             return self._number(event, place)
-        if _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != _STRING or _NUMBER_OF_1_2.fullmatch(text):
+        tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
+        if tag == _TIMESTAMP and self._with_dates:
+            return text
+        if tag != _STRING or _NUMBER_OF_1_2.fullmatch(text):
             is_word = _BOOLEAN_OF_1_1.fullmatch(text)
             remedy = "write it in quotes" + (", or write true or false where a yes or no is meant" if is_word else "")
             # Only the words are repeated: digits could be a password, and no message may show one.
@@ -222,17 +233,17 @@ class _Tree:
             self._refuse(event, place, f"{said} without quotes is read differently by YAML 1.1 and 1.2", remedy)
         return text
 
-    def _number(self, event: yaml.ScalarEvent, place: str) -> int | float:
+    def _number(self, event: yaml.ScalarEvent, place: str) -> int | float | str:
         text = event.value
         if _FLOAT.fullmatch(text):
             number = float(text)
             if number in (float("inf"), float("-inf")):
-                self._refuse(event, place, "is a number too large for a double")
-                return 0.0
+                self._refuse(event, place, "is a number too large for a double", "write it in quotes")
+                return text
             return number
         if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
             self._refuse(event, place, "is an integer past 64 bits", "write it in quotes")
-            return 0
+            return text
         return int(text)
 
 

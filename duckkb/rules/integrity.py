@@ -50,7 +50,12 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     for part in view.parts(kind) if kind.source is not None and kind.kind == "node" else ():
         yield from part.findings
         for row in part.rows:
-            if warnings := row.record.fields.get("warnings"):
+            problems = row.record.fields.get("front_matter_problems", ())
+            for one in problems:
+                found = at(row, "W_FRONT_MATTER", one["message"], field=one["field"])
+                yield replace(found, line=one["line"])
+            warnings = [one for one in row.record.fields.get("warnings", ()) if one != "front_matter" or not problems]
+            if warnings:
                 yield at(row, "W_DOCUMENT", f"was read with warnings: {', '.join(warnings)}")
         if not part.rows and not part.findings:
             yield Finding(

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from duckkb.installed import version_of
 
-_WRITTEN = "2"
+_WRITTEN = "3"
 """Our own part in what is extracted: another one extracts everything again."""
 _PACKAGES = {
     "pypdfium2": "pypdfium2",
