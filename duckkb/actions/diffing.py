@@ -49,11 +49,17 @@ class DiffRequest:
 Matching = Callable[[Tree, RecordType, str], Container[int]]
 """The ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
 _OfType = Callable[[Tree, RecordType], Container[int]]
+_Opener = Callable[[], AbstractContextManager[Base]]
 
 
 def diff(unopened: Unopened, wanted: DiffRequest) -> Diff:
     """As `app.diff`."""
-    return _diff(unopened.root, wanted, unopened.matching)
+    return _diff(unopened.root, wanted, unopened.matching, opened=_opener(unopened))
+
+
+def _opener(unopened: Unopened) -> _Opener:
+    """How the base is opened where its vectors are asked."""
+    return lambda: unopened.opened(OpenOptions(lenient=True))
 
 
 def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *, is_of_branch: bool = False) -> Diff:
@@ -61,7 +67,7 @@ def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *
     (`is_of_branch`: the range is one that `range_of` gave), and no commit: any other range, or what the rules say of the whole, is
     refused (`errors.Refused`, E_FORBIDDEN)."""
     if (part := part_of(base)) is None:
-        return _diff(base.root, wanted, matching)
+        return _diff(base.root, wanted, matching, opened=lambda: nullcontext(base))
     if (wanted.range != parse_range(None) and not is_of_branch) or wanted.whole:
         raise forbidden("who sees only a part of the base may ask for what changed since HEAD alone")
     found = _diff(part.whole.root, wanted, matching, part.types)
@@ -233,50 +239,40 @@ def check_change(
     range = parse_range(since, staged=staged)
     if range.against != "commit" and since is not None:
         range = replace(range, since_parting=True)
-    wanted = DiffRequest(range, whole=True, allow_weaker=allow_weaker, allow_shrink=allow_shrink)
-
-    def opened() -> AbstractContextManager[Base]:
-        return unopened.opened(OpenOptions(lenient=True))
-
-    return _checked(unopened.root, wanted, opened)
+    return _report(diff(unopened, DiffRequest(range, whole=True, allow_weaker=allow_weaker, allow_shrink=allow_shrink)))
 
 
 def check_since(base: Base, since: str | None, branch: str | None) -> "CheckReport":
     """As `check_change`, of a base that is open; for who sees a part of it what the files tell that a branch touches. Raises as
     `range_of` and `diff_of`, too."""
-    from duckkb.review.check.findings import CheckReport, in_order
-
     range = parse_range(range_of(base, since, branch))
     if part_of(base) is not None:
-        found = diff_of(base, DiffRequest(range), is_of_branch=branch is not None)
-        return CheckReport(in_order(found.findings), len(found.changes))
+        return _report(diff_of(base, DiffRequest(range), is_of_branch=branch is not None))
     range = range if range.against == "commit" else replace(range, since_parting=True)
-    return _checked(base.root, DiffRequest(range, whole=True), lambda: nullcontext(base))
+    return _report(diff_of(base, DiffRequest(range, whole=True)))
 
 
-def _checked(root: Path, wanted: DiffRequest, opened: Callable[[], AbstractContextManager[Base]]) -> "CheckReport":
-    from duckkb.review.check.findings import CheckReport, in_order
+def _report(found: Diff) -> "CheckReport":
+    from duckkb.review.check.findings import CheckReport
 
-    found, range = _diff(root, wanted), wanted.range
-    more = _by_vector(opened, found) if range.against == "worktree" else ()
-    merged = () if range.against == "index" else _merged(root, range.head or "HEAD", found)
-    return CheckReport(in_order([*found.findings, *more, *merged]), len(found.changes), found.prefix)
+    return CheckReport(found.findings, len(found.changes), found.prefix, found.is_judged)
 
 
-def _merged(root: Path, head: str, found: Diff) -> "Sequence[Finding]":
+def _merged(root: Path, range: Range, found: Diff) -> "Sequence[Finding]":
     """What git made otherwise than a merge by records would, where the newest commit of the change is a merge, pick or
     revert."""
+    if range.against == "index":
+        return ()
     from duckkb.actions.branches import rules_at
     from duckkb.review.merging import verify
-    from duckkb.truth.git import revisions
 
-    commit = revisions.revision(root, head).commit
+    commit = revisions.revision(root, range.head or "HEAD").commit
     return verify.findings(root, rules_at(root), commit) if commit and commit != found.base.commit else ()
 
 
-def _by_vector(opened: Callable[[], AbstractContextManager[Base]], found: Diff) -> "tuple[Finding, ...]":
+def _by_vector(opened: _Opener, range: Range, found: Diff) -> "Sequence[Finding]":
     """New records that mean what others mean, as far as vectors are cached; nothing while truth itself is in doubt."""
-    if any(one.is_error for one in found.findings) or not any(one.op == "insert" for one in found.changes):
+    if range.against != "worktree" or any(one.is_error for one in found.findings) or not any(one.op == "insert" for one in found.changes):
         return ()
     from duckkb.review.check.near_duplicates import near_by_vector
 
@@ -297,7 +293,11 @@ def configuration_files(root: Path) -> Files:
 
 
 def _diff(
-    root: Path, wanted: DiffRequest, matching: Matching | None = None, types: frozenset[str] | None = None
+    root: Path,
+    wanted: DiffRequest,
+    matching: Matching | None = None,
+    types: frozenset[str] | None = None,
+    opened: _Opener | None = None,
 ) -> Diff:
     """The changes between two versions, each side read by its own ontology; `matching` serves `where`, `types` are those that
     may be seen. Raises
@@ -310,12 +310,12 @@ def _diff(
     else:
         compared = _compared(root, wanted.range, types)
         chosen = _chosen(wanted.only, compared.types)
-        found = _found(compared, wanted)
+        found = _found(compared, wanted, opened)
     if chosen or wanted.ignore:
         found = _narrowed(_without(found, frozenset(wanted.ignore)), chosen)
     if wanted.ops:
         kept = tuple(one for one in found.changes if one.op in wanted.ops)
-        found = replace(found, changes=kept, ontology=(), findings=())
+        found = replace(found, changes=kept, ontology=(), findings=(), is_judged=False)
     if wanted.where and matching is not None:
 
         def satisfying(tree: Tree, kind: RecordType) -> Container[int]:
@@ -334,12 +334,18 @@ def _between(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[s
     return compared.types, _found(compared, DiffRequest(range))
 
 
-def _found(compared: Comparison, wanted: DiffRequest) -> Diff:
-    """All changes, with their findings."""
-    found = compared.diff()
+def _found(compared: Comparison, wanted: DiffRequest, opened: _Opener | None = None) -> Diff:
+    """All changes, with their findings; where the change is judged as a whole these are all that any report of it has."""
+    diff, root, range = compared.diff(), compared.root, compared.range
     allowed = {"allow_shrink": wanted.allow_shrink, "allow_weaker": wanted.allow_weaker}
-    told = findings_of(compared, found, whole=wanted.whole, **allowed)
-    return replace(found, findings=told, prefix=revisions.prefix(compared.root))
+    findings = findings_of(compared, diff, whole=wanted.whole, **allowed)
+    diff = replace(diff, findings=findings, prefix=revisions.prefix(root), is_judged=wanted.whole)
+    if not wanted.whole:
+        return diff
+    from duckkb.review.check.findings import in_order
+
+    near = _by_vector(opened, range, diff) if opened is not None else ()
+    return replace(diff, findings=in_order([*findings, *near, *_merged(root, range, diff)]))
 
 
 def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:

@@ -247,7 +247,7 @@ def report_object(report: "CheckReport", fail_on: str = "error") -> dict[str, An
     """All findings, each by itself, and those that say the same of many records together."""
     from duckkb.review.reports.findings import as_objects, of_findings
 
-    ended = of_findings(report.errors, report.warnings, fail_on=fail_on)
+    ended = of_findings(report.errors, report.warnings, fail_on=fail_on, is_judged=report.is_judged)
     counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
     findings = list(map(finding_line, report.findings))
     return {"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)}

@@ -20,7 +20,7 @@ _VERSION = object_of({"name": TEXT, "commit": TEXT_OR_NONE})
 DIFF = object_of(
     {
         "version": {"const": 1},
-        "outcome": {"enum": ["passed", "findings"]},
+        "outcome": {"enum": ["passed", "findings", "not_judged"]},
         "base": _VERSION,
         "head": _VERSION,
         "prefix": {

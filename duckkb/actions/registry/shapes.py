@@ -184,7 +184,7 @@ FINDING = object_of(
 )
 REPORT = object_of(
     {
-        "outcome": {"enum": ["passed", "findings"]},
+        "outcome": {"enum": ["passed", "findings", "not_judged"]},
         "errors": WHOLE,
         "warnings": WHOLE,
         "records": WHOLE,

@@ -85,8 +85,10 @@ def diff_command(range: str | None, **given: Any) -> None:
     asked = {
         name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where", "ops")
     }
+    form = chosen_format("text")
+    is_report = form in DIFF and DIFF[form].is_judged and not given["stat"]
     with judging():
-        found = app.diff(chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]), **asked)
+        found = app.diff(chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]) or is_report, **asked)
     _print(found, given)
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):

@@ -18,11 +18,12 @@ _MOST_KEPT = 100_000
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
-    its repository, with a final `/`, or empty."""
+    its repository, with a final `/`, or empty. `is_judged`: every rule was asked."""
 
     findings: tuple[Finding, ...]
     records: int
     prefix: str = ""
+    is_judged: bool = True
 
     @property
     def errors(self) -> int:

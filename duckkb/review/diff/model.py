@@ -124,7 +124,8 @@ class Numbers:
 class Diff:
     """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
     `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts.
-    `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one."""
+    `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one. `is_judged`: the findings
+    are all that there are of the change; else those alone that the files tell which it touches."""
 
     base: Label
     head: Label
@@ -135,6 +136,11 @@ class Diff:
     respelled: int = 0
     moves: tuple[RecordChange, ...] = ()
     prefix: str = ""
+    is_judged: bool = False
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.is_error for finding in self.findings)
 
     @property
     def is_empty(self) -> bool:

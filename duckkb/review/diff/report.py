@@ -16,7 +16,8 @@ VERSION = 1
 def as_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """One object on one line: of findings and changes as many as fit, `next` says how to go on."""
     counts = summary(diff)
-    ended = of_findings(counts["summary"]["errors"], counts["summary"]["warnings"], fail_on=options.fail_on)
+    errors, warnings = (counts["summary"][name] for name in ("errors", "warnings"))
+    ended = of_findings(errors, warnings, fail_on=options.fail_on, is_judged=diff.is_judged)
     page = EntryPage(diff, options)
     head = page.spend(dumps({"version": counts.pop("version"), "outcome": ended, **counts}))[1:-1]
     first = {"ontology": [_ontology(one) for one in diff.ontology], "groups": as_objects(diff.findings)}
@@ -42,7 +43,6 @@ def as_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
 
 def summary(diff: Diff) -> dict[str, Any]:
     """What stands before the changes: which versions, and how much of what."""
-    errors = sum(finding.is_error for finding in diff.findings)
     numbers = diff.numbers
     return {
         "version": VERSION,
@@ -51,7 +51,7 @@ def summary(diff: Diff) -> dict[str, Any]:
         "prefix": diff.prefix,
         "summary": numbers.totals
         | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
-        | {"errors": errors, "warnings": len(diff.findings) - errors},
+        | {"errors": diff.errors, "warnings": len(diff.findings) - diff.errors},
         "types": {name: dict(count) for name, count in numbers.counts.items()},
     }
 

@@ -15,7 +15,7 @@ from duckkb.errors import DuckkbError, Finding
 from duckkb.review.reports.markup import cut, finding_line, span
 from duckkb.rules.invisible import visible
 
-Outcome = Literal["passed", "findings", "limits", "could_not_run"]
+Outcome = Literal["passed", "findings", "limits", "not_judged", "could_not_run"]
 COULD_NOT_RUN: Outcome = "could_not_run"
 _MOST = 20
 _LONGEST = 400
@@ -99,9 +99,14 @@ def _data(text: str) -> str:
     return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
 
 
-def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error") -> Outcome:
-    """`findings` where there are errors, or warnings where these count too (`fail_on` is `warning`)."""
-    return "findings" if errors or (fail_on == "warning" and warnings) else "passed"
+def of_findings(
+    errors: int, warnings: int = 0, *, fail_on: str | None = "error", is_judged: bool = True
+) -> Outcome:
+    """`findings` where there are errors, or warnings where these count too (`fail_on` is `warning`); `not_judged` where there are
+    none as nobody looked for all of them."""
+    if errors or (fail_on == "warning" and warnings):
+        return "findings"
+    return "passed" if is_judged else "not_judged"
 
 
 def stopped_commands(problem: DuckkbError, prefix: str) -> Iterator[str]:

@@ -13,10 +13,12 @@ from duckkb.values import dataclass
 @dataclass(frozen=True, slots=True)
 class ReportFormat:
     """`writer` is the module below `duckkb.review` and its function, which are imported when they are asked for. `budget` is
-    the most bytes where nothing else is asked for, None where the report is told whole."""
+    the most bytes where nothing else is asked for, None where the report is told whole. `is_judged`: who reads it takes it for
+    what is to be said of a change, so that it has all findings; others have them where they are asked for."""
 
     writer: str
     budget: int | None = None
+    is_judged: bool = False
 
     def lines(self, *given: Any) -> Iterator[str]:
         """Pieces of text, each without the LF behind it."""
@@ -31,9 +33,9 @@ _OF_A_COMMENT = 60_000
 DIFF: Mapping[str, ReportFormat] = {
     "text": ReportFormat("diff.text:render", _BUDGET),
     "patch": ReportFormat("diff.patch:render"),
-    "markdown": ReportFormat("diff.markdown:render", _OF_A_COMMENT),
-    "html": ReportFormat("diff.html:render", 100_000_000),
-    "github": ReportFormat("diff.text:annotations"),
+    "markdown": ReportFormat("diff.markdown:render", _OF_A_COMMENT, is_judged=True),
+    "html": ReportFormat("diff.html:render", 100_000_000, is_judged=True),
+    "github": ReportFormat("diff.text:annotations", is_judged=True),
     "json": ReportFormat("diff.report:as_json", _BUDGET),
     "jsonl": ReportFormat("diff.report:as_lines", _BUDGET),
 }

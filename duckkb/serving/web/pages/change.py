@@ -77,6 +77,7 @@ async def findings(visit: Visit) -> Response:
         rest=max(0, len(ordered) - _MOST_FINDINGS),
         errors=sum(one["code"].startswith("E_") for one in ordered),
         total=len(ordered),
+        is_judged=report["outcome"] != "not_judged",
         command=shlex.join(["duckkb", *command]),
         back=visit.link("change", **what),
     )
