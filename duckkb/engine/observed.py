@@ -110,6 +110,17 @@ class Observed:
             name: field.dimension or _most(counted.get(name, {})) for name, field in self._kind.given_vectors.items()
         }
 
+    def other_lengths(self) -> int:
+        """How many given vectors are not as long as `lengths` says of their field, and so are not searched."""
+        wanted = self.lengths()
+        counted = self._counts["lengths"].items()
+        return sum(
+            max(0, count)
+            for name, lengths in counted
+            for length, count in lengths.items()
+            if name in wanted and int(length) != wanted[name]
+        )
+
     def own_keys(self, text: str) -> list[str | int]:
         """The keys, not made of their text, under which this text may stand."""
         held: Mapping[str, int] = self._counts["keys"].get(_hash(text), {})

@@ -188,8 +188,9 @@ def _without(names: Sequence[str], problem: Unavailable) -> Notice:
 def _ready(
     base: Base, kinds: Sequence[RecordType], vectors: "Mapping[str, Vector]"
 ) -> "tuple[Mapping[str, Vector], tuple[Notice, ...]]":
-    notices = fill_pending(base, kinds)
-    return vectors, (*notices, *without_graph(base, [kind for kind in kinds if kind.name in vectors]))
+    asked = [kind for kind in kinds if kind.name in vectors]
+    notices = (*fill_pending(base, kinds), *_of_other_lengths(base, asked), *without_graph(base, asked))
+    return vectors, notices
 
 
 def _questions(
@@ -303,6 +304,19 @@ def _discard_other_lengths(base: Base, kind: RecordType) -> None:
         lane.lacking()  # which opens it
         if (lane.account() or {"dimension": 0})["dimension"] not in (0, wanted):
             base.lanes(kind).discard()
+
+
+def _of_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
+    """Where records are left out as their given vectors are not as long as those of their type are to be."""
+    notices = []
+    for kind in kinds:
+        if kind.given_vectors and (count := base.observed(kind).other_lengths()):
+            wanted = " and ".join(f"{length} ({name})" for name, length in base.lengths(kind).items())
+            said = f"{kind.name} leaves out {count} vectors: their length is not {wanted}"
+            notices.append(
+                Notice("W_DEGRADED", said, "`duckkb check` names their records: put them anew", "vector_lengths")
+            )
+    return base.told(notices)
 
 
 def without_graph(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:

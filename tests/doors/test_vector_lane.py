@@ -145,6 +145,30 @@ def test_a_collection_refuses_other_values_too(tmp_path: Path) -> None:
         assert ran.code == 2 and "must be one of" in ran.err
 
 
+def test_records_whose_vectors_have_another_length_are_left_out_aloud(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", CONFIG.format(more=""))
+    ok(root, "col", "init", "feature", "--policy", "feature-store", "--params", '{"dimension": 2}')
+    ok(root, "import", "feature", "-", stdin='{"id":"a","tensor":[1,0]}\n{"id":"b","tensor":[0,1]}\n')
+    definition = root / "ontology/collections/feature.yaml"
+    definition.write_text(definition.read_text("utf-8").replace("dimension: 2", "dimension: 3"), "utf-8")
+
+    def ask(*expected: str) -> Any:
+        told = find(root, np.array([1.0, 0, 0]), "--format", "json").line
+        assert [one["id"] for one in told["results"]] == list(expected)
+        return told["degraded"], [
+            (one["code"], one["message"]) for one in told["notices"] if one["code"] == "W_DEGRADED"
+        ]
+
+    said = (True, [("W_DEGRADED", "feature leaves out 2 vectors: their length is not 3 (tensor)")])
+    none = run_in(root, ["find", "feature", "--vector", "-"], stdin="[1, 0, 0]")
+    assert none.code == 1 and said[1][0][1] in none.err
+    ok(root, "put", "feature", '{"id":"c","tensor":[1,0,0]}')
+    assert ask("c") == said
+    assert len(run_in(root, ["check", "--format", "jsonl"]).lines) == 2
+    ok(root, "import", "feature", "-", stdin='{"id":"a","tensor":[0,1,0]}\n{"id":"b","tensor":[0,0,1]}\n')
+    assert ask("c", "a", "b") == (False, [])
+
+
 def test_an_account_of_what_was_never_asked_is_empty(tmp_path: Path) -> None:
     assert lane(features(tmp_path / "kb")) is None
 
