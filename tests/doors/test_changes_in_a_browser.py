@@ -11,7 +11,7 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 from tests.browser import Page, browsing, wanted
 from tests.conftest import commit, make_base, run_in
-from tests.doors.test_changes_in_the_reading_room import CONFIG, RULE, git, put
+from tests.doors.test_changes_in_the_reading_room import CONFIG, RULE, git, put, stopped_merge
 from tests.doors.test_reading_room import EVIL, MARKDOWN
 from tests.doors.test_reading_room_in_a_browser import _LOUD, AXE, go
 from tests.harness.servers import served
@@ -92,6 +92,67 @@ def test_comments_stay_here_and_are_taken_to_the_forge_by_file_and_line(page: tu
     assert f"`{place['path']}:{place['line']}` `Note n2` `title`" in told and "  这是什么" in told
     tab.run("window.confirm = () => true; document.querySelector('[data-export=clear]').click()")
     assert tab.run("document.querySelectorAll('.said').length") == 0 and tab.problems == []
+
+
+def test_a_comment_that_is_half_written_stays_while_another_is_begun_or_nothing_more_can_be_kept(
+    page: tuple[Page, str, Path],
+) -> None:
+    tab = review(page)
+    begin = "document.querySelectorAll('[data-identity=n1] button.comment')[AT].click()"
+    tab.run(begin.replace("AT", "0"))
+    tab.type("half a thought")
+    tab.run(begin.replace("AT", "1"))
+    tab.type("another")
+    tab.run(begin.replace("AT", "0"))
+    written = "[...document.querySelectorAll('form.writing textarea')].map((one) => one.value)"
+    assert tab.run(written) == ["half a thought", "another"]
+    assert tab.run("document.activeElement.value") == "half a thought"
+    tab.run("Storage.prototype.setItem = () => { throw new Error('full'); }")
+    tab.run("document.querySelector('form.writing').requestSubmit()")
+    assert tab.run(written) == ["half a thought", "another"]
+
+
+def test_another_base_that_is_served_at_the_same_address_knows_nothing_of_the_comments(tmp_path: Path) -> None:
+    def reviewed(name: str) -> Path:
+        root = make_base(tmp_path / name, CONFIG)
+        put(root, "Note", {"id": "n0", "title": "Ducks"})
+        commit(root, "all of it")
+        told = json.dumps({"id": "n0", "title": f"Ducks of {name}"})
+        assert run_in(root, ["propose", "--branch", "topic", "put", "Note", told, "--merge"]).code == 0
+        return root
+
+    said = "document.querySelectorAll('.said').length"
+    one, other = reviewed("one"), reviewed("other")
+    with browsing(wanted()) as tab:
+        with served(one, "serve", "--open", log=tmp_path / "log") as server:
+            tab.visit(str(server.told["open"]))
+            tab = review((tab, f"{server.told['url']}/web/", one))
+            tab.run("document.querySelector('.comment').click()")
+            tab.type("for one alone")
+            tab.run("document.querySelector('form.writing').requestSubmit()")
+            tab.run("document.querySelector('.viewed input').click()")
+            assert tab.run(said) == 1
+            assert tab.run("Object.keys(localStorage).every((key) => key.includes(review.dataset.room))")
+        for root, many in ((other, 0), (one, 1)):
+            with served(root, "serve", "--open", log=tmp_path / "log", port=server.port) as again:
+                tab.visit(str(again.told["open"]))
+                tab = review((tab, f"{again.told['url']}/web/", root))
+                assert (tab.run(said), bool(tab.run(VIEWED))) == (many, bool(many))
+
+
+def test_who_types_another_value_chooses_it(tmp_path: Path) -> None:
+    root = stopped_merge(tmp_path / "kb")
+    with browsing(wanted()) as tab, served(root, "serve", "--open", log=tmp_path / "log") as server:
+        tab.visit(str(server.told["open"]))
+        tab = go((tab, f"{server.told['url']}/web/"), "conflicts")
+        field = "[...document.querySelectorAll('fieldset')].find((one) => one.textContent.includes('grade'))"
+        tab.run(f"{field}.querySelector('details').open = true")
+        tab.run(f"(() => {{ const text = {field}.querySelector('textarea'); text.focus(); text.select(); }})()")
+        tab.type("6")
+        assert tab.run(f"new FormData({field}.form).getAll({field}.querySelector('[type=radio]').name)") == ["value"]
+        tab.run("document.querySelector('form#conflicts button').click()")
+        tab.wait(lambda: tab.run("location.search.includes('settled=1')"))
+        assert tab.problems == []
 
 
 def test_hostile_records_run_nothing_in_a_change(page: tuple[Page, str, Path]) -> None:

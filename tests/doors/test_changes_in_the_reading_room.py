@@ -243,19 +243,19 @@ def editing(tmp_path: Path) -> Iterator[Room]:
 
 
 class Typed(HTMLParser):
-    """What the form of an edit would send if nobody touched it, but for the buttons."""
+    """What a form would send if nobody touched it, but for its buttons and boxes."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page: str, form: str) -> None:
         super().__init__()
         self.found: dict[str, str] = {}
         self.last = self.inside = ""
-        self.feed(page[page.index('class="edit"') - 6 :])
+        self.feed("<form " + page[page.index(form) :])
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given, name = dict(attrs), str(dict(attrs).get("name"))
         if tag in ("input", "textarea", "select") and "name" in given and not {"disabled", "checked"} & {*given}:
             self.last = name
-            if given.get("type") != "checkbox":
+            if given.get("type") not in ("checkbox", "radio"):
                 self.found[name] = given.get("value") or ""
         self.inside = tag if tag == "textarea" or "selected" in given else ""
 
@@ -267,8 +267,8 @@ class Typed(HTMLParser):
             self.found[self.last] += data.removeprefix("\n") if self.inside == "textarea" else data
 
 
-def fields(page: str) -> dict[str, str]:
-    return Typed(page).found
+def fields(page: str, form: str = 'class="edit"') -> dict[str, str]:
+    return Typed(page, form).found
 
 
 def send(client: Any, id: str, given: dict[str, str], step: str, type: str = "Rule") -> Any:
@@ -347,6 +347,27 @@ def test_what_changed_meanwhile_is_said_and_nothing_typed_is_lost(editing: Room)
     commit(root, "gone")
 
 
+def test_a_field_that_the_record_lost_or_that_grew_meanwhile_keeps_what_was_typed(editing: Room) -> None:
+    root, client = editing.served._opened().root, editing.signed_in()
+    put(root, "Rule", RULE | {"extra": "e", "more": {"a": 1}})
+    commit(root, "more")
+    given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text)
+    put(root, "Rule", RULE | {"more": {"a": "x" * 300_000}})
+    commit(root, "less")
+    typed = {"f.extra": '"kept"', "f.more": '{"b": 2}'}
+    answer = send(client, "r1", given | typed, "preview")
+    assert answer.status_code == 409 and {name: fields(answer.text)[name] for name in typed} == typed
+
+
+def test_the_reason_of_a_change_stays_while_its_fields_are_mended(editing: Room) -> None:
+    client = editing.signed_in()
+    given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text) | {"f.grade": "4"}
+    previewed = fields(send(client, "r1", given, "preview").text) | {"message": "Because"}
+    wrong = send(client, "r1", previewed | {"f.grade": "none"}, "propose")
+    assert "no number" in wrong.text
+    assert fields(send(client, "r1", fields(wrong.text) | {"f.grade": "5"}, "preview").text)["message"] == "Because"
+
+
 def test_a_record_that_was_deleted_meanwhile_keeps_what_was_typed(editing: Room) -> None:
     root, client = editing.served._opened().root, editing.signed_in()
     given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text)
@@ -400,9 +421,9 @@ def test_an_editor_of_a_part_proposes_to_that_part_and_is_told_the_branch_alone(
     assert branch in client.get("/web/changes").text
 
 
-@pytest.fixture
-def merging(tmp_path: Path) -> Iterator[Room]:
-    root = make_base(tmp_path / "kb", CONFIG)
+def stopped_merge(root: Path) -> Path:
+    """A base with a merge that stopped: three fields of one record are in conflict, and another record as a whole."""
+    make_base(root, CONFIG)
     put(root, "Rule", RULE, {"id": "r2", "text": "second"})
     commit(root, "all of it")
     main = git(root, "branch", "--show-current")
@@ -420,6 +441,12 @@ def merging(tmp_path: Path) -> Iterator[Room]:
     )
     commit(root, "ours")
     assert run_in(root, ["merge", "topic"]).code == 1
+    return root
+
+
+@pytest.fixture
+def merging(tmp_path: Path) -> Iterator[Room]:
+    root = stopped_merge(tmp_path / "kb")
     with room(root) as found:
         found.token = changing.add(root, "boss", role="admin")["token"]
         yield found
@@ -480,6 +507,41 @@ def test_a_merge_is_settled_field_by_field_through_resolve(merging: Room) -> Non
     }
     with duckkb.open(root) as kb:
         assert kb.list("Rule").total == 1
+
+
+def test_a_value_that_was_typed_and_not_chosen_comes_back_with_the_form(merging: Room) -> None:
+    client = merging.signed_in()
+    page = client.get("/web/conflicts").text
+    found = {name: etag for name, (etag, _) in conflicts(page).items()}
+    choices = {found["r2"]: "theirs", found["r1 text"]: "theirs", found["r1 grade"]: "ours"}
+    typed = {found["r1 tags"]: '["both",\n"是"]', found["r1 grade"]: "6"}
+    sent = fields(page, 'id="conflicts"') | {"proof": proof(client, "/web/conflicts")}
+    sent |= {f"choose.{etag}": side for etag, side in choices.items()}
+    sent |= {f"value.{etag}": text.replace("\n", "\r\n") for etag, text in typed.items()}
+    answer = client.post("/web/conflicts", data=sent, headers=OWN)
+    alert = re.findall(r'<p class="problem" role="alert">(.*?)</p>', answer.text, re.DOTALL)
+    assert answer.status_code == 400 and ["r1 tags" in one and "r1 grade" in one for one in alert] == [True]
+    harmless(answer.text)
+    assert {*conflicts(client.get("/web/conflicts").text)} == {*found}, "nothing was settled"
+    again = fields(answer.text, 'id="conflicts"')
+    assert {etag: again[f"value.{etag}"] for etag in typed} == typed
+    ticked = [one for one in Elements(answer.text).of("input") if "checked" in one and one["value"]]
+    assert {str(one["name"]).removeprefix("choose."): one["value"] for one in ticked} == choices
+    sent |= again | {f"choose.{found['r1 tags']}": "value"}
+    assert client.post("/web/conflicts", data=sent, headers=OWN).status_code == 303, "who was told may leave it out"
+    assert {name: rule(merging)[name] for name in ("tags", "grade")} == {"tags": ["both", "是"], "grade": 7}
+
+
+def test_what_was_typed_for_a_conflict_that_changed_meanwhile_is_shown(merging: Room) -> None:
+    root, client = merging.served._opened().root, merging.signed_in()
+    page = client.get("/web/conflicts").text
+    sent = fields(page, 'id="conflicts"') | {"proof": proof(client, "/web/conflicts")}
+    etag = conflicts(page)["r1 text"][0]
+    assert run_in(root, ["resolve", "--stage", "--ours", "Rule:r1:text"]).code in (0, 1)
+    sent |= {f"value.{etag}": '"typed in vain"', f"choose.{etag}": "value"}
+    answer = client.post("/web/conflicts?after=gone", data=sent, headers=OWN)
+    assert answer.status_code in (404, 409) and "typed in vain" in harmless(answer.text).text
+    assert "r1 grade" in conflicts(answer.text), "and the others are there to be settled"
 
 
 def test_who_sees_a_part_settles_nothing_and_nobody_without_the_proof_of_the_page(merging: Room) -> None:

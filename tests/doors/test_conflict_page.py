@@ -168,6 +168,15 @@ def test_an_edit_that_is_no_json_is_said_and_settles_nothing(base: Path, tab: Pa
     assert page.run("document.querySelectorAll('.settled').length") == 0
 
 
+def test_taking_a_side_for_the_rest_leaves_alone_what_was_typed(base: Path, tab: Page) -> None:
+    page = drawn(base, tab)
+    choose(page, "Note 甲 text", "edit", "not yet JSON")
+    page.run("document.getElementById('all-ours').click()")
+    kept = "[...document.querySelectorAll('article')].find((one) => one.getAttribute('aria-label') === 'Note 甲 text')"
+    assert page.run(f"{kept}.querySelector('input[value=edit]').checked")
+    assert page.run(f"{kept}.querySelector('textarea').value") == "not yet JSON"
+
+
 def test_an_answer_is_for_what_stood_on_the_page_alone(base: Path) -> None:
     def resolve(*lines: dict[str, Any]) -> Ran:
         return run_in(base, ["resolve", "--json", "--with-file", "-"], stdin="\n".join(map(json.dumps, lines)))

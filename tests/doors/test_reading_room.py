@@ -253,9 +253,17 @@ def test_what_is_wrong_with_a_question_stands_on_the_page(open_room: Room) -> No
         ({"q": "x", "type": "Nota"}, "E_UNKNOWN_TYPE", 404),
         ({"q": "x", "where": "nonsense ("}, "E_FILTER", 400),
         ({"q": "x", "mode": "similar", "type": "Note"}, "E_INTENT", 400),
+        ({"q": "x", "type": "Note", "f.size": "three"}, "three", 400),
+        ({"q": "x", "type": "Note", "f.size.to": "1,000"}, "1,000", 400),
+        ({"q": "x", "type": "Note", "f.status": "finished"}, "finished", 400),
     ):
         answer = client.get("/web/search", params=asked)
         assert (answer.status_code, code in harmless(answer.text).text) == (status, True), asked
+        inputs = {given.get("name"): given.get("value") for given in Elements(answer.text).of("input")}
+        typed = {name: value for name, value in asked.items() if name not in ("type", "mode", "f.status")}
+        assert code == "E_UNKNOWN_TYPE" or {name: inputs[name] for name in typed} == typed, (
+            "the form keeps what was typed"
+        )
         part = client.get("/web/search", params=asked | {"part": "1"})
         assert code in part.text and "<html" not in part.text
 
@@ -426,6 +434,13 @@ def test_the_interface_speaks_the_language_that_is_wanted(open_room: Room) -> No
     sent = {"language": "zh", "theme": "dark", "next": "/web/search?q=a", "proof": proof(client, "/web/search")}
     assert client.post("/web/preferences", data=sent, headers=OWN).headers["location"] == "/web/search?q=a"
     assert '<html lang="zh" data-theme="dark">' in client.get("/web/search").text
+
+
+def test_a_browser_keeps_nothing_of_a_base_under_a_key_that_another_base_has(open_room: Room) -> None:
+    client = open_room.signed_in()
+    sent = {"language": "en", "theme": "dark", "next": "/web/search", "proof": proof(client, "/web/search")}
+    client.post("/web/preferences", data=sent, headers=OWN)
+    assert len(client.cookies) == 3 and all(open_room.sessions.base in name for name in client.cookies)
 
 
 def test_every_catalogue_has_every_word_and_every_word_is_said() -> None:

@@ -53,9 +53,9 @@ def ask(
 
 
 @contextmanager
-def served(root: Path, *args: str, log: Path, program: str = "duckkb", **env: str) -> Iterator[Server]:
-    """A server of a base on a port that is free; ends by itself, without an unexpected error."""
-    command = [sys.executable, "-m", program, "--kb", str(root), *(args or ("serve",)), "--port", "0"]
+def served(root: Path, *args: str, log: Path, program: str = "duckkb", port: int = 0, **env: str) -> Iterator[Server]:
+    """A server of a base on a port, or on one that is free; ends by itself, without an unexpected error."""
+    command = [sys.executable, "-m", program, "--kb", str(root), *(args or ("serve",)), "--port", str(port)]
     with log.open("wb") as said:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env={**os.environ, **env})
     assert process.stdout is not None

@@ -208,7 +208,7 @@
   }
 
   function takeListed(side) {
-    for (const index of listed) if (!side || !isSettled(index)) take(index, side, null);
+    for (const index of listed) if (!side || !taken.has(index)) take(index, side, null);
     choose();
   }
 

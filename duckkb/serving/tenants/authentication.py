@@ -59,6 +59,12 @@ class BearerTokens:
         self._given = None if given is None else _hashed(given)
         self._held: tuple[tuple[Facts, Facts], _Entries] | None = None
 
+    @property
+    def base(self) -> str:
+        """The name of this base in a browser, where several may have been served under one address."""
+        root = self._files.root
+        return _hashed(f"{root}\n{root.stat().st_ino}")[:16]
+
     def prepare(self) -> str | None:
         """Where whoever serves finds the server token: the name of the variable, or the path of a file, which is made where
         it is missing; None where there are tenants, as it counts no longer. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
@@ -126,4 +132,4 @@ def _meant(one: Tenant) -> Caller | Denial:
 
 
 def _hashed(token: str) -> str:
-    return sha256(token.encode()).hexdigest()
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

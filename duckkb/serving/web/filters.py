@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from duckkb.errors import UsageError
 from duckkb.values import dataclass
 
 _MOST_FIELDS, _MOST_CHOICES = 40, 60
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_MOMENT = re.compile(r"\d{4}(-\d{2}(-\d{2}([T ].*)?)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ def controls(schema: Mapping[str, Any]) -> tuple[Control, ...]:
 
 def condition(fields: tuple[Control, ...], given: Mapping[str, str], free: str) -> str:
     """The filter as the command line takes it: what the controls say (`f.NAME`, and `f.NAME.to` for the end of a range), and what was
-    written besides, all of which have to hold. Empty where nothing is said."""
+    written besides, all of which have to hold. Empty where nothing is said. Raises `errors.UsageError` for what its field cannot be
+    compared with."""
     parts = [part for one in fields for part in _conditions(one, given)]
     if free:
         parts.append(f"({free})" if parts else free)
@@ -58,22 +61,34 @@ def _controls(schema: Mapping[str, Any]) -> Iterator[Control]:
 
 
 def _conditions(one: Control, given: Mapping[str, str]) -> Iterator[str]:
-    value, end, field = given.get(f"f.{one.name}", ""), given.get(f"f.{one.name}.to", ""), _quoted_name(one.name)
+    value, end = (given.get(f"f.{one.name}{side}", "").strip() for side in ("", ".to"))
+    field, ends = _quoted_name(one.name), [pair for pair in ((">=", value), ("<=", end)) if pair[1]]
     match one.form:
-        case "choice" if value in one.choices:
+        case "choice" if value:
+            _refuse(one, value, value in one.choices, "a value of this field")
             yield f"{field} = {_quoted(value)}"
-        case "flag" if value in ("true", "false"):
+        case "flag" if value:
+            _refuse(one, value, value in ("true", "false"), "true or false")
             yield f"{field} = {value}"
         case "number":
-            yield from (
-                f"{field} {sign} {text}" for sign, text in ((">=", value), ("<=", end)) if _NUMBER.fullmatch(text)
-            )
+            for sign, text in ends:
+                _refuse(one, text, bool(_NUMBER.fullmatch(text)), "a number")
+                yield f"{field} {sign} {text}"
         case "date":
-            yield from (f"{field} {sign} {_quoted(text)}" for sign, text in ((">=", value), ("<=", end)) if text)
+            for sign, text in ends:
+                _refuse(one, text, bool(_MOMENT.fullmatch(text)), "a date like 2026-01-31")
+                yield f"{field} {sign} {_quoted(text)}"
         case "text" if value:
             yield f"contains(lower({field}), {_quoted(value.lower())})"
         case "member" if value:
             yield f"list_contains({field}, {_quoted(value)})"
+
+
+def _refuse(one: Control, typed: str, is_fit: bool, wanted: str) -> None:
+    if not is_fit:
+        raise UsageError(
+            f"the filter {one.name}: {typed[:200]!r} is not {wanted}", "E_ARGUMENT", "type another value, or none"
+        )
 
 
 def _quoted(text: str) -> str:

@@ -48,9 +48,10 @@ def inputs(
     schema: Mapping[str, Any], record: Mapping[str, Any], form: Mapping[str, str], fixed: tuple[str, ...]
 ) -> list[Input]:
     """The fields of a record as it is now, with what `form` has; `fixed` ones cannot be changed. Those that somebody touched keep what
-    was typed, the others follow the record."""
+    was typed, also where the record has lost them or they have grown meanwhile; the others follow the record."""
     required, rules = schema.get("required", ()), dict(schema.get("properties", {}))
-    rules |= {name: {} for name in record if name not in rules and not name.startswith("_")}
+    sent = (key.removeprefix(TYPED) for key in form if key.startswith(TYPED))
+    rules |= {name: {} for name in (*record, *sent) if name not in rules and not name.startswith("_")}
     found = []
     for name, rule in rules.items():
         value = record.get(name)
@@ -58,6 +59,7 @@ def inputs(
         now = written(kind, value)
         began, typed = _sent(form, BEGAN, name, now), _sent(form, TYPED, name, now)
         is_touched = typed != began
+        kind = "json" if is_touched and kind == "long" else kind
         found.append(
             Input(
                 name,

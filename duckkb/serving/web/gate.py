@@ -62,7 +62,7 @@ class PageGate:
         if (foreign := _foreign(method, headers)) is not None:
             is_link = method == "GET" and headers.get("sec-fetch-dest") == "document"
             return _once_more(scope) if is_link else foreign
-        name = cookies(headers).get(cookie_name(headers), "")
+        name = cookies(headers).get(session_cookie(headers, self.sessions.base), "")
         caller = self.sessions.caller(name) if name else None
         is_open = path == "/" or path.startswith(_OPEN)  # no cookie comes to `/`, which leads to a page
         if caller is None and not is_open:
@@ -90,9 +90,14 @@ def cookies(headers: Headers) -> dict[str, str]:
     return cookie_parser(headers.get("cookie", ""))
 
 
-def cookie_name(headers: Headers) -> str:
-    """The cookie of a session. Cookies know no ports, and a machine may have several servers."""
-    return f"duckkb-session-{_port(headers)}"
+def cookie_name(what: str, base: str) -> str:
+    """The cookie in which a browser keeps something of a base."""
+    return f"duckkb-{what}-{base}"
+
+
+def session_cookie(headers: Headers, base: str) -> str:
+    """The cookie of a session. Cookies know no ports, and a machine may have several servers of a base."""
+    return cookie_name(f"session-{_port(headers)}", base)
 
 
 def is_over_tls(headers: Headers) -> bool:

@@ -38,10 +38,12 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of one server. May be asked by several threads."""
+    """The sessions of one server. May be asked by several threads. `base` is part of every key under which a browser keeps something:
+    another base may be served under the same address later."""
 
     def __init__(self, tokens: BearerTokens) -> None:
         self._tokens, self._key, self._lock = tokens, secrets.token_bytes(32), threading.Lock()
+        self.base = tokens.base
         self._held: dict[str, _Session] = {}
         self._codes: dict[str, float] = {}
 

@@ -18,10 +18,10 @@ from duckkb.serving.telemetry.middleware import GONE
 from duckkb.serving.telemetry.noted import noted
 from duckkb.serving.tenants import Denial
 from duckkb.serving.web.drawing import KINDS, edition, files
-from duckkb.serving.web.gate import ROOT, cookie_name, is_over_tls
+from duckkb.serving.web.gate import ROOT, cookie_name, is_over_tls, session_cookie
 from duckkb.serving.web.pages import change, conflicts, edit, health, ontology, quality, record, records, search
 from duckkb.serving.web.sessions import Sessions
-from duckkb.serving.web.visit import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, Visit
+from duckkb.serving.web.visit import THEMES, Visit
 from duckkb.serving.web.words import LANGUAGES
 from duckkb.values import dataclass
 
@@ -181,14 +181,15 @@ async def _sign_out(visit: Visit) -> Response:
         return RedirectResponse(f"{ROOT}/search", 303)
     visit.sessions.end(visit.visitor.session)
     answer = RedirectResponse(f"{ROOT}/sign-in", 303)
-    answer.delete_cookie(cookie_name(visit.request.headers), path=ROOT)
+    answer.delete_cookie(session_cookie(visit.request.headers, visit.sessions.base), path=ROOT)
     return answer
 
 
 async def _preferences(visit: Visit) -> Response:
     """Light or dark, and the language: kept by the browser."""
     answer = RedirectResponse(_own(visit.form.get("next", "")), 303)
-    for name, cookie, known in (("theme", THEME_COOKIE, THEMES), ("language", LANGUAGE_COOKIE, tuple(LANGUAGES))):
+    for name, known in (("theme", THEMES), ("language", tuple(LANGUAGES))):
+        cookie = cookie_name(name, visit.sessions.base)
         if (value := visit.form.get(name)) in known:
             answer.set_cookie(cookie, str(value), _YEAR_S, path=ROOT, httponly=True, samesite="strict")
         elif value == "":
@@ -199,8 +200,9 @@ async def _preferences(visit: Visit) -> Response:
 def _with_session(visit: Visit, answer: Response, name: str) -> Response:
     headers = visit.request.headers
     answer.set_cookie(
-        cookie_name(headers), name, path=ROOT, httponly=True, samesite="strict", secure=is_over_tls(headers)
-    )
+        session_cookie(headers, visit.sessions.base), name, path=ROOT,
+        httponly=True, samesite="strict", secure=is_over_tls(headers),
+    )  # fmt: skip
     return answer
 
 

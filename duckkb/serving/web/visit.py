@@ -11,13 +11,12 @@ from starlette.responses import HTMLResponse, Response
 from duckkb.caller import Caller
 from duckkb.serving.front import ASKED, Answerer, Asked, Front
 from duckkb.serving.web.drawing import drawn
-from duckkb.serving.web.gate import ROOT, VISITOR, Visitor, cookies
+from duckkb.serving.web.gate import ROOT, VISITOR, Visitor, cookie_name, cookies
 from duckkb.serving.web.sessions import Sessions
 from duckkb.serving.web.words import LANGUAGES, Words, wanted, words
 from duckkb.values import dataclass
 
 THEMES = ("light", "dark")
-THEME_COOKIE, LANGUAGE_COOKIE = "duckkb-theme", "duckkb-language"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,7 @@ class Visit:
 
     @property
     def words(self) -> Words:
-        headers = self.request.headers
-        return words(wanted(cookies(headers).get(LANGUAGE_COOKIE, ""), headers.get("accept-language", "")))
+        return words(wanted(self._kept("language"), self.request.headers.get("accept-language", "")))
 
     @property
     def at(self) -> str:
@@ -116,10 +114,14 @@ class Visit:
         """The address of this page of the present."""
         return self.again(at="")
 
+    def _kept(self, what: str) -> str:
+        """What the browser keeps of this base, empty where that is nothing."""
+        return cookies(self.request.headers).get(cookie_name(what, self.sessions.base), "")
+
     def shown(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page by its template, which knows this visit as `visit`, and the words of its language as `say`."""
         say = self.words
-        theme = cookies(self.request.headers).get(THEME_COOKIE, "")
+        theme = self._kept("theme")
         around = {
             "visit": self,
             "say": say,

@@ -1,13 +1,13 @@
 """The page on which a merge that stopped is settled, field by field."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse, Response
 
-from duckkb.errors import DuckkbError, UsageError
+from duckkb.errors import DuckkbError, NotFound, UsageError
 from duckkb.rules.invisible import invisible_in, visible
 from duckkb.serving.statuses import status_of
 from duckkb.serving.web.differing import marked
@@ -24,8 +24,8 @@ _TYPED = "value"
 @dataclass(frozen=True, slots=True)
 class Conflicting:
     """A conflict as the page shows it: `name` is its JSON for the answer, `sides` has the markup of each (None: that side has none).
-    What may be typed instead begins as `begin`, which is the text itself where it `is_text`, else JSON; it cannot be (`begin` None)
-    where it is longer than a form holds. `chosen` and `typed` are what was sent before."""
+    What may be typed instead is shown as `typed`, which is the text itself where it `is_text`, else JSON; it cannot be (None) where it
+    is longer than a form holds. `began` is what that counts as typed against; `chosen` and `typed` are what was sent before."""
 
     type: str
     identity: str
@@ -33,7 +33,8 @@ class Conflicting:
     path: str
     name: str
     sides: Mapping[str, Markup | None]
-    begin: str | None
+    typed: str | None
+    began: str
     is_text: bool
     chosen: str = ""
 
@@ -42,6 +43,8 @@ async def page(visit: Visit) -> Response:
     """What is in conflict, and a choice for each field; what was chosen is carried out by `resolve`."""
     if visit.request.method == "GET":
         return await _shown(visit)
+    if unchosen := _unchosen(visit.form):
+        return await _shown(visit, unchosen=unchosen)
     try:
         answers = _answers(visit.form)
         if not answers:
@@ -52,13 +55,19 @@ async def page(visit: Visit) -> Response:
     return RedirectResponse(visit.link("conflicts", settled=len(answers), left=left["total"]), 303)
 
 
-async def _shown(visit: Visit, problem: DuckkbError | None = None) -> Response:
-    found = await visit.ask("conflicts", limit=_AT_ONCE, after=visit.given("after"))
+async def _shown(visit: Visit, problem: DuckkbError | None = None, unchosen: Collection[str] = ()) -> Response:
+    """The page; of a form that was sent with what was sent. `unchosen` are the etags of values that were typed and not chosen: sent
+    like this once more, they are left out."""
+    found = await _open(visit)
+    etags = {one["etag"] for one in found["conflicts"]}
     return visit.shown(
         "conflicts.html",
-        200 if problem is None else status_of(problem),
+        status_of(problem) if problem else 400 if unchosen else 200,
         found=found,
-        conflicts=[_conflicting(one, visit.form) for one in found["conflicts"]],
+        conflicts=[_conflicting(one, visit.form, unchosen) for one in found["conflicts"]],
+        open=[*_typed(visit.form)],
+        unchosen=[_title(visit.form, etag) for etag in unchosen],
+        unplaced=[(_title(visit.form, etag), typed) for etag, typed in _typed(visit.form).items() if etag not in etags],
         sides=SIDES,
         may=visit.caller.may("editor"),
         problem=problem,
@@ -66,16 +75,50 @@ async def _shown(visit: Visit, problem: DuckkbError | None = None) -> Response:
     )
 
 
-def _conflicting(one: Mapping[str, Any], form: Mapping[str, str]) -> Conflicting:
+async def _open(visit: Visit) -> dict[str, Any]:
+    """The conflicts of this page, and how many there are. A form that was sent is shown again, also where what it came behind is
+    settled by now."""
+    try:
+        return await visit.ask("conflicts", limit=_AT_ONCE, after=visit.given("after"))
+    except NotFound:
+        if not visit.form:
+            raise
+        return await visit.ask("conflicts", limit=_AT_ONCE)
+
+
+def _typed(form: Mapping[str, str]) -> dict[str, str]:
+    """The values that somebody typed, by etag: those that differ from what their fields began with."""
+    texts = {key.removeprefix("value."): _sent(form, key) for key in form if key.startswith("value.")}
+    return {etag: typed for etag, typed in texts.items() if typed != _sent(form, f"began.{etag}")}
+
+
+def _unchosen(form: Mapping[str, str]) -> list[str]:
+    """The etags of values that were typed, while a side was chosen, or nothing."""
+    return [etag for etag in _typed(form) if form.get(f"choose.{etag}") != _TYPED]
+
+
+def _sent(form: Mapping[str, str], key: str) -> str:
+    return form.get(key, "").replace("\r\n", "\n")
+
+
+def _title(form: Mapping[str, str], etag: str) -> str:
+    """The record and the field of a conflict that was sent."""
+    named = _named(form.get(f"name.{etag}", ""))
+    return " ".join(str(named[key]) for key in ("type", "identity", "field") if named.get(key))
+
+
+def _conflicting(one: Mapping[str, Any], form: Mapping[str, str], unchosen: Collection[str]) -> Conflicting:
     name = json.dumps({key: one[key] for key in ("type", "identity", "field", "etag")})
     base = _plain(one["base"])
     sides = {side: _side(None if side == "base" else base, _plain(one[side])) for side in SIDES}
-    begin, is_text = _beginning(one)
-    chosen = form.get(f"choose.{one['etag']}", "")
-    if (typed := form.get(f"value.{one['etag']}")) is not None and chosen == _TYPED:
-        begin = typed
+    typed, is_text = _beginning(one)
+    began, etag = typed or "", one["etag"]
+    if typed is not None and f"value.{etag}" in form:
+        typed = _sent(form, f"value.{etag}")
+        began = typed if etag in unchosen else _sent(form, f"began.{etag}")
     return Conflicting(
-        one["type"], one["identity"], one["field"], one["path"], name, sides, begin, is_text, chosen
+        one["type"], one["identity"], one["field"], one["path"], name, sides,
+        typed, began, is_text, form.get(f"choose.{etag}", ""),
     )  # fmt: skip
 
 
@@ -118,7 +161,7 @@ def _answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
             continue
         answer = _named(form.get(f"name.{etag}", ""))
         if chosen == _TYPED:
-            typed = form.get(f"value.{etag}", "").replace("\r\n", "\n")
+            typed = _sent(form, f"value.{etag}")
             try:
                 answer["value"] = typed if form.get(f"as.{etag}") == "text" else json_value(typed)
             except Mistyped as error:

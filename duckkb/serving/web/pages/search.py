@@ -6,7 +6,11 @@ from typing import Any, get_args
 
 from starlette.responses import Response
 
+from duckkb.actions.registry.run import failure
+from duckkb.errors import DuckkbError
 from duckkb.queries import Mode
+from duckkb.serving.statuses import status_of
+from duckkb.serving.telemetry.noted import noted
 from duckkb.serving.web.filters import condition, controls
 from duckkb.serving.web.kinds import Kind, kinds
 from duckkb.serving.web.marking import excerpt, marked, terms_of
@@ -37,22 +41,29 @@ class ShownHit:
 
 
 async def page(visit: Visit) -> Response:
-    """What is asked for, and what was found."""
+    """What is asked for, and what was found, or what is wrong with the question: beside the form, which keeps what was typed."""
     known = await kinds(visit)
     chosen = visit.given("type")
     fields = controls(await visit.ask("schema", type=chosen)) if chosen and chosen != "all" else ()
-    where = condition(fields, visit.request.query_params, visit.given("where"))
-    found = await _found(visit, known, where) if visit.given("q") or where else None
+    where, found, problem, status = visit.given("where"), None, None, 200
+    try:
+        where = condition(fields, visit.request.query_params, where)
+        found = await _found(visit, known, where) if visit.given("q") or where else None
+    except DuckkbError as error:
+        problem, status = failure(error)["error"], status_of(error)
+        noted(visit.request.scope).code = error.code
     values: dict[str, Any] = {
         "kinds": known,
         "type": chosen or "all",
         "fields": fields,
-        "where": where,
+        "is_filtered": bool(where or problem),
+        "problem": problem,
         "modes": [one for one in MODES if one != "where"],
         "sizes": SIZES,
         "found": found,
     }
-    return visit.shown("results.html" if visit.is_part else "search.html", **values)
+    template = "results.html" if visit.is_part else "search.html"
+    return visit.shown(template, status, **values)
 
 
 async def _found(visit: Visit, known: Mapping[str, Kind], where: str) -> dict[str, Any]:

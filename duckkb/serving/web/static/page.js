@@ -62,5 +62,6 @@ document.addEventListener("click", async (event) => {
 for (const box of document.querySelectorAll("details[open][data-part]")) fill(box);
 if (document.getElementById("neighborhood")) await import("./graph.js");
 if (document.getElementById("question")) await import("./search.js");
+if (document.getElementById("conflicts")) await import("./conflicts.js");
 if (document.getElementById("review")) await import("./review.js");
 if (document.getElementById("quality")) await import("./quality.js");

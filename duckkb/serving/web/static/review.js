@@ -2,9 +2,9 @@
 import { element, onKey, words } from "./parts.js";
 
 const review = document.getElementById("review");
-const { tenant, change, base, head, prefix } = review.dataset;
+const { room, tenant, change, base, head, prefix } = review.dataset;
 const items = [...review.querySelectorAll(".changed")];
-const place = (what, of) => ["duckkb", what, tenant, of].join("\n");
+const place = (what, of) => ["duckkb", room, what, tenant, of].join("\n");
 
 function kept(key, otherwise) {
   try {
@@ -18,8 +18,10 @@ function keep(key, value) {
   try {
     if (Object.keys(value).length) localStorage.setItem(key, JSON.stringify(value));
     else localStorage.removeItem(key);
+    return true;
   } catch {
     said(words.full);
+    return false;
   }
 }
 
@@ -57,16 +59,23 @@ function said(text) {
 }
 
 function change_comments(make) {
-  keep(COMMENTS, make(kept(COMMENTS, [])));
+  const isKept = keep(COMMENTS, make(kept(COMMENTS, [])));
   draw();
+  return isKept;
 }
 
 function write(item, field, old) {
-  item.querySelector("form.writing")?.remove();
+  const about = `${old?.number ?? ""}\n${field}`;
+  const begun = [...item.querySelectorAll("form.writing")].find((one) => one.dataset.about === about);
+  if (begun) {
+    begun.querySelector("textarea").focus();
+    return;
+  }
   const text = element("textarea", { rows: 3, dir: "auto", value: old?.text ?? "", "aria-label": field ? `${words.comment}: ${field}` : words.comment });
   const save = element("button", { type: "submit", className: "primary" }, words.save);
   const cancel = element("button", { type: "button" }, words.cancel);
   const form = element("form", { className: "writing" }, ...(field ? [element("code", {}, field)] : []), text, element("p", { className: "buttons" }, save, cancel));
+  form.dataset.about = about;
   const back = document.activeElement;
   const done = () => {
     form.remove();
@@ -76,8 +85,7 @@ function write(item, field, old) {
     event.preventDefault();
     const { type, identity, path, line, side, etag } = item.dataset;
     const made = { number: old?.number ?? number(), type, identity, field, path: prefix + path, line: Number(line), side, etag, text: text.value.trim() };
-    change_comments((all) => [...all.filter((one) => one.number !== made.number), ...(made.text ? [made] : [])]);
-    done();
+    if (change_comments((all) => [...all.filter((one) => one.number !== made.number), ...(made.text ? [made] : [])])) done();
   });
   cancel.addEventListener("click", done);
   form.addEventListener("keydown", (event) => {
