@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -315,7 +316,7 @@ def test_history_says_who_changed_what_and_two_versions_stand_side_by_side(base:
     _, given = record("n1")
     page = harmless(client.get("/web/record/history", params=given).text)
     assert "lakes" in page.text and "all of it" in page.text
-    sides = harmless(client.get("/web/record/compare", params=given | {"old": "2", "new": "1"}).text)
+    sides = harmless(client.get("/web/record/compare", params=given).text)
     assert "ponds" in sides.text and "lakes" in sides.text and sides.of("del") and sides.of("ins")
     first = run_in(base, ["log", "Note", "n1", "--json"]).line["changes"][-1]
     past = client.get("/web/record", params=given | {"at": first["commit"]})
@@ -324,6 +325,44 @@ def test_history_says_who_changed_what_and_two_versions_stand_side_by_side(base:
     assert f"/web/record?at={first['commit']}&type=Note&id=n1" in hits(found.text)
     origin = client.get("/web/record/origin", params=given | {"part": "1"})
     assert "part_" in origin.text and "<html" not in origin.text
+
+
+def test_the_address_of_two_versions_stays_true_when_others_come(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    _, given = record("n1")
+
+    def written(text: str) -> None:
+        assert run_in(root, ["put", "Note", json.dumps({"id": "n1", "title": text})]).code == 0
+
+    for text in ("first", "second"):
+        written(text)
+        commit(root, text)
+    written("in the files")
+    with room(root) as opened:
+        client = opened.signed_in()
+
+        def titles(address: str) -> list[str]:
+            told = Elements(client.get(address).text).text
+            return sorted((one for one in ("first", "second", "in the files", "last") if one in told), key=told.index)
+
+        history = Elements(client.get("/web/record/history", params=given).text)
+        links = [str(one["href"]) for one in history.of("a") if "record/compare" in str(one["href"])]
+        shown = [titles(link) for link in links]
+        assert shown == [["second", "in the files"], ["first", "second"]]
+        choices = list(dict.fromkeys(str(one["value"]) for one in history.of("option")))
+        older, newer = choices[2], choices[1]
+        for sides in ({"old": older, "new": newer}, {"old": newer, "new": older}, {"old": older[:9], "new": newer}):
+            assert titles(f"/web/record/compare?{urlencode(given | sides)}") == ["first", "second"], (
+                "the older one stands left"
+            )
+        commit(root, "files")
+        written("last")
+        commit(root, "last")
+        assert titles(links[1]) == shown[1]
+        for wrong in ("99", "2", "0" * 40, "uncommitted", older[:6]):
+            answer = client.get("/web/record/compare", params=given | {"old": wrong, "new": newer})
+            assert answer.status_code == 404 and wrong in answer.text
+            assert client.get("/web/record/compare", params=given | {"new": wrong}).status_code == 404
 
 
 @pytest.mark.parametrize("id", ["evil", "deep", *ODD])
@@ -343,8 +382,6 @@ def test_hostile_records_change_nothing_outside_of_their_box(open_room: Room, id
 
 
 def _query(id: str) -> str:
-    from urllib.parse import urlencode
-
     return urlencode({"type": "Note", "id": id})
 
 

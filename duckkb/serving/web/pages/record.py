@@ -3,7 +3,7 @@
 import asyncio
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -20,6 +20,10 @@ EDGES = 25
 """Edges of a page."""
 _PIECE = 10 * LONGEST
 _MOST_DRAWN = 500
+UNCOMMITTED = "uncommitted"
+"""In an address, in place of a commit: the version in the files."""
+_SHORTEST = 7
+"""Digits of a commit that name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +125,30 @@ async def history(visit: Visit) -> Response:
 
 
 async def compare(visit: Visit) -> Response:
-    """Two versions of the record side by side, each by the number of the change that made it; 1 is the newest."""
+    """Two versions of the record side by side, each by the commit that made it, the older one on the left; without commits the newest,
+    and without `old` the one before it. Raises `errors.NotFound`."""
     type, identity = _named(visit)
     changes = (await visit.ask("log", type=type, identity=identity))["changes"]
-    new = visit.number("new", 1, len(changes))
-    old = visit.number("old", min(new + 1, len(changes)), len(changes))
-    sides = [version(changes, number - 1) for number in (old, new)]
-    found = await asyncio.to_thread(compared, *sides)
-    return visit.shown("compare.html", type=type, identity=identity, fields=found, changes=changes, old=old, new=new)
+    new = _place_of(changes, visit.given("new"), 0)
+    old = _place_of(changes, visit.given("old"), min(new + 1, len(changes) - 1))
+    new, old = sorted((new, old))
+    fields = await asyncio.to_thread(compared, version(changes, old), version(changes, new))
+    sides = {"old": changes[old], "new": changes[new]}
+    return visit.shown("compare.html", type=type, identity=identity, fields=fields, **sides)
+
+
+def _place_of(changes: Sequence[Mapping[str, Any]], commit: str, otherwise: int) -> int:
+    """Where the change of a commit stands, whose name may be cut; of what is not committed for `UNCOMMITTED`."""
+    if not commit:
+        return otherwise
+    names = [change["commit"] or UNCOMMITTED for change in changes]
+    place = next((at for at, name in enumerate(names) if len(commit) >= _SHORTEST and name.startswith(commit)), None)
+    if place is None:
+        raise NotFound(
+            f"no version of this record is from the commit {commit[:64]!r}",
+            suggestion="choose two versions in the history of the record",
+        )
+    return place
 
 
 async def origin(visit: Visit) -> Response:
