@@ -447,7 +447,7 @@ _WARNINGS = {
     "W_TRUNCATED": ("A cap cut the result, a filter lets more through than --limit gives, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
     "W_NOT_ASKED": ("A type has a policy that does not allow the search that was asked of all types, so it was left out.", "Ask it by itself, in a mode that its policy allows."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
-    "W_PLAIN": ("Fewer records than were asked for fit the question with its quotes, dashes and stars; behind them stand those that have its words.", "Leave the signs out, or ask for fewer with `--limit`."),
+    "W_PLAIN": ("No record fits the question with its quotes and stars: each line was found by its plain words, and has `_filled`.", "Leave the quotes and stars out."),
     "W_NO_COLLECTION": ("There is no such collection yet; it was taken for an empty one.", "`duckkb vector store` makes it; `duckkb col list` lists those that are there."),
     "W_CACHE": ("A cache file or some of its rows cannot be used and were left out.", "`duckkb index build` writes a new one; `git lfs pull` if it is a pointer."),
     "W_CACHE_SIZE": ("A file of the team's cache is larger than 50 MB, and git keeps it whole, each night's anew; forges refuse files of 100 MB.", "`duckkb init --lfs`, then `git lfs install` and `git add --renormalize data/indices`."),

@@ -62,6 +62,9 @@ class LexicalQuery:
         )
 
 
+NO_WORDS = LexicalQuery()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How one find is done: the lanes to run, how deep, how they are fused. A pure function of intent and policy.
@@ -103,7 +106,7 @@ class ChunkRef:
 class Hit:
     """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
     `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
-    `explain`."""
+    `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does."""
 
     type: str
     id: int
@@ -116,6 +119,7 @@ class Hit:
     scores: Mapping[str, Any] | None = None
     chunk: ChunkRef | None = None
     trace: Mapping[str, Any] | None = None
+    is_filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ def _file(line: Line) -> str:
     parts = [line["docid"], *([str(line["score"])] if "score" in line else []), line["file"]]
     if "context" in line:
         parts.append('"' + formats.cell(line["context"]).replace('"', '""').replace("\n", " ") + '"')
-    return ",".join(parts) + (f" [SKIPPED: {line['skipped']}]" if "skipped" in line else "")
+    return ",".join(parts) + "".join(
+        (f" [SKIPPED: {line['skipped']}]" if "skipped" in line else "", " [FILLED]" if "_filled" in line else "")
+    )
 
 
 def as_markdown(lines: Sequence[Line]) -> list[str]:
@@ -34,7 +36,7 @@ def as_markdown(lines: Sequence[Line]) -> list[str]:
         made.append(f"## {markup.span(line.get('title') or line['file'])}")
         known = [
             (name, line[name])
-            for name in ("file", "docid", "score", "where", "line", "context", "skipped")
+            for name in ("file", "docid", "score", "where", "line", "context", "skipped", "_filled")
             if name in line
         ]
         made += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in known), ""]
@@ -70,6 +72,7 @@ def _xml(text: str) -> str:
 def as_csv(lines: Sequence[Line]) -> list[str]:
     """A header, also alone, and a row a document, as RFC 4180 has it."""
     columns = CSV if not lines or "snippet" in lines[0] else _columns(lines[0])
+    columns += ("_filled",) if any("_filled" in line for line in lines) else ()
     return list(formats.as_csv(lines, columns).lines)
 
 

@@ -13,7 +13,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.query import Key, QuestionReading, Search
 from duckkb.engine.reranking import ModelBudget, Reranked, expand, feedback_of, rerank
 from duckkb.ontology.model import RecordType
-from duckkb.queries import FindResult, Hit, Lane, Notice
+from duckkb.queries import NO_WORDS, FindResult, Hit, Lane, LexicalQuery, Notice
 from duckkb.search import syntax, typed
 from duckkb.search.blend import Blended, Candidate, QueryKind, RankedList, blend, fuse_lists
 from duckkb.search.plan import Intent, plan
@@ -31,6 +31,7 @@ class _Lists:
 
     lists: list[RankedList] = field(default_factory=list)
     readings: list[tuple[Search, QuestionReading]] = field(default_factory=list)
+    is_filled: bool = False
     notices: list[Notice] = field(default_factory=list)
 
     def add(self, search: Search, reading: QuestionReading, lane: Lane, kind: QueryKind, text: str) -> None:
@@ -44,11 +45,12 @@ def query(base: Base, kinds: Sequence[RecordType], text: str, limit: int, budget
     `errors.UsageError` (E_QUERY)."""
     asked = typed.read(text)
     found, wanted = _Lists(), " ".join(filter(None, (asked.intent, *(one.text for one in asked.questions))))
+    excluded = tuple(text for one in asked.questions if one.words is not None for text in one.words.excluded)
     for question in asked.questions:
         if question.type == "expand":
             _plain(base, kinds, question, found, budget)
         else:
-            _typed(base, kinds, question, found, limit)
+            _typed(base, kinds, question, found, LexicalQuery(excluded=excluded))
     if not found.lists:
         return FindResult((), "hybrid", "query", tuple(found.notices))
     tie = found.readings[0][0].tie
@@ -62,15 +64,20 @@ def query(base: Base, kinds: Sequence[RecordType], text: str, limit: int, budget
         return shown[one.key]
 
     reranked, blended = _blended(base, (wanted, candidates), hit, budget, tie)
-    hits = tuple(replace(hit(one.candidate), score=one.final, trace=one.account) for one in blended[:limit])
+    hits = tuple(
+        replace(hit(one.candidate), score=one.final, trace=one.account, is_filled=found.is_filled)
+        for one in blended[:limit]
+    )
     notices = (*boot.notices(base), *dict.fromkeys(found.notices), *reranked.notices)
     return FindResult(hits, "hybrid", "query", notices, _account(base, found, reranked))
 
 
 def _plain(base: Base, kinds: Sequence[RecordType], one: TypedQuestion, found: _Lists, budget: ModelBudget) -> None:
-    """A question as it stands, in both lanes, and its variants."""
+    """A question as it stands, in both lanes, and its variants, which keep to its phrases and exclusions."""
     search = _search(base, kinds, one.text, ("vector", "fts"))
     reading = search.read(one.text)
+    found.is_filled = reading.is_filled
+    limits = LexicalQuery(phrases=reading.words.phrases, excluded=reading.words.excluded)
     found.notices += reading.notices
     for lane in ("fts", "vector"):
         if lane in reading.rankings:
@@ -79,27 +86,38 @@ def _plain(base: Base, kinds: Sequence[RecordType], one: TypedQuestion, found: _
     found.notices += expanded.notices
     for variant in expanded.variants:
         lane = _LANES[variant.kind]
-        other = _search(base, kinds, variant.text, (lane,))
+        other = _search(base, kinds, variant.text, (lane,), limits)
         read = other.read(variant.text)
         found.notices += read.notices
         found.add(other, read, lane, "variant", variant.text)
 
 
-def _typed(base: Base, kinds: Sequence[RecordType], one: TypedQuestion, found: _Lists, limit: int) -> None:
+def _typed(base: Base, kinds: Sequence[RecordType], one: TypedQuestion, found: _Lists, limits: LexicalQuery) -> None:
+    """A question in the lane that it names, within the exclusions of all questions."""
     lane = _LANES[one.type]
-    search = _search(base, kinds, one.text, (lane,))
+    search = _search(base, kinds, one.text, (lane,), limits)
     reading = search.by_words(one.words) if one.words is not None else search.read(one.text)
     found.notices += reading.notices
     found.add(search, reading, lane, "original", one.text)
 
 
-def _search(base: Base, kinds: Sequence[RecordType], text: str, lanes: tuple[Lane, ...]) -> Search:
+def _search(
+    base: Base,
+    kinds: Sequence[RecordType],
+    text: str,
+    lanes: tuple[Lane, ...],
+    limits: LexicalQuery = NO_WORDS,
+) -> Search:
     """A question to some lanes. One that is lost is said and done without."""
     intent = Intent(text, "hybrid", limit=50, expansion=feedback_of(base.settings), exact=True, kinds=tuple(kinds))
     chosen = plan(intent, max(sum(base.tree.count(kind) for kind in kinds), 1), base.settings)
     served = tuple(lane for lane in chosen.lanes if lane in lanes)
     return Search(
-        base, intent, replace(chosen, mode="hybrid", lanes=served), dict.fromkeys(kind.name for kind in kinds)
+        base,
+        intent,
+        replace(chosen, mode="hybrid", lanes=served),
+        dict.fromkeys(kind.name for kind in kinds),
+        limits=limits,
     )
 
 

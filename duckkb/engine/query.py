@@ -1,9 +1,8 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
 import heapq
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -16,7 +15,7 @@ from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import did_you_mean, paths_inside
-from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
+from duckkb.queries import NO_WORDS, ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
 from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
@@ -24,11 +23,18 @@ from duckkb.search.ranking import Fused, Gate, feedback, fuse, ranked
 from duckkb.steps import step, stepped
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass, field
+from duckkb.values import dataclass
 
 Key = tuple[str, int]
 Allowed = Mapping[str, IdSet | None]
 """By type the ids that a filter lets through; None without one."""
+_PLAIN = (
+    Notice(
+        "W_PLAIN",
+        "no result fits the question with its quotes and stars; all were found by its plain words",
+        "leave the quotes and stars out",
+    ),
+)
 _FEW = 256  # records that are looked up one by one; more are picked out of the ids of all parts
 _NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # texts, and IS NOT NULL
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
@@ -44,10 +50,9 @@ class QuestionReading:
     """What the lanes have for one reading of a question: per lane a ranking of (type, id) with scores, each record's hit
     there, and the records as they are fused.
 
-    `expanded_by` are the records that the question was moved towards. `filled` are those that the lexical lane has for their
-    words alone, though they do not fit the operators, with what their scores were multiplied by to come behind those that
-    do. Behind the question as it is typed may come its plain words, whose scores were multiplied by `scale` to come there.
-    Where the `gate` closed, the lexical ranking is there, and nothing in `fused` is for it."""
+    `words` are what the lexical lane was asked. `expanded_by` are the records that the question was moved towards. `is_filled`:
+    no record fits the phrases and open ends of the question, and all that is here was found by its plain words. Where the
+    `gate` closed, the lexical ranking is there, and nothing in `fused` is for it."""
 
     words: LexicalQuery
     rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
@@ -55,13 +60,8 @@ class QuestionReading:
     fused: Sequence[Fused]
     notices: tuple[Notice, ...] = ()
     expanded_by: tuple[Key, ...] = ()
-    filled: Mapping[Key, float] = field(default_factory=dict)
-    scale: float = 1.0
+    is_filled: bool = False
     gate: Gate | None = None
-
-    def words_of(self, key: Key) -> LexicalQuery:
-        """What the lexical lane has this record for."""
-        return self.words.relaxed if key in self.filled else self.words
 
 
 @boot.answered
@@ -74,10 +74,9 @@ def find(base: Base, intent: Intent) -> FindResult:
         return _filtered(base, intent, chosen, allowed)
     search = Search(base, intent, chosen, allowed)
     first = search.read(intent.text or "")
-    readings = [first, *search.plainly(first)]
-    hits = tuple(search.hit(one, fused) for one in readings for fused in one.fused)[: chosen.limit]
+    hits = tuple(search.hit(first, fused) for fused in first.fused[: chosen.limit])
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
-    notices = (*boot.notices(base), *chosen.notices, *first.notices, *_said(readings, chosen), *unsaid)
+    notices = (*boot.notices(base), *chosen.notices, *first.notices, *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
     account = ranking.plan_account(chosen, moved_to, first.gate) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
@@ -86,12 +85,11 @@ def find(base: Base, intent: Intent) -> FindResult:
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
-    limit, of which the first `fitting` are found by the question as it is typed and the others by its plain words."""
+    limit."""
 
     plan: Plan
     lanes: QuestionReading
     fused: Sequence[Fused]
-    fitting: int
     allowed: Allowed
 
 
@@ -103,8 +101,7 @@ def rank(base: Base, intent: Intent) -> Ranked:
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
     search = Search(base, intent, chosen, allowed, records)
     first = search.read(intent.text or "")
-    fused = [*first.fused, *(one for reading in search.plainly(first) for one in reading.fused)]
-    return Ranked(chosen, first, fused, len(first.fused), allowed)
+    return Ranked(chosen, first, first.fused, allowed)
 
 
 @stepped("plan")
@@ -122,31 +119,33 @@ def _allowed(base: Base, intent: Intent) -> Allowed:
 
 class Search:
     """One question on its way through the lanes of its types. To see what lies `beyond` what counts and is given, so many
-    records are ranked."""
+    records are ranked. `limits` are phrases and exclusions of another question that hold for this one too."""
 
-    def __init__(self, base: Base, intent: Intent, plan: Plan, allowed: Allowed, beyond: int = 0) -> None:
+    def __init__(
+        self,
+        base: Base,
+        intent: Intent,
+        plan: Plan,
+        allowed: Allowed,
+        beyond: int = 0,
+        limits: LexicalQuery = NO_WORDS,
+    ) -> None:
         self._base, self._intent, self._plan, self._allowed = base, intent, plan, allowed
-        self._depth, self._limit = max(plan.depth, beyond), max(plan.limit, beyond)
-
-    def plainly(self, first: QuestionReading) -> list[QuestionReading]:
-        """Where the question as it is typed finds fewer records than are asked for because it excludes some: its plain words,
-        with what is new by them."""
-        if "fts" not in self._plan.lanes or len(first.fused) >= self._plan.limit or not first.words.excluded:
-            return []
-        plain = self.read(syntax.plain(self._intent.text or ""))
-        known = {one.key for one in first.fused}
-        new = [one for one in plain.fused if one.key not in known]
-        scale = _behind([one.score for one in first.fused], [one.score for one in new])
-        scaled = [replace(one, score=one.score * scale) for one in new]
-        return [replace(plain, fused=scaled, scale=scale)]
+        self._depth, self._limit, self._limits = max(plan.depth, beyond), max(plan.limit, beyond), limits
 
     def read(self, text: str) -> QuestionReading:
         """Run each lane over every type, rank across types, fuse."""
-        words, chosen, kinds = syntax.parse(text), self._plan, self._intent.kinds
+        chosen, kinds = self._plan, self._intent.kinds
+        words = self._limited(syntax.parse(text))
         hits: dict[Lane, dict[Key, LaneHit]] = {}
-        if len(chosen.lanes) > 1:
-            with vectors_made_beside(self._base, kinds):
+        is_filled = False
+        if "fts" in chosen.lanes:
+            with vectors_made_beside(self._base, kinds if len(chosen.lanes) > 1 else ()):
                 hits["fts"] = self._lane("fts", words, {}, self._depth)
+            is_filled = not hits["fts"] and bool(words.phrases or words.prefixes)
+        if is_filled:  # a quoted word is often a quotation
+            words = words.relaxed
+            hits["fts"] = self._lane("fts", words, {}, self._depth)
         vectors: Mapping[str, Vector] = {}
         notices: tuple[Notice, ...] = ()
         if "vector" in chosen.lanes:
@@ -154,28 +153,29 @@ class Search:
         expanded_by: tuple[Key, ...] = ()
         if chosen.expansion.method == "feedback":
             vectors, expanded_by = self._expanded(words, vectors)
-        for lane in chosen.lanes:
-            if lane not in hits:
-                hits[lane] = self._lane(lane, words, vectors, self._depth)
+        if "vector" in chosen.lanes:
+            hits["vector"] = self._lane("vector", words, vectors, self._depth)
         rankings = {lane: self._ranking(hits[lane], self._depth) for lane in chosen.lanes}
-        filled: dict[Key, float] = {}
-        if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < self._depth:
-            rankings["fts"], hits["fts"], filled = self._filled(words, rankings["fts"])
-        gate = self._gate(words, rankings, filled)
+        gate = self._gate(words, rankings)
         counting = {lane: ranking[: chosen.depth] for lane, ranking in rankings.items()}
         if gate and gate.is_closed:
             counting.pop("fts")
-            filled = {}
-        return QuestionReading(words, rankings, hits, self._fused(counting), notices, expanded_by, filled, gate=gate)
+        fused = self._fused(counting)
+        notices += _PLAIN if is_filled and fused else ()
+        return QuestionReading(words, rankings, hits, fused, notices, expanded_by, is_filled, gate)
 
     def by_words(self, words: LexicalQuery) -> QuestionReading:
         """What has exactly these words, and nothing in place of what there is none of."""
+        words = self._limited(words)
         hits = self._lane("fts", words, {}, self._depth)
         return QuestionReading(words, {"fts": self._ranking(hits, self._depth)}, {"fts": hits}, ())
 
-    def _gate(
-        self, words: LexicalQuery, rankings: Mapping[Lane, Sequence[tuple[Key, float]]], filled: Mapping[Key, float]
-    ) -> Gate | None:
+    def _limited(self, words: LexicalQuery) -> LexicalQuery:
+        """A question with the limits of the one that it belongs to; phrases of its own limit the lane of words alone."""
+        own = words.phrases if "fts" in self._plan.lanes else ()
+        return replace(words, phrases=(*own, *self._limits.phrases), excluded=(*words.excluded, *self._limits.excluded))
+
+    def _gate(self, words: LexicalQuery, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> Gate | None:
         """Whether the lexical lane counts; None where it always does: without a gate, or with no vectors to count instead."""
         fusion = self._plan.fusion
         if fusion.method != "minmax" or not fusion.gate or not rankings.get("vector") or "fts" not in rankings:
@@ -184,21 +184,7 @@ class Search:
         if best is None:
             return Gate(fusion.gate, 0.0)
         kind, row = _row(self._base, best)
-        asked = words.relaxed if best in filled else words
-        return Gate(fusion.gate, self._base.lanes(kind).words.coverage(asked, row.record.id))
-
-    def _filled(
-        self, words: LexicalQuery, strict: Sequence[tuple[Key, float]]
-    ) -> tuple[list[tuple[Key, float]], dict[Key, LaneHit], dict[Key, float]]:
-        """The lexical lane filled to its depth: behind the records that have the phrases and open ends of the question,
-        those that have its words. A quoted word is often a quotation."""
-        found = self._lane("fts", words.relaxed, {}, self._depth)
-        known = {key for key, _ in strict}
-        new = [(key, score) for key, score in self._ranking(found, self._depth) if key not in known]
-        new = new[: self._depth - len(strict)]
-        scale = _behind([score for _, score in strict], [score for _, score in new])
-        hits = {key: LaneHit(key[1], score) for key, score in strict} | {key: found[key] for key, _ in new}
-        return [*strict, *((key, score * scale) for key, score in new)], hits, {key: scale for key, _ in new}
+        return Gate(fusion.gate, self._base.lanes(kind).words.coverage(words, row.record.id))
 
     def _expanded(
         self, words: LexicalQuery, vectors: Mapping[str, Vector]
@@ -229,7 +215,7 @@ class Search:
             return self._asked(lane, words, vectors, depth)
 
     def _asked(self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int) -> dict[Key, LaneHit]:
-        """As `_lane`. A hybrid search honours `-word` in both."""
+        """As `_lane`. A hybrid search honours phrases and `-word` in both."""
         hits: dict[Key, LaneHit] = {}
         if self._intent.exact:
             words = replace(words, exact=True)
@@ -239,12 +225,24 @@ class Search:
             if lane == "fts" and kind.full_text:
                 found = lanes.words.ask(words, depth, allowed)
             elif lane == "vector" and kind.name in vectors:
-                if self._plan.mode == "hybrid" and words.excluded and kind.full_text:
-                    everything = allowed if allowed is not None else IdSet.of(self._base.tree.ids(kind))
-                    allowed = everything.without(lanes.words.excluded(words))
+                if self._plan.mode == "hybrid" and (words.excluded or words.phrases):
+                    allowed = self._fitting(kind, words)
                 found = lanes.vectors.ask(vectors[kind.name], depth, allowed)
             hits |= {(kind.name, hit.id): hit for hit in found}
         return hits
+
+    def _fitting(self, kind: RecordType, words: LexicalQuery) -> IdSet | None:
+        """Ids of the allowed records that have the phrases and nothing of what is excluded. A type that is not searched by
+        words has no phrase, and excludes nothing."""
+        allowed = self._allowed[kind.name]
+        if not kind.full_text:
+            return IdSet.of(()) if words.phrases else allowed
+        lane = self._base.lanes(kind).words
+        if words.phrases:
+            limits = LexicalQuery(phrases=words.phrases, excluded=words.excluded)
+            return IdSet.of(hit.id for hit in lane.ask(limits, self._base.tree.count(kind), allowed))
+        everything = allowed if allowed is not None else IdSet.of(self._base.tree.ids(kind))
+        return everything.without(lane.excluded(words))
 
     def _ranking(self, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
         """Hits of all types in one order; those of one come in it."""
@@ -269,24 +267,18 @@ class Search:
         """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best; the
         vector lane goes first on a tie."""
         kind, row = _row(self._base, one.key)
-        words, asked, trace = self._base.lanes(kind).words, reading.words_of(one.key), None
+        words, trace = self._base.lanes(kind).words, None
         if self._intent.explain:
-            terms = words.explain(asked, row.record.id) if "fts" in one.ranks else None
-            scales = (reading.filled.get(one.key, 1.0), reading.scale)
-            trace = ranking.trace(one, self._plan, terms, scales, reading.gate)
+            terms = words.explain(reading.words, row.record.id) if "fts" in one.ranks else None
+            trace = ranking.trace(one, self._plan, terms, reading.gate)
         scores = ranking.score_account(one, self._plan) if self._plan.mode == "hybrid" else None
         lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
         best = reading.hits[lane][one.key]
-        field, seq = words.chunk(asked, best.id) if lane == "fts" else (best.field, best.seq)
+        field, seq = words.chunk(reading.words, best.id) if lane == "fts" else (best.field, best.seq)
         found = self._base.rows(kind).chunk(best.id, field, seq)
         chunk = ChunkRef(field, seq, found.text, found.start) if found else None
-        return _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
-
-
-def _behind(scores: Iterable[float], following: Iterable[float]) -> float:
-    """What the scores that follow are multiplied by so that none is above those before. None of them is negative."""
-    lowest, highest = min(scores, default=math.inf), max(following, default=0.0)
-    return lowest / highest if highest > lowest else 1.0
+        shown = _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
+        return replace(shown, is_filled=True) if reading.is_filled else shown
 
 
 def _kind(base: Base, key: Key) -> RecordType:
@@ -300,18 +292,6 @@ def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
     row = base.tree.by_id(kind, key[1])
     assert row is not None, "a lane returns ids that exist"
     return kind, row
-
-
-def _said(readings: Sequence[QuestionReading], chosen: Plan) -> tuple[Notice, ...]:
-    """That some of what is given does not fit the question as it is typed."""
-    found = [(one, reading) for reading in readings for one in reading.fused][: chosen.limit]
-    count = sum(reading is not readings[0] or one.key in reading.filled for one, reading in found)
-    if not count:
-        return ()
-    fit = f"{len(found) - count} of {len(found)} results" if count < len(found) else "no result"
-    verb = "fit" if len(found) - count > 1 else "fits"
-    said = f"{fit} {verb} the question with its quotes, dashes and stars; the others were found by its plain words"
-    return (Notice("W_PLAIN", said, "leave the signs out, or ask for fewer with --limit"),)
 
 
 def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:

@@ -129,27 +129,20 @@ def trace(
     fused: Fused,
     plan: Plan,
     lexical: Mapping[str, Any] | None,
-    scales: tuple[float, float] = (1.0, 1.0),
     gate: Gate | None = None,
 ) -> dict[str, Any]:
     """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
-    score (`lexical` as the lane explains it), which add up to it. `scales`: what lexical scores and final ones were
-    multiplied by for a record that does not fit the operators of the question, to come behind those that do; the account
-    has scores after that, and says it. Where the `gate` closed, the lexical lane has no record."""
-    in_lane, in_all = scales
-    both = in_lane * in_all
-    in_terms = both if len(plan.lanes) == 1 else in_lane  # the only lane's score is the final one
+    score (`lexical` as the lane explains it), which add up to it. Where the `gate` closed, the lexical lane has no record."""
     parts: dict[str, Any] = {}
     for lane in plan.lanes:
         if lane not in fused.ranks:
             parts[lane] = {"rank": None, "score": None, "part": 0.0}
             continue
         rank, score = fused.ranks[lane], fused.scores[lane]
-        part = fused.score if len(plan.lanes) == 1 else _share(plan, rank, in_all)
+        part = fused.score if len(plan.lanes) == 1 else _share(plan, rank)
         parts[lane] = {"rank": rank, "score": score, "part": part}
-    terms = [{**term, "score": term["score"] * in_terms} for term in lexical["terms"]] if lexical else None
-    account = {"lanes": parts, "final": fused.score, "terms": terms} | ({"gate": gate.account} if gate else {})
-    return account | ({} if scales == (1.0, 1.0) else {"reading": "plain", "scaled_by": both})
+    terms = list(lexical["terms"]) if lexical else None
+    return {"lanes": parts, "final": fused.score, "terms": terms} | ({"gate": gate.account} if gate else {})
 
 
 def plan_account(plan: Plan, moved_to: Sequence[Any] = (), gate: Gate | None = None) -> dict[str, Any]:
@@ -169,6 +162,6 @@ def plan_account(plan: Plan, moved_to: Sequence[Any] = (), gate: Gate | None = N
     }
 
 
-def _share(plan: Plan, rank: int, scale: float) -> float | None:
+def _share(plan: Plan, rank: int) -> float | None:
     """A lane's part of an RRF score. A min-max part depends on the whole list, which the lane scores show instead."""
-    return scale / (plan.fusion.k + rank) if plan.fusion.method == "rrf" else None
+    return 1.0 / (plan.fusion.k + rank) if plan.fusion.method == "rrf" else None

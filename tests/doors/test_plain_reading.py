@@ -1,11 +1,16 @@
-"""Questions whose quotes, dashes and stars find too little: behind what fits them stands what has their words."""
+"""Quotes and dashes limit what is found; where nothing fits the quotes and stars, plain words do, and each line says so."""
 
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import duckkb
+from duckkb.actions.documents.searching import SearchOptions
+from duckkb.actions.registry.record_lines import hit_lines
 from duckkb.queries import FindResult
 from tests.conftest import NOTES, make_base, run_in
 from tests.fakes import HashEmbedder
@@ -39,47 +44,38 @@ def said(found: FindResult) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("question", "first", "behind"),
+    ("question", "expected", "is_filled"),
     [
-        ('"quick brown"', ["exact"], {"words", "more", "bird"}),
-        ('which is "quick brown" here', ["exact"], {"words", "more", "bird"}),
-        ('"brown quick"', [], {"words", "more", "exact", "bird"}),
-        ("qui*", [], {"exact", "words", "more", "bird"}),
-        ("quick -bird", ["more", "words", "exact"], {"bird"}),
-        ("how does find -rf work", [], {"flag"}),
-        ('"数据文件"', [], {"zh"}),
+        ('"quick brown"', {"exact"}, False),
+        ('which is "quick brown" here', {"exact"}, False),
+        ('"brown quick"', {"words", "more", "exact", "bird"}, True),
+        ("qui*", {"exact", "words", "more", "bird"}, False),
+        ("foxes*", {"exact", "words"}, True),
+        ("quick -bird", {"more", "words", "exact"}, False),
+        ('"brown quick" -bird', {"words", "more", "exact"}, True),
+        ("find -rf", set(), False),
+        ('"数据文件"', {"zh"}, True),
     ],
 )
-def test_what_has_the_words_stands_behind_what_fits_and_that_is_said(
-    kb: "duckkb.KnowledgeBase", question: str, first: list[str], behind: set[str]
+def test_what_fits_is_found_and_plain_words_count_where_nothing_does(
+    kb: "duckkb.KnowledgeBase", question: str, expected: set[str], is_filled: bool
 ) -> None:
     found = kb.find("Note", question, mode="match", explain=True)
-    assert sorted(names(found)[: len(first)]) == sorted(first)
-    assert behind <= set(names(found))
-    scores = [hit.score for hit in found]
-    assert scores == sorted(scores, reverse=True)
+    assert set(names(found)) == expected
+    assert {hit.is_filled for hit in found} <= {is_filled}
+    assert [message.startswith("no result fits") for message in said(found)] == [True] * is_filled
     for hit in found:
         assert sum(term["score"] for term in hit.trace["terms"]) == pytest.approx(hit.score, abs=1e-5)
-    if question == "qui*":
-        assert not said(found), "all of them fit"
-    else:
-        (told,) = said(found)
-        count = len(first)
-        assert told.startswith(f"{count} of {len(found)} results" if count else "no result fits")
 
 
-def test_nothing_is_filled_up_where_enough_fits_or_no_sign_is_read(kb: "duckkb.KnowledgeBase") -> None:
-    enough = kb.find("Note", '"quick brown"', mode="match", limit=1)
-    assert (names(enough), said(enough)) == (["exact"], [])
-    few = kb.find("Note", "quick -bird", mode="match", limit=3)
-    assert ("bird" in names(few), said(few)) == (False, [])
-    assert not said(kb.find("Note", "quick brown", mode="match"))
-    assert not said(kb.find("Note", '"quick brown"', mode="similar"))
+def test_a_similar_search_reads_no_quotes(kb: "duckkb.KnowledgeBase") -> None:
+    assert not said(kb.find("Note", '"brown quick"', mode="similar"))
 
 
 def test_a_filter_holds_for_what_is_filled_up(kb: "duckkb.KnowledgeBase") -> None:
-    found = kb.find("Note", '"quick brown" -fur', mode="match", where=f"size < {len(TEXTS['more'])}")
-    assert names(found)[0] == "exact" and {"words", "bird"} <= set(names(found)) and "more" not in names(found)
+    few = f"size < {len(TEXTS['exact'])}"
+    found = kb.find("Note", '"quick brown" -fur', mode="match", where=few)
+    assert names(found) == ["bird"] and found[0].is_filled
 
 
 @pytest.mark.parametrize("method", ["rrf", "minmax"])
@@ -89,22 +85,18 @@ def test_hybrid_keeps_the_words_of_a_phrase_that_nothing_has(kb: "duckkb.Knowled
     lexical = kb.find("Note", "brown quick", mode="match")
     ranks = {hit.identity: hit.scores["rank"]["fts"] for hit in found}
     assert {name: ranks[name] for name in names(lexical)} == {name: at for at, name in enumerate(names(lexical), 1)}
-    assert said(found) and found[0].identity in names(lexical)
-    excluded = kb.find("Note", "quick -bird", mode="hybrid", fusion=fusion)
-    assert names(excluded)[-1] == "bird" and len(excluded) == len(TEXTS)
-    assert [hit.score for hit in excluded] == sorted((hit.score for hit in excluded), reverse=True)
-    cut = kb.find("Note", "quick -bird", mode="hybrid", fusion=fusion, limit=6)
-    assert names(cut) == names(excluded)[:6] and not said(cut)
+    assert said(found) and found[0].identity in names(lexical) and all(hit.is_filled for hit in found)
+    assert names(kb.find("Note", '"quick brown"', mode="hybrid", fusion=fusion)) == ["exact"]
 
 
-def test_why_says_that_a_record_stands_there_for_its_words(kb: "duckkb.KnowledgeBase") -> None:
+def test_why_names_the_phrase_that_a_record_lacks(kb: "duckkb.KnowledgeBase") -> None:
     phrase = kb.why("Note", "words", '"quick brown"', mode="match")
-    assert phrase.is_plain and phrase.rank and phrase.rank > 1 and "stands behind" in phrase.reasons[0]
+    assert (phrase.is_plain, phrase.rank) == (False, None) and 'does not have "quick brown"' in phrase.reasons[0]
+    plain = kb.why("Note", "words", '"brown quick"', mode="match")
+    assert plain.is_plain and plain.rank and "found by its plain words" in plain.reasons[0]
     negated = kb.why("Note", "bird", "quick -bird", mode="match")
-    assert (negated.is_plain, negated.rank, negated.excluded) == (True, 4, ("bird",))
+    assert (negated.rank, negated.excluded) == (None, ("bird",)) and "removed it" in negated.reasons[0]
     assert not kb.why("Note", "exact", '"quick brown"', mode="match").is_plain
-    below = kb.why("Note", "bird", "quick -bird", mode="match", limit=3)
-    assert below.rank is None and "removed it" in below.reasons[0]
 
 
 def test_a_word_that_is_asked_twice_counts_twice_in_the_account(kb: "duckkb.KnowledgeBase") -> None:
@@ -112,8 +104,71 @@ def test_a_word_that_is_asked_twice_counts_twice_in_the_account(kb: "duckkb.Know
     assert twice == pytest.approx(2 * once)
 
 
+VOCABULARY = ("api", "meeting", "rotate", "weekly", "keys", "会议", "接口")
+BODIES = [f"{first} {second} {third}" for first, second, third in permutations(VOCABULARY, 3)][::9]
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[duckkb.KnowledgeBase]":
+    root = make_base(tmp_path_factory.mktemp("doors") / "kb", "global: {embedding_model: none}\n")
+    for number, body in enumerate(BODIES):
+        (root / "docs").mkdir(exist_ok=True)
+        (root / "docs" / f"{number}.md").write_text(f"{body}\n", "utf-8")
+    assert run_in(root, ["collection", "add", "docs"]).code == 0
+    with duckkb.open(root, embedder=HashEmbedder(16)) as opened:
+        opened.index_build()
+        yield opened
+
+
+def lines_of(kb: "duckkb.KnowledgeBase", door: str, question: str) -> list[tuple[str, bool]]:
+    """The text and the flag of each line that a door gives."""
+    if door in ("match", "hybrid"):
+        found = kb.find("docs", question, mode=door, limit=100)
+        lines = [line for line, _ in hit_lines(found)]
+        return [(line["text"], line.get("_filled", False)) for line in lines]
+    how, asked = ("query", f"lex: {question}\nvec: {VOCABULARY[0]}") if door == "lex" else (door, question)
+    documents = kb.search_documents(asked, how, SearchOptions(limit=None, full=True))
+    return [(line["body"], line.get("_filled", False)) for line in documents]
+
+
+@pytest.mark.parametrize("door", ["match", "hybrid", "search", "query", "lex"])
+@given(
+    words=st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=2),
+    excluded=st.sets(st.sampled_from(VOCABULARY), max_size=2),
+    phrase=st.lists(st.sampled_from(VOCABULARY), max_size=2, unique=True),
+)
+def test_no_door_gives_what_is_excluded_and_a_line_without_the_phrase_says_so(
+    documents: "duckkb.KnowledgeBase", door: str, words: list[str], excluded: set[str], phrase: list[str]
+) -> None:
+    quoted = f'"{" ".join(phrase)}"' if phrase else ""
+    question = " ".join([*words, quoted, *(f"-{word}" for word in sorted(excluded))])
+    fits = [body for body in BODIES if excluded.isdisjoint(body.split()) and " ".join(phrase) in body]
+    lines = lines_of(documents, door, question)
+    for text, is_filled in lines:
+        assert excluded.isdisjoint(text.split())
+        assert not (is_filled and fits)
+        if door != "lex":  # whose `vec` line has no phrase
+            assert is_filled or " ".join(phrase) in text
+    if phrase and door in ("match", "search"):
+        assert {text.strip() for text, is_filled in lines if not is_filled} == set(fits)
+
+
 def test_the_command_line_says_it_on_stderr(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", NOTES)
     assert run_in(root, ["put", "Note", '{"id": "a", "text": "brown and quick"}']).code == 0
     ran = run_in(root, ["find", "Note", '"quick brown"'])
-    assert (ran.code, ran.lines[0]["id"]) == (0, "a") and "no result fits" in ran.err
+    assert (ran.code, ran.lines[0]["id"], ran.lines[0]["_filled"]) == (0, "a", True) and "no result fits" in ran.err
+    for form in ("csv", "table", "json"):
+        assert "_filled" in run_in(root, ["find", "Note", '"quick brown"', "--format", form]).out
+
+
+def test_lines_of_documents_say_it_in_every_format(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    (root / "docs").mkdir()
+    (root / "docs" / "a.md").write_text("brown and quick\n", "utf-8")
+    assert run_in(root, ["collection", "add", "docs"]).code == 0
+    for verb in ("search", "query"):
+        for form in ("jsonl", "json", "table", "csv", "md", "xml", "files"):
+            out = run_in(root, [verb, '"quick brown"', "--format", form]).out
+            assert "filled" in out.lower(), (verb, form)
+            assert "filled" not in run_in(root, [verb, '"and quick"', "--format", form]).out.lower()

@@ -96,7 +96,7 @@ def support(
     base: Base, kinds: Sequence[RecordType], question: str, packed: Sequence[tuple[RecordType, int]]
 ) -> Support:
     """The support that a question has among the packed records (type and id), and among all texts of these types."""
-    said = syntax.plain(question)
+    said = syntax.plain(syntax.wanted(question))
     words = syntax.parse(_ASKING.sub(" ", said) if _ASKING.sub("", said).strip(" ?？.。!！,，") else said)
     shares = [base.lanes(kind).words.coverage(words, id) or 0.0 for kind, id in packed if kind.full_text]
     coverage = round(max(shares), 6) if shares else None

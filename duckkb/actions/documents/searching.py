@@ -48,7 +48,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class DocumentHits(Sequence[dict[str, Any]]):
-    """Hits, best first: docid, score, file, title, context, line, snippet (or body), where (heading and page), explain; what
+    """Hits, best first: docid, score, file, title, context, line, snippet (or body), where (heading and page), _filled, explain; what
     there is none of is left out. What must be said of them; and what lies near them in graphs of code."""
 
     hits: tuple[dict[str, Any], ...]
@@ -151,6 +151,8 @@ def _line(
     start = chunk.start if chunk else 0
     if where := _where(fields, start):
         line["where"] = where
+    if hit.is_filled:
+        line["_filled"] = True
     if options.full:
         line["body"] = fields.get("text", "")
         line["line"] = fields.get("text_line", 1)

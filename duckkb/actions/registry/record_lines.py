@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 _READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last of what is published
 OF_RECORDS = (*_READ, "_chunk", "_since")  # of what a citation names
-OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded")
+OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded", "_filled")
 OF_STEPS = (*_READ, "_depth", "_edge")
-_UNASKED = ("_degraded", "_explain", "_provenance")  # what must be said, or has an option of its own
+_UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # what must be said, or has an option of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,7 @@ def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> t
         whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
         form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field))
     said: dict[str, Any] = {"_degraded": True} if degraded else {}
+    said |= {"_filled": True} if hit.is_filled else {}
     said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
     said |= {} if origin is None else {"_provenance": origin_object(origin)}
     return whole | said, form | said

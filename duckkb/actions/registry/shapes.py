@@ -41,10 +41,11 @@ RECORD = object_of(
 )
 _EDGE = object_of({"_type": TEXT, "_direction": {"enum": ["out", "in"]}, "_identity": ANY})
 _STEP = object_of({**_STORED, **_OF_RECORD, "_depth": WHOLE, "_edge": _EDGE}, "_partial", "_edge")
-_OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}, "_degraded": FLAG}
+_OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}}
+_OF_HIT |= {"_degraded": FLAG, "_filled": FLAG}
 _HIT = object_of(
     {**_OF_RECORD, **_OF_HIT, "_explain": {"type": "object"}},
-    *("_partial", "_score", "_chunk", "_scores", "_degraded", "_explain"),
+    *("_partial", "_score", "_chunk", "_scores", "_degraded", "_filled", "_explain"),
     description="The record's fields, and where in a longer text it was found (_chunk).",
 )
 FOUND = object_of(
@@ -207,12 +208,16 @@ _FOUND_IN: Mapping[str, Schema] = {
     "snippet": TEXT,
     "body": TEXT,
     "where": TEXT,
+    "_filled": FLAG,
     "explain": {"type": ["object", "null"]},
 }
 DOCUMENTS_FOUND = object_of(
     {
         "results": list_of(
-            object_of({**_OF_DOCUMENT, "score": NUMBER, **_FOUND_IN}, "context", "snippet", "body", "where", "explain"),
+            object_of(
+                {**_OF_DOCUMENT, "score": NUMBER, **_FOUND_IN},
+                *("context", "snippet", "body", "where", "_filled", "explain"),
+            ),
             "Best first; a score lies in 0..1.",
         ),
         "notices": NOTICES,

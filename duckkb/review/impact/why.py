@@ -48,8 +48,8 @@ class LaneRank:
 @dataclass(frozen=True, slots=True)
 class Why:
     """The account. `rank` is the record's place in the whole answer, of which `limit` are given; `first` are the identities
-    that are; `reasons` say in sentences what kept it from there, or what brought it. `is_plain`: it does not fit the operators
-    of the question, and stands behind what does for its words alone."""
+    that are; `reasons` say in sentences what kept it from there, or what brought it. `is_plain`: no record fits the phrases and
+    open ends of the question, and this one was found by its plain words."""
 
     type: str
     identity: str
@@ -102,8 +102,8 @@ def _ranked(base: Base, kind: RecordType, row: StoredRow, ranked: query.Ranked, 
     allowed, lanes, words = ranked.allowed[kind.name], ranked.plan.lanes, syntax.parse(text)
     keys = [one.key for one in ranked.fused]
     rank = keys.index(key) + 1 if key in keys else None
-    is_plain = key in ranked.lanes.filled or (rank is not None and rank > ranked.fitting)
-    asked = syntax.parse(syntax.plain(text)) if is_plain else words
+    is_plain = ranked.lanes.is_filled and rank is not None
+    asked = words.relaxed if is_plain else words
     entries = base.rows(kind)[number].entries if kind.vectors else ()
     vectors = [entry for entry in entries if entry.vector_key is not None]
     first = (base.tree.by_id(kind, one.key[1]) for one in ranked.fused[: ranked.plan.limit])
@@ -175,11 +175,10 @@ def _reasons(found: Why, kind: RecordType) -> list[str]:
     if found.passes_filter is False:
         said.append(f"The filter removed it: it does not satisfy {found.where}.")
     if found.is_plain:
-        said.append(
-            "It does not fit the quotes, dashes or stars of the question: it stands behind what does, for its words."
-        )
-    removed = "is to be left out, and it has that" if found.is_plain else "removed it: the record has that"
-    said += [f"-{text} {removed}." for text in found.excluded]
+        said.append("No record fits the quotes and stars of the question: this one was found by its plain words.")
+    said += [f"-{text} removed it: the record has that." for text in found.excluded]
+    lacking = [token.text for token in found.tokens if token.text.startswith('"') and not token.score]
+    said += [f"It does not have {text}, which the question quotes." for text in lacking]
     for lane in found.lanes if not found.is_plain else ():
         said += _lane_reasons(found, lane, kind)
     if found.rank is None:
@@ -200,7 +199,7 @@ def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> list[str]:
         if lane.rank > lane.depth:
             return [f"By {_NAMES[lane.lane]} it ranks {lane.rank}, and only the first {lane.depth} count."]
         return []
-    if found.passes_filter is False or found.excluded:
+    if found.passes_filter is False or found.excluded or any(token.text.startswith('"') for token in found.tokens):
         return []
     if lane.lane == "vector" and not found.chunks:
         return ["It has no text in the fields that are compared by meaning."]

@@ -38,6 +38,7 @@ class ShownHit:
     lanes: Mapping[str, Mapping[str, Any]]
     terms: Sequence[Mapping[str, Any]]
     etag: str
+    is_filled: bool
 
 
 async def page(visit: Visit) -> Response:
@@ -101,6 +102,7 @@ def _hit(line: Mapping[str, Any], known: Mapping[str, Kind], rank: int, question
         {name: place for name, place in trace.get("lanes", {}).items() if place["rank"]},
         found,
         line["_etag"],
+        "_filled" in line,
     )
 
 
