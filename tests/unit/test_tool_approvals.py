@@ -170,6 +170,35 @@ def test_ax_05_a_decision_that_fits_no_ticket_is_refused_before_anything_runs() 
     assert desk.ran == [1]
 
 
+@pytest.mark.parametrize("is_approved", [True, False])
+def test_ax_05_saved_messages_with_another_harness_have_their_tickets_asked_for_again(is_approved: bool) -> None:
+    saved = [one.as_object() for one in paused(Desk()).messages]
+    ran: list[Any] = []
+    again = Tool(
+        "delete", "deletes", {"type": "object"}, lambda args, context: ran.append(args["id"]),
+        create_ticket=lambda args, context: Ticket(f"new-{args['id']}", is_approved and args["id"] == 1),
+    )  # fmt: skip
+    harness = Harness()
+    first = ToolLoop(ScriptedChat("gone"), (again,)).run(saved, harness)
+    assert ran == [1] * is_approved and first.ended == "approval"
+    assert [one.ticket_id for one in first.pending_approval] == ["new-1", "new-2"][is_approved:]
+    decisions = [one.approve() for one in first.pending_approval]
+    done = ToolLoop(ScriptedChat("gone"), (again,)).run(None, harness, decisions)
+    assert (done.ended, sorted(ran)) == ("answered", [1, 2])
+    assert ToolLoop(ScriptedChat("gone"), (again,)).run(saved, harness).ended == "answered" and sorted(ran) == [1, 2]
+
+
+def test_ax_05_a_placeholder_that_nobody_can_be_asked_about_is_refused() -> None:
+    desk = Desk()
+    saved = paused(desk).messages
+    free = Tool("delete", "deletes", {"type": "object"}, lambda args, context: desk.ran.append(1))
+    changed = [replace(one, tool_calls=()) for one in saved]
+    for tools, messages in (((), saved), ((free,), saved), ((desk.tool,), changed)):
+        with pytest.raises(UsageError, match="does not know it") as refused:
+            ToolLoop(ScriptedChat("done"), tools).run(messages, Harness())
+        assert refused.value.code == "E_TICKET" and desk.ran == []
+
+
 def test_ax_05_a_model_that_cannot_what_is_asked_is_refused_before_anything_is_done() -> None:
     desk = Desk()
     first = paused(desk)

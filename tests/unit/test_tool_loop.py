@@ -1,5 +1,6 @@
 """The tool loop against a scripted model: what it tells, what the model is told, what stands in the harness (AX-04 to AX-08)."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from duckkb.llm.loop import (
     LoopEnd,
     LoopEvent,
     LoopResult,
+    Ticket,
     Tool,
     ToolContext,
     ToolError,
@@ -427,6 +429,105 @@ def test_ax_06_a_turn_policy_injects_one_message_and_its_failure_is_ignored() ->
     injected = [one.content for one in result.messages if one.role == "system"]
     assert injected == ["be brief", "ann: 0 so far"] and result.content == "done"
     assert model.asked[0].messages[-1] == Message("system", "ann: 0 so far")
+
+
+def test_ax_06_discovery_and_policy_may_answer_with_objects() -> None:
+    tools = (
+        tool("shown", discover=lambda records, metadata: {"visible": True}),
+        tool("hidden", discover=lambda records, metadata: {"visible": False}),
+        tool("silent", discover=lambda records, metadata: {}),
+    )
+    said: dict[int, Any] = {1: {"content": "one"}, 2: Message("system", "two"), 3: Message("user", "three")}
+    model = ScriptedChat(*ROUNDS[:3], "done")
+    result = ToolLoop(model, tools, turn_policy=lambda turn, records, metadata: said.get(turn)).run(ASKED)
+    assert [one.name for one in model.asked[0].tools] == ["shown"]
+    assert [one.content for one in result.messages if one.role == "system"] == ["be brief", "one", "two"]
+
+
+def test_ax_04_what_is_written_as_async_def_is_awaited_on_one_event_loop() -> None:
+    loops, met = list[Any](), list[str]()
+
+    def here(name: str) -> None:
+        loops.append(asyncio.get_running_loop())
+        met.append(name)
+
+    async def execute(args: Mapping[str, Any], context: ToolContext) -> str:
+        await asyncio.sleep(0)
+        here("execute")
+        return "given"
+
+    async def create_ticket(args: Mapping[str, Any], context: ToolContext) -> Ticket:
+        here("create_ticket")
+        return Ticket(f"t-{context.call_id}", approved=True)
+
+    async def discover(records: Any, metadata: Mapping[str, Any]) -> Any:
+        here("discover")
+        return {"visible": metadata["who"] == "ann"}
+
+    async def policy(turn: int, records: Any, metadata: Mapping[str, Any]) -> str | None:
+        here("policy")
+        return "go on" if turn == 2 else None
+
+    async def compress(messages: Sequence[Message]) -> Sequence[Message]:
+        here("compress")
+        return (Message("user", "shorter"),)
+
+    asked = tool("t", execute, create_ticket=create_ticket, discover=discover)
+    model = ScriptedChat([calling("t", "a")], [calling("t", "b")], [calling("t", "c")], "done")
+    more: dict[str, Any] = {"turn_policy": policy, "compaction": Compaction(1, compress), "metadata": {"who": "ann"}}
+    result = ToolLoop(model, (asked,), **more).run(ASKED)
+    assert result.content == "done" and statuses(result) == dict.fromkeys("abc", "success")
+    assert said(result, "a") == "given" and "shorter" in [one.content for one in model.asked[-1].messages]
+    assert {"execute", "create_ticket", "discover", "policy", "compress"} == set(met) and len(set(loops)) == 1
+    assert Message("system", "go on") in result.messages
+
+
+def test_ax_08_a_coroutine_is_cancelled_with_the_run() -> None:
+    cancel, ended = threading.Event(), threading.Event()
+
+    async def wait(args: Mapping[str, Any], context: ToolContext) -> None:
+        cancel.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    result = loop([calling("wait", "a")], tools=[tool("wait", wait)]).run(ASKED, cancel=cancel)
+    assert (result.ended, statuses(result)) == ("cancelled", {"a": "cancelled"}) and ended.wait(PATIENCE)
+
+
+def test_ax_04_a_function_that_cannot_work_is_refused_when_the_tool_is_made() -> None:
+    async def stream(args: Any, context: Any) -> Any:
+        yield 1
+
+    def pieces(args: Any, context: Any) -> Any:
+        yield 1
+
+    for given, why in (
+        (stream, "yields"),
+        (pieces, "yields"),
+        (lambda args: args, "does not take 2"),
+        (5, "not a function"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            tool("t", given)
+        for name in ("create_ticket", "discover"):
+            with pytest.raises(UsageError, match=why):
+                tool("t", **{name: given})
+        with pytest.raises(UsageError, match="turn_policy"):
+            loop("done", turn_policy=given).run(ASKED)
+    for given in (stream, lambda: (), 5):
+        with pytest.raises(UsageError, match="compress"):
+            loop("done", compaction=Compaction(1, given)).run(ASKED)  # type: ignore[arg-type]
+
+
+def test_ax_04_messages_may_be_plain_objects_and_what_is_none_is_refused() -> None:
+    model = ScriptedChat("hello")
+    result = ToolLoop(model).run([one.as_object() for one in ASKED])
+    assert result.messages[:2] == ASKED and result.content == "hello"
+    for wrong in ({"role": "user", "content": [{"type": "text"}]}, {"content": "hello"}, "hello", None):
+        with pytest.raises(UsageError, match="no conversation"):
+            ToolLoop(model).run([wrong])  # type: ignore[list-item]
 
 
 def test_ax_07_the_model_gets_one_side_and_the_front_end_the_other() -> None:

@@ -114,6 +114,17 @@ class PendingApproval:
         }
         return Message("tool", json.dumps(said, ensure_ascii=False), tool_call_id=self.call.call_id)
 
+    @staticmethod
+    def ticket_of(message: Message) -> str | None:
+        """The ticket that a message holds a place for; None for any other message."""
+        try:
+            said = json.loads(message.content) if message.role == "tool" else None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(said, dict) or said.get("status") != "pending_approval":
+            return None
+        return said["ticket_id"] if isinstance(said.get("ticket_id"), str) else None
+
     def approve(self) -> Decision:
         """That it be executed with these arguments."""
         return Decision(self.ticket_id, self.call.digest, True)

@@ -1,7 +1,8 @@
 """What of a conversation is sent: the whole, or older rounds in a shorter form. The conversation itself stays as it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from duckkb.llm.loop.event_loop import EventLoop
 from duckkb.messages import Message
 from duckkb.values import dataclass
 
@@ -12,15 +13,15 @@ class Compaction:
     makes of them, together with what it made before."""
 
     keep_rounds: int
-    compress: Callable[[Sequence[Message]], Sequence[Message]]
+    compress: Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 
 
 class Compacted:
     """A growing conversation as it is sent. What stands before the first round, and the system's and the user's messages of the first
     `given` ones, always stay."""
 
-    def __init__(self, chosen: Compaction | None, given: int) -> None:
-        self._chosen, self._given = chosen, given
+    def __init__(self, chosen: Compaction | None, given: int, event_loop: EventLoop) -> None:
+        self._chosen, self._given, self._event_loop = chosen, given, event_loop
         self._upto, self._shorter = 0, tuple[Message, ...]()
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -37,7 +38,7 @@ class Compacted:
                 if at >= max(first, self._upto) and not self._stays(at, one)
             ]
             try:
-                shorter = tuple(self._chosen.compress((*self._shorter, *older)))
+                shorter = tuple(self._event_loop.settle(self._chosen.compress((*self._shorter, *older))))
                 if _is_whole(shorter):
                     self._upto, self._shorter = cut, shorter
             except Exception:  # whatever it is: a conversation that is not shortened is still one

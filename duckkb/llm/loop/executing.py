@@ -4,6 +4,7 @@ cancelled: what it does then is told nowhere."""
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
@@ -11,6 +12,7 @@ from typing import Any
 
 from duckkb.errors import DuckkbError
 from duckkb.llm.loop.calls import Begun, Call, CallRecord, PendingApproval, Status, ToolError
+from duckkb.llm.loop.event_loop import EventLoop
 from duckkb.llm.loop.events import ExecutionEnd, ExecutionStart
 from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Args, Records, Ticket, Tool, ToolContext, sides
@@ -49,6 +51,18 @@ class _Running:
     def __init__(self, job: Job) -> None:
         self.job, self.cancelled, self.start, self.began = job, Event(), now(), time.monotonic()
         self.is_told = False
+        self._awaited: Future[Any] | None = None
+
+    def awaits(self, future: "Future[Any]") -> None:
+        """What it does is on the event loop now."""
+        self._awaited = future
+        if self.cancelled.is_set():
+            future.cancel()
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        if self._awaited is not None:
+            self._awaited.cancel()
 
     @property
     def took_ms(self) -> float:
@@ -63,8 +77,10 @@ class Execution:
     """Some calls, each with its record in the harness once `events` is through, or held by a ticket. `shown` has by the ids of calls
     what is for the front end."""
 
-    def __init__(self, harness: Harness, metadata: Mapping[str, Any], cancel: Event | None) -> None:
-        self._harness, self._metadata, self._cancel = harness, metadata, cancel
+    def __init__(
+        self, harness: Harness, metadata: Mapping[str, Any], cancel: Event | None, event_loop: EventLoop
+    ) -> None:
+        self._harness, self._metadata, self._cancel, self._event_loop = harness, metadata, cancel, event_loop
         self._said: SimpleQueue[tuple[_Running, _Done | None]] = SimpleQueue()
         self._running: dict[str, _Running] = {}
         self.shown: dict[str, Any] = {}
@@ -87,7 +103,7 @@ class Execution:
                 yield from self._abandon(late, "timeout")
         finally:  # whoever reads the events went, or the disk failed: no thread begins anything any more
             for one in self._running.values():
-                one.cancelled.set()
+                one.cancel()
             for one in [*self._running.values()]:
                 self._settle_abandoned(one, "cancelled")
 
@@ -120,7 +136,7 @@ class Execution:
 
     def _abandon(self, late: Sequence[_Running], status: Status) -> Iterator[ExecutionStart | ExecutionEnd]:
         for one in late:
-            one.cancelled.set()
+            one.cancel()
             record = self._settle_abandoned(one, status)
             if self._harness.is_begun(one.job.call):
                 if not one.is_told:
@@ -142,7 +158,7 @@ class Execution:
         try:
             ticket = None
             if job.tool.create_ticket is not None and not job.ticket_id:
-                ticket = job.tool.create_ticket(job.args, context)
+                ticket = self._event_loop.settle(job.tool.create_ticket(job.args, context), one.awaits)
                 if not isinstance(ticket, Ticket) or not ticket.ticket_id:
                     raise ToolError("it was not executed: its ticket has no id")
                 if ticket.approved is not True:
@@ -153,7 +169,7 @@ class Execution:
             ticket_id = ticket.ticket_id if ticket is not None else job.ticket_id
             self._harness.begin(Begun(job.call, now(), ticket_id), again=job.again)
             self._said.put((one, None))
-            text, shown = sides(job.tool.execute(job.args, context))
+            text, shown = sides(self._event_loop.settle(job.tool.execute(job.args, context), one.awaits))
             outcome = Ending("success", text, None, one.start, one.took_ms)
             self._said.put((one, _Done(None, outcome, shown)))
         except BaseException as problem:  # whatever a tool raises is what became of its call

@@ -3,6 +3,7 @@
 `stream` tells everything as it happens; `run` drains it."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from duckkb.llm.loop import resuming
 from duckkb.llm.loop.calls import Call, Decision, ToolError, parsed, refuse_unfit
 from duckkb.llm.loop.compaction import Compacted, Compaction
 from duckkb.llm.loop.entries import Conversed, Said, TurnUsage
+from duckkb.llm.loop.event_loop import EventLoop, refuse_form
 from duckkb.llm.loop.events import ApprovalNeeded, LoopEnd, LoopEvent, LoopResult, ToolResult, TurnEnd, TurnStart
 from duckkb.llm.loop.executing import Execution, Job, now, told_of
 from duckkb.llm.loop.harness import Ending, Harness
@@ -27,6 +29,7 @@ from duckkb.messages import (
     ToolCall,
     ToolCallDone,
     Usage,
+    message_of,
 )
 from duckkb.ports import ChatModel
 from duckkb.values import dataclass, field
@@ -34,8 +37,9 @@ from duckkb.values import dataclass, field
 if TYPE_CHECKING:
     from threading import Event
 
-TurnPolicy = Callable[[int, Records, Mapping[str, Any]], str | None]
-"""Of the number of a turn, the records so far and the metadata: what the system says before it, or None."""
+TurnPolicy = Callable[[int, Records, Mapping[str, Any]], Any]
+"""Of the number of a turn, the records so far and the metadata: what the system says before it (a text, a `Message` of the system,
+or that as an object), or None. It may be `async def`."""
 WARNING = "One turn is left behind this one. Call what you still need now; then you have to answer."
 TERMINATE = "This is the last turn. Call no tool; answer with what you have."
 
@@ -57,26 +61,31 @@ class ToolLoop:
 
     def stream(
         self,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[Message | Mapping[str, Any]] | None = None,
         harness: Harness | None = None,
         decisions: Sequence[Decision] = (),
         cancel: "Event | None" = None,
     ) -> Iterator[LoopEvent]:
-        """Everything as it happens; `LoopEnd` comes last. Without `messages` it goes on with the conversation of the harness.
+        """Everything as it happens; `LoopEnd` comes last. Without `messages`, which may be plain objects, it goes on with the conversation of the harness.
         `decisions` are on tickets that an earlier run listed. Whoever stops reading cancels what runs. Raises `errors.UsageError`
         (E_TICKET for a decision that fits no ticket; E_MODEL_CANNOT) before anything is done, `errors.Unavailable` (E_LOCKED;
         E_IO) where another run has the harness or its file takes no more."""
         if self.max_turns < 1:
             raise UsageError("max_turns is less than 1", suggestion="give at least one turn")
         refuse_unsound(self.tools)
+        if self.turn_policy is not None:
+            refuse_form("`turn_policy`", self.turn_policy, 3)
+        if self.compaction is not None:
+            refuse_form("`compress`", self.compaction.compress, 1)
         refuse_what_it_cannot(self.model.settings, replace(self.request, tools=tuple(one.spec for one in self.tools)))
         kept = Harness() if harness is None else harness
-        with kept.in_use():
-            yield from _Run(self, kept, messages, cancel).events(decisions)
+        given = None if messages is None else tuple(map(_message, messages))
+        with kept.in_use(), closing(EventLoop()) as event_loop:
+            yield from _Run(self, kept, given, cancel, event_loop).events(decisions)
 
     def run(
         self,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[Message | Mapping[str, Any]] | None = None,
         harness: Harness | None = None,
         decisions: Sequence[Decision] = (),
         cancel: "Event | None" = None,
@@ -90,13 +99,29 @@ class ToolLoop:
         raise AssertionError("a stream ends with LoopEnd")
 
 
+def _message(given: "Message | Mapping[str, Any]") -> Message:
+    """A message, also one that is given as an object; raises `errors.UsageError`."""
+    if isinstance(given, Message):
+        return given
+    try:
+        return message_of(given)
+    except (ValueError, AttributeError) as error:
+        said = error if isinstance(error, ValueError) else f"a {type(given).__name__} is no message"
+        raise UsageError(f"this is no conversation: {said}", suggestion='{"role": "user", "content": "..."}') from error
+
+
 class _Run:
     """One run, with the conversation as it grows."""
 
     def __init__(
-        self, loop: ToolLoop, harness: Harness, messages: Sequence[Message] | None, cancel: "Event | None"
+        self,
+        loop: ToolLoop,
+        harness: Harness,
+        messages: Sequence[Message] | None,
+        cancel: "Event | None",
+        event_loop: EventLoop,
     ) -> None:
-        self._loop, self._harness, self._cancel = loop, harness, cancel
+        self._loop, self._harness, self._cancel, self._event_loop = loop, harness, cancel, event_loop
         self._messages = list(harness.messages if messages is None else harness.settled(messages))
         answer, self._reason = harness.last_answer
         if self._reason is None and self._messages[-1:] == [answer] and not self._messages[-1].tool_calls:
@@ -104,7 +129,7 @@ class _Run:
         if not self._messages:
             raise UsageError("there are no messages to answer", suggestion="give at least the user's")
         self._metadata = MappingProxyType(dict(loop.metadata))
-        self._sent = Compacted(loop.compaction, len(self._messages))
+        self._sent = Compacted(loop.compaction, len(self._messages), event_loop)
         self._used: list[Usage | None] = []
         self._ended: Literal["answered", "approval", "limit", "cancelled", "failed"] | None = None
         self._error: Unavailable | None = None
@@ -119,13 +144,17 @@ class _Run:
     def _resume(self, decisions: Sequence[Decision]) -> Iterator[LoopEvent]:
         """Settle what earlier runs left, until each call in the conversation has its result or waits for approval."""
         jobs = list(resuming.jobs(self._harness, self._messages, self._loop.tools, decisions))
+        elsewhere = resuming.held_elsewhere(self._harness, self._messages, self._loop.tools)
+        jobs += [job for _, job in elsewhere.values() if job is not None]
         if tuple(self._messages) != self._harness.messages:
             self._harness.append(Conversed(tuple(self._messages)))
         before = tuple(self._messages)
         open_calls = resuming.unanswered(self._messages)
-        execution = Execution(self._harness, self._metadata, self._cancel)
+        execution = Execution(self._harness, self._metadata, self._cancel, self._event_loop)
         yield from execution.events(jobs)
-        self._messages = list(self._harness.settled(self._messages))
+        self._messages = [self._settled(one, elsewhere) for one in self._harness.settled(self._messages)]
+        if elsewhere and tuple(self._messages) != self._harness.messages:
+            self._harness.append(Conversed(tuple(self._messages)))
         for was, one in zip(before, self._messages, strict=True):
             if was != one:
                 yield from self._told(one, execution)
@@ -137,6 +166,16 @@ class _Run:
             self._ended = "cancelled"
         elif last.role == "assistant":
             self._ended, self._content = "answered", last.content
+
+    def _settled(self, message: Message, elsewhere: Mapping[str, tuple[Call, Job | None]]) -> Message:
+        """What became of a call that waited for a ticket of another harness, in the place of what held it."""
+        call_id = message.tool_call_id or ""
+        if message.role != "tool" or call_id not in elsewhere:
+            return message
+        call, _ = elsewhere[call_id]
+        record = self._harness.record_of(call)
+        held = next((one.message for one in self._harness.pending if one.call.id == call.id), message)
+        return held if record is None else record.message
 
     def _known(self, asked: ToolCall) -> Call:
         """A call that an interrupted run left without an answer."""
@@ -159,7 +198,7 @@ class _Run:
         is_last = number >= self._loop.max_turns
         for text in self._injected(number, is_last=is_last):
             self._say(turn, Message("system", text))
-        tools = visible(self._loop.tools, self._harness.records, self._metadata)
+        tools = visible(self._loop.tools, self._harness.records, self._metadata, self._event_loop)
         yield TurnStart(turn, tuple(tools))
         answer, usage = yield from self._ask(turn, tools, is_last=is_last)
         if self._ended is None or answer.content or answer.reasoning:
@@ -174,11 +213,12 @@ class _Run:
         """What the system says before a turn."""
         if self._loop.turn_policy is not None:
             try:
-                said = self._loop.turn_policy(number, self._harness.records, self._metadata)
+                said = self._event_loop.settle(self._loop.turn_policy(number, self._harness.records, self._metadata))
+                text = _system_text(said)
             except Exception:  # whatever it is: it is advice
-                said = None
-            if isinstance(said, str) and said:
-                yield said
+                text = ""
+            if text:
+                yield text
         if is_last:
             yield self._loop.terminate_message
         elif number == self._loop.max_turns - 1:
@@ -229,7 +269,7 @@ class _Run:
     def _act(self, turn: int, answer: Message, tools: Mapping[str, Tool], *, is_last: bool) -> Iterator[LoopEvent]:
         """Execute what the answer calls, and decide whether there is another turn."""
         calls = [resuming.call_of(turn, one) for one in answer.tool_calls]
-        execution, jobs = Execution(self._harness, self._metadata, self._cancel), list[Job]()
+        execution, jobs = Execution(self._harness, self._metadata, self._cancel, self._event_loop), list[Job]()
         for call in calls:
             try:
                 if is_last:
@@ -289,3 +329,11 @@ class _Run:
             self._reason,
             self._error,
         )
+
+
+def _system_text(said: Any) -> str:
+    """The text of what a turn policy gives; empty for what is no message of the system."""
+    if said is None or isinstance(said, str):
+        return said or ""
+    message = said if isinstance(said, Message) else message_of({"role": "system", **said})
+    return message.content if message.role == "system" else ""

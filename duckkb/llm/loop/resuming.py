@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from duckkb.errors import UsageError
-from duckkb.llm.loop.calls import Call, Decision, PendingApproval, ToolError, canonical, parsed
+from duckkb.llm.loop.calls import Call, Decision, PendingApproval, ToolError, canonical, parsed, refuse_unfit
 from duckkb.llm.loop.executing import Job, now
 from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Tool
@@ -41,6 +41,46 @@ def jobs(
         else:
             why = f": {decision.reason}" if decision.reason else ""
             harness.end(held.call, Ending("error", None, f"it was not executed: rejected{why}", now()))
+
+
+def held_elsewhere(
+    harness: Harness, messages: Sequence[Message], tools: Sequence[Tool]
+) -> dict[str, tuple[Call, Job | None]]:
+    """Calls that wait in this conversation for tickets that the harness does not know, by `tool_call_id`, each with the job that asks
+    for its ticket again (None where an interrupted run did). Raises `errors.UsageError` (E_TICKET) where nothing can be asked."""
+    known, asked = {one.name: one for one in tools}, {call.id: call for one in messages for call in one.tool_calls}
+    own = {(one.call.call_id, one.ticket_id) for one in harness.tickets.values()}
+    found: dict[str, tuple[Call, Job | None]] = {}
+    for message in messages:
+        ticket_id, call_id = PendingApproval.ticket_of(message), message.tool_call_id or ""
+        if ticket_id is None or (call_id, ticket_id) in own or message in _results(harness):
+            continue
+        call = asked.get(call_id)
+        tool = known.get(call.name) if call is not None else None
+        if call is None or tool is None or tool.create_ticket is None:
+            _refuse(ticket_id, "this harness does not know it, and no tool of this run can be asked for it again")
+        try:
+            args = parsed(call.arguments)
+            refuse_unfit(tool.parameters, args)
+        except ToolError as problem:
+            _refuse(ticket_id, str(problem))
+        earlier = next((one for one in _calls(harness) if one.call_id == call_id), None)
+        again = call_of(harness.turn, call) if earlier is None else earlier
+        if earlier is not None and call_of(earlier.turn, call) != earlier:
+            _refuse(ticket_id, "its call has other arguments in this conversation")
+        found[call_id] = again, Job(again, tool, args) if earlier is None else None
+    return found
+
+
+def _results(harness: Harness) -> list[Message]:
+    return [one.message for one in harness.records]
+
+
+def _calls(harness: Harness) -> Iterator[Call]:
+    """The calls that the harness knows."""
+    yield from (one.call for one in harness.records)
+    yield from (one.call for one in harness.interrupted)
+    yield from (one.call for one in harness.pending)
 
 
 def unanswered(messages: Sequence[Message]) -> list[ToolCall]:

@@ -1,11 +1,13 @@
 """What a tool is: what it takes, does, and says to whom."""
 
+import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import UsageError
 from duckkb.llm.loop.calls import CallRecord, ToolError
+from duckkb.llm.loop.event_loop import EventLoop, refuse_form
 from duckkb.messages import ToolSpec
 from duckkb.ontology.reasons import compiled
 from duckkb.values import dataclass
@@ -46,21 +48,28 @@ class Ticket:
     approved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Tool:
     """Something that a model may call. `parameters` is a JSON Schema (2020-12) of an object. `execute` gives a text, a value that
-    JSON has, or a `TwoSided`; it runs in a thread, beside the other calls of its turn, and may raise `ToolError`. It has `timeout_s`
-    seconds. A tool with `create_ticket` is executed once somebody approved the call. `discover` says before each turn whether the model
-    sees the tool. One that is `idempotent` by `context.key` is executed again where it is not known whether it was."""
+    JSON has, or a `TwoSided`; it runs beside the other calls of its turn, and may raise `ToolError`. It has `timeout_s` seconds. A
+    tool with `create_ticket` is executed once somebody approved the call. `discover` says before each turn whether the model sees
+    the tool: True, or a mapping whose `visible` is. One that is `idempotent` by `context.key` is executed again where it is not
+    known whether it was. Each of the three may be `async def`. Raises `errors.UsageError` for one that cannot be called so."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
     execute: Callable[[Args, ToolContext], Any]
     timeout_s: float = 60.0
-    create_ticket: Callable[[Args, ToolContext], Ticket] | None = None
-    discover: Callable[[Records, Mapping[str, Any]], bool] | None = None
+    create_ticket: Callable[[Args, ToolContext], Ticket | Awaitable[Ticket]] | None = None
+    discover: Callable[[Records, Mapping[str, Any]], Any] | None = None
     idempotent: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("execute", "create_ticket", "discover"):
+            function = getattr(self, name)
+            if function is not None or name == "execute":
+                refuse_form(f"`{name}` of the tool {self.name!r}", function, 2)
 
     @property
     def spec(self) -> ToolSpec:
@@ -80,16 +89,19 @@ def refuse_unsound(tools: Sequence[Tool]) -> None:
             raise UsageError(said, suggestion="mend the schema") from error
 
 
-def visible(tools: Sequence[Tool], records: Records, metadata: Mapping[str, Any]) -> dict[str, Tool]:
+def visible(
+    tools: Sequence[Tool], records: Records, metadata: Mapping[str, Any], event_loop: EventLoop
+) -> dict[str, Tool]:
     """The tools that a model is shown now; one whose `discover` fails is hidden."""
-    return {one.name: one for one in tools if _is_visible(one, records, metadata)}
+    return {one.name: one for one in tools if _is_visible(one, records, metadata, event_loop)}
 
 
-def _is_visible(tool: Tool, records: Records, metadata: Mapping[str, Any]) -> bool:
+def _is_visible(tool: Tool, records: Records, metadata: Mapping[str, Any], event_loop: EventLoop) -> bool:
     if tool.discover is None:
         return True
     try:
-        return tool.discover(records, metadata) is True
+        said = event_loop.settle(tool.discover(records, metadata))
+        return (said.get("visible") if isinstance(said, Mapping) else said) is True
     except Exception:  # whatever it is: a tool that cannot say whether it is there is not
         return False
 
