@@ -20,6 +20,7 @@ from duckkb.values import dataclass
 if TYPE_CHECKING:
     from duckkb.actions.diffing import Matching
 
+_LOCK_S = 60.0
 _LFS_NEXT = (
     "git keeps data/indices/ in Git LFS from now on: `git lfs install`, then `git add --renormalize data/indices`"
 )
@@ -165,9 +166,21 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
 
 def make(root: Path, *, lfs: bool = False) -> FilesMade:
     """As `init`, in a folder that the caller may write to."""
+    _refuse_base(root)
+    _refuse_links(root)
+    root.mkdir(parents=True, exist_ok=True)
+    with lock.exclusive(root, _LOCK_S):
+        _refuse_base(root)  # another process may have made it meanwhile
+        return _made(root, lfs=lfs)
+
+
+def _refuse_base(root: Path) -> None:
     if os.path.lexists(root / "config.yaml"):
         raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
-    _refuse_links(root)
+
+
+def _made(root: Path, *, lfs: bool) -> FilesMade:
+    """The files of a base, for who is alone; config.yaml comes last."""
     files = {
         "config.yaml": _CONFIG.encode(),
         ".gitattributes": _attributes(root, lfs=lfs),
@@ -227,7 +240,8 @@ def _with_lfs(root: Path, *, lfs: bool) -> FilesMade:
     if not lfs or (target.exists() and target.read_bytes() == data):
         return FilesMade(root.resolve(), ())
     _refuse_links(root)
-    _put_whole(target, data)
+    with lock.exclusive(root, _LOCK_S):
+        _put_whole(target, _attributes(root, lfs=lfs))
     return FilesMade(root.resolve(), (target.name,))
 
 

@@ -20,12 +20,13 @@ from duckkb.config.other_model import other_model as other_model
 from duckkb.config.remembered import accept as accept
 from duckkb.config.remembered import accept_commands as accept_commands
 from duckkb.config.remembered import are_commands_trusted as are_commands_trusted
+from duckkb.config.remembered import change_outside as change_outside
 from duckkb.config.remembered import commands as commands
 from duckkb.config.remembered import demands as demands
 from duckkb.config.remembered import is_demanded as is_demanded
 from duckkb.config.remembered import is_trusted as is_trusted
 from duckkb.config.remembered import outside_definitions as outside_definitions
-from duckkb.config.remembered import remember_outside as remember_outside
+from duckkb.config.remembered import outside_files as outside_files
 from duckkb.config.remembered import remember_schemas as remember_schemas
 from duckkb.config.remembered import trust_hash as trust_hash
 from duckkb.config.standing import is_stand_in as is_stand_in

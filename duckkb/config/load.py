@@ -10,7 +10,7 @@ from typing import Any
 
 from duckkb.config.environment import environment
 from duckkb.config.keys import SECTIONS, read_settings
-from duckkb.config.remembered import OUTSIDE, outside_collections, recall_schemas
+from duckkb.config.remembered import OUTSIDE, outside_definitions, outside_files, recall_schemas
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import in_order
 from duckkb.ontology.load import load as load_ontology
@@ -36,11 +36,11 @@ class Loaded:
 
 
 def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | None = None) -> Loaded:
-    """Read a base's configuration, with the bytes of some files of ontology/ instead of what stands there (None: as if the
-    file were gone). Raises `errors.OntologyError` with all findings of settings and types together, and
+    """Read a base's configuration, with the bytes of some files of ontology/ (or `outside_files`) instead of what stands there
+    (None: as if the file were gone). Raises `errors.OntologyError` with all findings of settings and types together, and
     `errors.StateError` (E_NO_KB) where there is no config.yaml."""
     recall_schemas(env)
-    documents = (*read_documents(root, instead or {}), *outside_collections(root, env))
+    documents = read_documents(root, {**outside_files(outside_definitions(root, env)), **(instead or {})})
     first, rest = documents[0], documents[1:]
     found: list[Finding] = []
     settings = read_settings(root_section(first, "E_CONFIG", found))

@@ -1,26 +1,31 @@
 """What this machine remembers of bases, in the user's state folder: hosts and keys that its user has accepted, and schemas that
 were checked and found sound. It lies outside of every clone, or a clone could bring it along.
 
+It is kept in a few small JSON files under one lock. Whoever changes one reads it, changes it and replaces it while he alone holds
+that lock, so that of commands that run at once none takes away what another remembered; readers need no lock.
+
 A configuration is data from a clone. It may name hosts and key variables, but nothing is sent to a host and no key is
 read until the user has accepted exactly these values.
 """
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from duckkb.errors import Unavailable
 from duckkb.ontology import schema_cache
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ontology.source import THIS_MACHINE, Document, read_yaml
+from duckkb.ontology.source import THIS_MACHINE
 from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.truth import state
+from duckkb.truth.commit import lock
 
 OUTSIDE = "collections.json"
 _ACCEPTED, _COMMANDS, _SOUND = "trust.json", "commands.json", "schemas.json"
+_LOCKED, _WAIT_S = "remembered", 60.0
 _FORMAT = 1
 _MOST_SCHEMAS = 4096
 
@@ -75,8 +80,11 @@ def is_trusted(root: Path, settings: Settings, env: Environment, kinds: Iterable
 
 def _accepted(root: Path, env: Environment) -> list[str]:
     """The hashes of what the user accepts for this base: of its configuration, and of other models beside that."""
-    found = _read(env, _ACCEPTED).get(str(root.resolve()))
-    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, str)]
+    return _hashes(_read(env, _ACCEPTED).get(str(root.resolve())))
+
+
+def _hashes(accepted: object) -> list[str]:
+    return [one for one in (accepted if isinstance(accepted, list) else [accepted]) if isinstance(one, str)]
 
 
 def accept(
@@ -88,34 +96,50 @@ def accept(
     Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
     """
     digest = trust_hash(demands(settings, kinds))
-    _keep(env, _ACCEPTED, root, list(dict.fromkeys([*_accepted(root, env), digest])) if beside else digest)
+    _keep(env, _ACCEPTED, root, lambda known: list(dict.fromkeys([*_hashes(known), digest])) if beside else digest)
     return digest
 
 
-def _keep(env: Environment, name: str, root: Path, value: Any) -> None:
-    """Remember something of a base in a file of the state folder."""
-    try:
-        _write(env, name, _read(env, name) | {str(root.resolve()): value})
-    except OSError as error:
-        message = f"this cannot be remembered in {env.state_home / name}: {error.strerror}"
-        raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+def _keep(env: Environment, name: str, root: Path, change: Callable[[Any], Any]) -> None:
+    """Put what `change` makes of what a file of the state folder says of a base in its place."""
+    base = str(root.resolve())
+    with _alone(env, name):
+        known = _read(env, name)
+        _write(env, name, known | {base: change(known.get(base))})
 
 
-def outside_collections(root: Path, env: Environment) -> tuple[Document, ...]:
-    """The definitions of this base's collections whose folders lie outside of it, as one document; none where it has none."""
-    found = outside_definitions(root, env)
-    return (read_yaml(json.dumps({"collections": found}).encode(), THIS_MACHINE),) if found else ()
+@contextmanager
+def _alone(env: Environment, name: str) -> Iterator[None]:
+    """Change a file as the only one who changes any. Raises `errors.Unavailable` (E_LOCKED naming who is at it, E_IO)."""
+    folder = env.state_home.expanduser()
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            held.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))
+        except OSError as error:
+            raise _refusal(folder / name, error.strerror or str(error)) from error
+        yield
+
+
+def outside_files(definitions: Mapping[str, Any]) -> dict[str, bytes | None]:
+    """Definitions of collections whose folders lie outside of a base, as `load` takes a file of the base."""
+    data = json.dumps({"collections": dict(definitions)}).encode() if definitions else None
+    return {THIS_MACHINE: data}
 
 
 def outside_definitions(root: Path, env: Environment) -> dict[str, Any]:
-    """The same by name, as values."""
-    found = _read(env, OUTSIDE).get(str(root.resolve()))
-    return dict(found) if isinstance(found, dict) else {}
+    """The definitions of this base's collections whose folders lie outside of it, by name, as values."""
+    return _definitions(_read(env, OUTSIDE).get(str(root.resolve())))
 
 
-def remember_outside(root: Path, env: Environment, definitions: Mapping[str, Any]) -> None:
-    """Replace them. Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written."""
-    _keep(env, OUTSIDE, root, dict(definitions))
+def change_outside(root: Path, env: Environment, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
+    """Put what `change` makes of them in their place, or nothing where it raises. Raises `errors.Unavailable` (E_LOCKED, E_IO)
+    where the user's state folder cannot be written."""
+    _keep(env, OUTSIDE, root, lambda known: dict(change(_definitions(known))))
+
+
+def _definitions(known: object) -> dict[str, Any]:
+    return dict(known) if isinstance(known, dict) else {}
 
 
 def commands(settings: Settings, ontology: Ontology) -> dict[str, str]:
@@ -132,7 +156,7 @@ def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environme
 
 def accept_commands(root: Path, commands: Mapping[str, str], env: Environment) -> None:
     """Remember that the user accepts them. Raises `errors.Unavailable` (E_IO)."""
-    _keep(env, _COMMANDS, root, trust_hash(commands))
+    _keep(env, _COMMANDS, root, lambda _: trust_hash(commands))
 
 
 def recall_schemas(env: Environment) -> None:
@@ -144,8 +168,8 @@ def remember_schemas(env: Environment) -> None:
     """Remember what was found sound since; where that cannot be written it is checked again another time."""
     found = schema_cache.fresh()
     if found:
-        names = [*(name for name in _known_schemas(env) if name not in found), *sorted(found)][-_MOST_SCHEMAS:]
-        with suppress(OSError):
+        with suppress(Unavailable), _alone(env, _SOUND):
+            names = [*(name for name in _known_schemas(env) if name not in found), *sorted(found)][-_MOST_SCHEMAS:]
             _write(env, _SOUND, {"format": _FORMAT, "sound": names})
 
 
@@ -166,18 +190,14 @@ def _read(env: Environment, name: str) -> dict[str, Any]:
 
 
 def _write(env: Environment, name: str, value: Mapping[str, Any]) -> None:
-    """Replace the file in one step; only the user may read it (mkstemp makes it 0600)."""
-    from tempfile import mkstemp
-
-    folder = env.state_home.expanduser()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, draft = mkstemp(prefix=f".{name}-", dir=folder)
+    """Replace the file in one step, for who is alone; only the user may read it. Raises `errors.Unavailable` (E_IO)."""
+    path = env.state_home.expanduser() / name
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps(value, indent=1, sort_keys=True) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(folder / name)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+        state.write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)
+    except Unavailable as error:
+        raise _refusal(path, str(error)) from error
+
+
+def _refusal(path: Path, why: str) -> Unavailable:
+    message = f"this cannot be remembered in {path}: {why}"
+    return Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base")

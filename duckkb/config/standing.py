@@ -6,6 +6,7 @@ from pathlib import Path
 from duckkb.config.environment import plain_around
 from duckkb.config.load import CONFIG
 from duckkb.errors import Unavailable
+from duckkb.truth import state
 
 _FOLDER = "published"
 _MARK = "# This folder stands for a base that is asked where it is published (duckkb --backend).\n"
@@ -17,10 +18,10 @@ def stand_in(backend: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not is_stand_in(folder):
-            (folder / CONFIG).write_text(_MARK, "utf-8")
-    except OSError as error:
+            state.write_atomic(folder / CONFIG, _MARK.encode())
+    except (OSError, Unavailable) as error:
         raise Unavailable(
-            f"{folder} cannot be made: {error.strerror}",
+            f"{folder} cannot be made: {getattr(error, 'strerror', None) or error}",
             code="E_IO",
             suggestion="name another folder with XDG_STATE_HOME",
         ) from error

@@ -259,6 +259,8 @@ class Database:
                 yield
         except Unavailable as error:
             raise Unusable(str(error).rstrip(".")) from error
+        except OSError as error:
+            raise Unusable(f"it cannot be locked: {error.strerror or error}") from error
 
     def _sound(self, path: Path) -> sqlite3.Connection | None:
         """The file as it lies there; None where it has to be made. Raises sqlite3.Error, OSError."""

@@ -161,14 +161,15 @@ def sweep(root: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace one file so that it is the old or the new one at every moment, and `durable` on return; its mode stays.
+def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
+    """Replace one file so that it is the old or the new one at every moment, and `durable` on return; its mode stays where
+    none is given.
 
     Raises `errors.Unavailable` (`E_READ_ONLY`, `E_IO`); the old file is then as it was.
     """
     temporary = _temporary_beside(path)
     try:
-        write_new(temporary, data, mode=_mode_of(path), durable=durable)
+        write_new(temporary, data, mode=_mode_of(path) if mode is None else mode, durable=durable)
         temporary.replace(path)
         if durable:
             fsync_folder(path.parent)

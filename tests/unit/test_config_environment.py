@@ -1,16 +1,20 @@
 """Looking for the base, reading the environment, and trusting what a clone asks for."""
 
 import json
+import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from duckkb import config
+from duckkb.config import remembered
 from duckkb.config.keys import VARIABLES
 from duckkb.errors import StateError, Unavailable
 from duckkb.settings import ChatModelSettings, EmbeddingSettings, Environment, ProviderSettings, Settings
+from duckkb.truth.commit import lock
 
 REMOTE = Settings(embedding=EmbeddingSettings("bge", "https://models.example/v1", "MODEL_KEY"))
 
@@ -158,8 +162,26 @@ def test_the_record_of_trust_lies_outside_the_clone_for_the_user_alone(tmp_path:
     target = around.state_home / "trust.json"
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert json.loads(target.read_text()) == {str(root): config.trust_hash(config.demands(REMOTE))}
-    assert [path.name for path in target.parent.iterdir()] == ["trust.json"]
+    assert sorted(path.name for path in target.parent.iterdir()) == ["remembered.lock", "trust.json"]
     assert [path.name for path in root.iterdir()] == ["config.yaml"]
+
+
+def test_bases_that_are_trusted_at_once_all_are(tmp_path: Path) -> None:
+    around, bases = env(tmp_path), [folder(tmp_path / f"kb{number}") for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda root: config.accept(root, REMOTE, around), bases))
+    assert [root for root in bases if not config.is_trusted(root, REMOTE, around)] == []
+
+
+def test_who_waits_for_the_record_of_trust_is_told_who_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "_WAIT_S", 0.0)
+    around, root = env(tmp_path), folder(tmp_path / "kb")
+    around.state_home.mkdir(parents=True)
+    with lock.beside(around.state_home / "remembered", "exclusive", 0.0), pytest.raises(Unavailable) as caught:
+        config.accept(root, REMOTE, around)
+    assert caught.value.code == "E_LOCKED" and f"process {os.getpid()}" in caught.value.message
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '{"a": {"b": 1}}', "\x00"])

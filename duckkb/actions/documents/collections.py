@@ -26,7 +26,7 @@ from duckkb.documents.source import contexts
 from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import writable
-from duckkb.errors import Finding, NotFound, UsageError
+from duckkb.errors import Conflict, Finding, NotFound, UsageError
 from duckkb.ontology.model import MARKDOWN_FILES, DocumentSource, NodeType
 from duckkb.ontology.names import is_folder, is_policy_name, name_known
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
@@ -37,6 +37,7 @@ from duckkb.truth.files.document_parts import walk
 URI = "duckkb://"
 _CONTEXT_FILE = "ontology/context.yaml"
 _NO_FOLDERS = ("data", "ontology", ".duckkb", ".git")
+_Definitions = Mapping[str, Mapping[str, Any]]
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -62,7 +63,7 @@ class DocumentCollections:
             count = _count(base, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES))
             if placed.startswith("/"):
                 refuse_taken(base, named)
-                _remember(base, {named: values_of(definition, named)})
+                _remember(base, named, lambda known: _with(known, named, values_of(definition, named)))
                 return Changed(named, count, ())
             made = create(base, named, definition)
             return Changed(named, count, made.files)
@@ -96,7 +97,7 @@ class DocumentCollections:
             kind, source = _named(base, name)
             if source.is_outside:
                 refuse_named(base, kind)
-                _remember(base, {kind.name: None})
+                _remember(base, kind.name, lambda known: _without(known, kind.name))
                 return Changed(kind.name, base.tree.count(kind), ())
         return Collections(self._base).remove(name, confirmed=True)
 
@@ -107,8 +108,7 @@ class DocumentCollections:
             if source.is_outside:
                 refuse_taken(base, checked_name(new))
                 refuse_named(base, kind)
-                values = config.outside_definitions(base.root, base.wiring.env)[kind.name]
-                _remember(base, {kind.name: None, new: values})
+                _remember(base, new, lambda known: _with(_without(known, kind.name), new, _known(known, kind.name)))
                 return Changed(new, base.tree.count(kind), ())
         return Collections(self._base).rename(name, new)
 
@@ -152,17 +152,20 @@ class DocumentCollections:
     def _set_context(self, place: str, text: str) -> Changed:
         with self._base() as base:
             kind, inner = place_of(base, place)
-        told = {**source_of(kind).contexts, inner: text}
-        kept = {(path or "/"): said for path, said in sorted(told.items()) if said}
-        return self._redefined(kind.name, lambda source: {**source, "contexts": kept})
+
+        def changed(source: Mapping[str, Any]) -> Mapping[str, Any]:
+            """Of the contexts as they are under the lock, by which others may have been added meanwhile."""
+            before = {path.strip("/"): said for path, said in (source.get("contexts") or {}).items()}
+            after = sorted((before | {inner: text}).items())
+            return {**source, "contexts": {(path or "/"): said for path, said in after if said}}
+
+        return self._redefined(kind.name, changed)
 
     def _redefined(self, name: str, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Changed:
         with self._base() as base:
             kind, source = _named(base, name)
             if source.is_outside:
-                values = config.outside_definitions(base.root, base.wiring.env)[kind.name]
-                redefined = with_source(dumped(kind.name, values), kind.name, changed(values["source"]))
-                _remember(base, {kind.name: values_of(redefined, kind.name)})
+                _remember(base, kind.name, lambda known: {**known, kind.name: _resourced(known, kind.name, changed)})
                 return Changed(kind.name, base.tree.count(kind), ())
             with writable(base):
                 refuse_agent_of(base, kind)
@@ -258,17 +261,39 @@ def _count(base: Base, source: DocumentSource) -> int:
     return sum(not isinstance(one, Finding) for one in walk(base.root, source))
 
 
-def _remember(base: Base, changed: Mapping[str, Any]) -> None:
-    """Change what this machine knows of folders outside; None forgets one. What would not load is refused."""
-    env = base.wiring.env
-    before = config.outside_definitions(base.root, env)
-    after = {name: one for name, one in {**before, **changed}.items() if one is not None}
-    config.remember_outside(base.root, env, after)
-    try:
-        refuse_unfit(base, [*changed][-1], {})
-    except BaseException:
-        config.remember_outside(base.root, env, before)
-        raise
+def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitions]) -> None:
+    """Change what this machine knows of folders outside, as the only one who does. What would not load is refused."""
+
+    def checked(known: _Definitions) -> _Definitions:
+        after = change(known)
+        refuse_unfit(base, name, config.outside_files(after))
+        return after
+
+    config.change_outside(base.root, base.wiring.env, checked)
+
+
+def _known(known: _Definitions, name: str) -> Mapping[str, Any]:
+    """The definition of a folder outside; raises `errors.NotFound` where another process has let it go."""
+    if name not in known:
+        raise NotFound(f"no document collection {name!r} any more", "E_UNKNOWN_TYPE", "duckkb collection list")
+    return known[name]
+
+
+def _with(known: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
+    """Raises `errors.Conflict` where another process has given the name meanwhile."""
+    if name in known:
+        raise Conflict(f"{name} exists already", code="E_EXISTS", suggestion=f"duckkb col show {name}")
+    return {**known, name: values}
+
+
+def _without(known: _Definitions, name: str) -> _Definitions:
+    return {other: values for other, values in known.items() if other != name}
+
+
+def _resourced(known: _Definitions, name: str, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
+    """A definition with its source changed."""
+    values = _known(known, name)
+    return values_of(with_source(dumped(name, values), name, changed(values["source"])), name)
 
 
 def _all_about(base: Base, text: str) -> Changed:

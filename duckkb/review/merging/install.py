@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duckkb.truth import state
+from duckkb.truth.commit import lock
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
 ATTRIBUTE = "data/**/*.jsonl merge=duckkb diff=duckkb"
+_LOCK_S = 60.0
 _SAMPLE = "data/nodes/a/20260101/part_000.jsonl"
 _NAME, _DRIVER, _RECURSIVE, _BASES, _TEXTCONV = (
     "merge.duckkb.name",
@@ -53,34 +55,39 @@ def settings(python: str = sys.executable) -> dict[str, str]:
 
 
 def install(root: Path, rules: RulesByTable) -> list[str]:
-    """Write settings, attributes and the rules of merges; returns what was changed. Raises `errors.Unavailable` (E_GIT)."""
-    wanted = settings()
+    """Write settings, attributes and the rules of merges; returns what was changed. Raises `errors.Unavailable` (E_GIT,
+    E_LOCKED)."""
+    with lock.exclusive(root, _LOCK_S):
+        changed = _set(root, settings())
+        attributes = root / ".gitattributes"
+        lines = _lines(attributes)
+        if ATTRIBUTE not in lines:
+            _put(attributes, [*lines, ATTRIBUTE])
+            changed.append(".gitattributes")
+        if merge_rules.load(root) != rules:
+            merge_rules.remember(root, rules)
+            changed.append(merge_rules.FILE)
+        return changed
+
+
+def uninstall(root: Path) -> list[str]:
+    """Take away what `install` wrote; returns what was changed. Raises as `install`."""
+    with lock.exclusive(root, _LOCK_S):
+        changed = _set(root, dict.fromkeys(settings()))
+        attributes = root / ".gitattributes"
+        lines = _lines(attributes)
+        if ATTRIBUTE in lines:
+            _put(attributes, [line for line in lines if line != ATTRIBUTE])
+            changed.append(".gitattributes")
+        return changed
+
+
+def _set(root: Path, wanted: Mapping[str, str | None]) -> list[str]:
+    """Have git's settings be these; the names of those that were others."""
     known = git_changes.settings(root, wanted)
     changed = [name for name, value in wanted.items() if known[name] != value]
     for name in changed:
         git_changes.set_setting(root, name, wanted[name])
-    attributes = root / ".gitattributes"
-    lines = _lines(attributes)
-    if ATTRIBUTE not in lines:
-        _put(attributes, [*lines, ATTRIBUTE])
-        changed.append(".gitattributes")
-    if merge_rules.load(root) != rules:
-        merge_rules.remember(root, rules)
-        changed.append(merge_rules.FILE)
-    return changed
-
-
-def uninstall(root: Path) -> list[str]:
-    """Take away what `install` wrote; returns what was changed."""
-    known = git_changes.settings(root, settings())
-    changed = [name for name, value in known.items() if value is not None]
-    for name in changed:
-        git_changes.set_setting(root, name, None)
-    attributes = root / ".gitattributes"
-    lines = _lines(attributes)
-    if ATTRIBUTE in lines:
-        _put(attributes, [line for line in lines if line != ATTRIBUTE])
-        changed.append(".gitattributes")
     return changed
 
 

@@ -8,23 +8,22 @@ not be let in, and a file that is in doubt never means "no tenants".
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from duckkb import config, open_files
+from duckkb import config
 from duckkb.errors import Finding, Unavailable, shell_word
 from duckkb.serving.tenants.tenant import Tenant, read
 from duckkb.truth import state
+from duckkb.truth.commit import lock
 from duckkb.values import dataclass
 
 _FORMAT = 1
 _MOST_BYTES = 16_000_000
 _OTHERS = 0o077
-_LONGEST_PAUSE = 0.05
 
 Facts = tuple[int, ...]
 
@@ -112,20 +111,16 @@ class TenantFiles:
     def locked(self, timeout: float, what: str = "") -> Iterator[None]:
         """Change the tenants and the token alone, or `what` lies beside; wait at most `timeout` seconds. Raises
         `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO)."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._refuse_folder()
-            path = self.folder / f"{self._name}{what}.lock"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            _wait(descriptor, timeout, self.root)
+        with ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._refuse_folder()
+                held.enter_context(lock.beside(self.folder / f"{self._name}{what}", "exclusive", timeout))
+            except OSError as error:
+                raise self._unusable(error) from error
             for draft in () if what else self.folder.glob(f".{self._name}.*.tmp"):  # of who was killed
                 draft.unlink(missing_ok=True)
             yield
-        finally:
-            os.close(descriptor)
 
     def own(self, path: Path) -> bytes | None:
         """The bytes of a file of the folder that this user alone could write and read; None where there is none. Raises
@@ -172,18 +167,10 @@ class TenantFiles:
         refuse_foreign(self.folder, self.folder.lstat(), folder=True)
 
     def _replace(self, path: Path, data: bytes) -> None:
-        from secrets import token_hex
-
-        draft = path.with_name(f".{path.name}.{token_hex(6)}.tmp")
         try:
-            state.write_new(draft, data, mode=0o600)
-            draft.replace(path)
-            state.fsync_folder(self.folder)
-        except OSError as error:
+            state.write_atomic(path, data, mode=0o600)
+        except Unavailable as error:
             raise self._unusable(error) from error
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     def _check_head(self, line: bytes) -> None:
         try:
@@ -207,8 +194,8 @@ class TenantFiles:
             findings=(finding,),
         )
 
-    def _unusable(self, error: OSError) -> Unavailable:
-        said = f"tenants cannot be kept in {self.folder}: {error.strerror or error}"
+    def _unusable(self, error: OSError | Unavailable) -> Unavailable:
+        said = f"tenants cannot be kept in {self.folder}: {getattr(error, 'strerror', None) or error}"
         return Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base")
 
 
@@ -234,13 +221,3 @@ def _refused(path: Path, said: str, mending: str) -> Unavailable:
 
 def _moved(path: Path) -> str:
     return f"{shell_word(str(path))} {shell_word(f'{path}.refused')}"
-
-
-def _wait(descriptor: int, timeout: float, root: Path) -> None:
-    deadline, pause = time.monotonic() + timeout, 0.001
-    while not open_files.try_lock(descriptor, exclusive=True):
-        if time.monotonic() > deadline:
-            said = f"another process changes the tenants of {root}; waited {timeout:g} s"
-            raise Unavailable(said, "E_LOCKED", "wait for it, or raise --lock-timeout")
-        time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)

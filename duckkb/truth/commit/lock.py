@@ -100,21 +100,17 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
 @contextmanager
 def beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
-    """Hold the lock of a file or folder of the user's own: that of a file beside it, `PATH.lock`, which is never removed; wait at
-    most `timeout` seconds.
+    """Hold the lock of a file of the user's own: that of a file beside it, `PATH.lock`, which is never removed; wait at most
+    `timeout` seconds.
 
-    Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
+    Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO), and OSError where there can be no lock file.
     """
 
     def refused(holder: Holder | None, waited: float) -> errors.Unavailable:
         who = holder or "another process, which does not say its name"
         return _held(f"{path} is held by {who}; waited {waited:g} s.", "Wait for it, then repeat.", holder)
 
-    file = path.with_name(path.name + ".lock")
-    try:
-        descriptor = _open_lock(file, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise state.refusal(f"{file} cannot be opened", error) from error
+    descriptor = _open_lock(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     with _acquired(descriptor, mode, timeout, refused):
         yield
 

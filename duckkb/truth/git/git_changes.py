@@ -11,16 +11,22 @@ amended, wherever it was pushed to and fetched from meanwhile.
 
 import os
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from random import uniform
 from tempfile import TemporaryDirectory
 
-from duckkb.errors import Conflict, Refused, UsageError
+from duckkb.errors import Conflict, Refused, Unavailable, UsageError, shell_word
 from duckkb.truth.git.revisions import Revision, TreeEntry, listed_in, prefix, revision
 from duckkb.truth.git.run import GitAnswer, answer, output, repository_of, setting_names, text, without_filters
 from duckkb.values import dataclass
+
+_NO_LOCK, _WAIT_S = 255, 30.0
+"""How `git config` ends where another process holds the file's lock (CONFIG_NO_LOCK in its config.c), and how long that is waited
+for."""
 
 PARTS = ("data/nodes", "data/edges")
 STYLES: tuple[tuple[str, ...], ...] = ((), ("--diff3",), ("--zdiff3",))
@@ -207,9 +213,16 @@ def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
 
 
 def set_setting(root: Path, name: str, value: str | None) -> None:
-    """Set a setting of this repository; None takes it away."""
+    """Set a setting of this repository; None takes it away. Git waits for no other process that changes the file, so this does."""
     told = ["--replace-all", name, value] if value is not None else ["--unset-all", name]
+    until, file = time.monotonic() + _WAIT_S, repository_of(root).common_dir / "config"
     done = answer(root, ["config", "--local", *told])
+    while done.code == _NO_LOCK and os.access(file.parent, os.W_OK) and time.monotonic() < until:
+        time.sleep(uniform(0.01, 0.05))
+        done = answer(root, ["config", "--local", *told])
+    if done.code == _NO_LOCK and (held := file.with_name("config.lock")).exists():
+        said = f"{held} was there for {_WAIT_S:g} s: another git changes the settings, or one was killed while it did"
+        raise Unavailable(said, "E_LOCKED", f"wait for it; where none runs, rm {shell_word(str(held))}")
     if done.code not in (0, 5):
         raise done.failure("config", "git config --local --list")
 
