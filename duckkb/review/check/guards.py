@@ -7,7 +7,7 @@ so that none can switch its own gate off.
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.source import Document, pointer
 from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.review.check.looser_schema import looser_parts
 from duckkb.review.diff.model import RecordChange
 from duckkb.review.diff.versions import Comparison, Configurations, Described
 from duckkb.rules.integrity import limited_sides
@@ -26,14 +27,6 @@ from duckkb.truth.git import revisions, run
 from duckkb.truth.git.revisions import Revision, Touched
 
 CODE, ALLOWED = "E_GUARD", "W_GUARD"
-_MOST = ("maxLength", "maximum", "exclusiveMaximum", "maxItems", "maxProperties", "maxContains")
-_LEAST = ("minLength", "minimum", "exclusiveMinimum", "minItems", "minProperties", "minContains")
-_CLOSED = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
-# Where no comparison says which of two is the stricter one, another one is told.
-_OPAQUE = (
-    "pattern", "const", "format", "multipleOf", "uniqueItems", "not", "if", "then", "else", "allOf", "anyOf", "oneOf",
-    "dependentRequired", "dependentSchemas", "propertyNames", "patternProperties", "contains", "prefixItems", "$ref",
-)  # fmt: skip
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 
 
@@ -90,48 +83,7 @@ def _weaker(old: RecordType, new: RecordType) -> Iterator[Weaker]:
         yield pointer("schema", "properties", name, "x-review"), f"`x-review: required` of {name} is gone"
     if isinstance(old, EdgeType) and isinstance(new, EdgeType) and set(limited_sides(old)) - set(limited_sides(new)):
         yield "/cardinality", f"cardinality was {old.cardinality}, is {new.cardinality}"
-    yield from loosened(old.schema, new.schema, "/schema")
-
-
-def loosened(old: Any, new: Any, at: str = "") -> Iterator[Weaker]:
-    """Where a JSON Schema asks less than another one did. A list of values or types that grew is no loss.
-
-    >>> list(loosened({"required": ["id", "title"], "maxItems": 3}, {"required": ["id"], "maxItems": 9}))
-    [('/required/title', 'title is required no longer'), ('/maxItems', 'maxItems was 3, is 9')]
-    """
-    if not isinstance(old, Mapping):
-        if old is False and new is not False:
-            yield at, "nothing was allowed, now something is"
-        return
-    if not isinstance(new, Mapping):
-        if new is not False and old:
-            yield at, "its rules are gone"
-        return
-    for name in old.get("required", ()):
-        if name not in new.get("required", ()):
-            yield f"{at}{pointer('required', name)}", f"{name} is required no longer"
-    for key, before in old.items():
-        if _asks_less(key, before, new.get(key), key in new):
-            yield f"{at}{pointer(key)}", f"{key} was {_short(before)}, is {_short(new[key]) if key in new else 'gone'}"
-    for name, rule in old.get("properties", {}).items():
-        place = f"{at}{pointer('properties', name)}"
-        if name in new.get("properties", {}):
-            yield from loosened(rule, new["properties"][name], place)
-        elif rule and new.get("additionalProperties") is not False:
-            yield place, f"the rules of {name} are gone"
-    if isinstance(old.get("items"), Mapping):
-        yield from loosened(old["items"], new.get("items", True), f"{at}/items")
-
-
-def _asks_less(key: str, before: Any, after: Any, is_there: bool) -> bool:
-    if key in _MOST or key in _LEAST:
-        is_number = isinstance(after, int | float)
-        return not is_number or (after > before if key in _MOST else after < before)
-    if key in ("type", "enum"):
-        return not is_there
-    if key in _CLOSED:
-        return before is not True and before != {} and after != before and after is not False
-    return key in _OPAQUE and (not is_there or after != before)
+    yield from ((f"/schema{one.at}", str(one)) for one in looser_parts(old.schema, new.schema))
 
 
 def _by_new_rules(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from duckkb.errors import Finding, Refused, Unavailable
-from duckkb.truth.git import repository, revisions, run
+from duckkb.truth.git import repository, run
 
 _PLACES = ("data/nodes", "data/edges", "data/FORMAT.json", "ontology", "config.yaml")
 _MANY = 5
@@ -80,6 +80,8 @@ def _untracked(root: Path) -> Iterator[Finding]:
     that git never had is new."""
     if not repository.can_be_asked(root) or repository.head_commit(root) is None:
         return
+    from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
+
     found = run.repository_of(root)
     places = [found.prefix + place for place in _PLACES]
     try:

@@ -1,0 +1,190 @@
+"""Where a newer JSON Schema takes records that the older one refused, and which.
+
+Both are brought into normal form, so that another spelling of the same is no loss. Then values at their borders are held
+against both: a record that the newer one alone takes is a loss wherever it comes from. Where the forms differ, a part that
+asks less counts unless the newer schema refuses all the same what that part alone had refused.
+
+A list of values or types that grew is no loss, and neither is a field that a closed type has now.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from duckkb.ontology.reasons import compiled
+from duckkb.ontology.source import pointer
+from duckkb.review.check.normal_schema import LEAST, MOST, OPAQUE, Schema, element_rule, member_rule, normal_schema
+from duckkb.review.check.schema_samples import Samples
+from duckkb.values import dataclass
+
+_CLOSING = ("additionalProperties", "items", "unevaluatedItems", "unevaluatedProperties")
+_OPAQUE_KEYS = frozenset(key for group in OPAQUE for key in group) - {"unevaluatedItems", "unevaluatedProperties"}
+_MOST_TOLD = 20
+
+Path = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Looser:
+    """A part of the older schema that asks less now: its JSON pointer in normal form, what is said of it, and a record
+    that was refused and is taken now (None where none was found)."""
+
+    at: str
+    said: str
+    record: Mapping[str, Any] | None = None
+
+    def __str__(self) -> str:
+        return (
+            self.said if self.record is None else f"{self.said}; it takes {short(self.record, 120)}, which it refused"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspicion:
+    """`path` leads to the keyword in the older schema; `name` is a field that `required` names. Of an `opaque` one no record
+    shows that the newer schema is as strict."""
+
+    path: Path
+    said: str
+    name: str = ""
+    opaque: bool = False
+
+    @property
+    def at(self) -> str:
+        return pointer(*self.path, *([self.name] if self.name else []))
+
+
+def looser_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Looser]:
+    """What of a record type's schema asks less than it did; the order of the schema.
+
+    >>> [str(one) for one in looser_parts({"required": ["id"], "properties": {"id": {"maxLength": 1}}}, {"properties": {"id": {"maxLength": 2}}})]
+    ['id is required no longer; it takes {}, which it refused', 'maxLength was 1, is 2; it takes {"id": "a1"}, which it refused']
+    """
+    before, after = normal_schema(old), normal_schema(new)
+    if before == after:
+        return []
+    before = _grown(before, after)
+    is_old, is_new = _judge(before), _judge(after)
+    records = [record for record in Samples(before, after).records if not is_old(record)]
+    taken = [record for record in records if is_new(record)]
+    found = []
+    for suspicion in _suspicions(before, after, ()):
+        is_without = _judge(_removed(before, suspicion.path, suspicion.name))
+        by_it = [record for record in records if is_without(record)]
+        record = next((record for record in by_it if is_new(record)), None)
+        if record is not None or suspicion.opaque or not by_it:
+            if record is None and taken and not by_it:
+                record = taken[0]
+            found.append(Looser(suspicion.at, suspicion.said, record))
+            taken = [record for record in taken if not is_without(record)]
+    if taken and not found:
+        error = next(compiled(_valid_form(before)).iter_errors(taken[0]))
+        found.append(Looser(pointer(*error.schema_path), "asks less than it did", taken[0]))
+    return found[:_MOST_TOLD]
+
+
+def short(value: Any, most: int) -> str:
+    """A value as JSON, cut where it is longer than `most` characters."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _judge(schema: Schema) -> Callable[[Any], bool]:
+    validator = compiled(_valid_form(schema))
+    return lambda value: bool(validator.is_valid(value))
+
+
+def _valid_form(schema: Schema) -> Mapping[str, Any]:
+    return schema if isinstance(schema, Mapping) else {"not": {}}
+
+
+def _grown(old: Schema, new: Schema) -> Schema:
+    """The older schema with the lists of values and types, and the fields of closed types, that the newer one has."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return old
+    found = dict(old)
+    for key in ("type", "enum"):
+        if key in old and key in new:
+            found[key] = [*old[key], *(value for value in new[key] if value not in old[key])]
+    names = {*old.get("properties", {}), *new.get("properties", {})}
+    members = {
+        name: _grown(rule, new["properties"][name]) if name in new.get("properties", {}) else rule
+        for name, rule in old.get("properties", {}).items()
+    }
+    if False in (old.get("additionalProperties"), old.get("unevaluatedProperties")):
+        members |= {name: new["properties"][name] for name in names if name not in old.get("properties", {})}
+    found |= {"properties": members} if members else {}
+    for key in ("items", "additionalProperties"):
+        if key in old and key in new:
+            found[key] = _grown(old[key], new[key])
+    if "prefixItems" in old:
+        first = old["prefixItems"]
+        found["prefixItems"] = [_grown(rule, element_rule(new, place)) for place, rule in enumerate(first)]
+    return found
+
+
+def _suspicions(old: Schema, new: Schema, path: Path) -> Iterator[_Suspicion]:
+    """Where the older schema's form asks for something that the newer one's does not."""
+    if old == new or new is False:
+        return
+    if old is False:
+        yield _Suspicion(path, "nothing was allowed, now something is")
+        return
+    for name in old.get("required", ()):
+        if name not in new.get("required", ()):
+            yield _Suspicion((*path, "required"), f"{name} is required no longer", name)
+    for key, before in old.items():
+        if key != "$defs" and _leader(key) in (key, *new) and _asks_less(key, before, new):
+            said = f"{key} was {short(before, 80)}, is {short(new[key], 80) if key in new else 'gone'}"
+            yield _Suspicion((*path, key), said, opaque=key in _OPAQUE_KEYS)
+    for name, rule in old.get("properties", {}).items():
+        place = (*path, "properties", name)
+        if name in new.get("properties", {}):
+            yield from _suspicions(rule, new["properties"][name], place)
+        elif next(_suspicions(rule, member_rule(new, name), place), None):
+            yield _Suspicion(place, f"the rules of {name} are gone")
+    for number, rule in enumerate(old.get("prefixItems", ())):
+        yield from _suspicions(rule, element_rule(new, number), (*path, "prefixItems", number))
+    for key in ("items", "additionalProperties"):
+        if isinstance(old.get(key), Mapping) and key in new:
+            yield from _suspicions(old[key], new[key], (*path, key))
+    if old.get("$defs") != new.get("$defs"):
+        yield _Suspicion((*path, "$defs"), "definitions that refer to themselves are others", opaque=True)
+
+
+def _leader(key: str) -> str:
+    """The keyword without which this one says nothing, and with which it is told."""
+    return {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}.get(key, key)
+
+
+def _asks_less(key: str, before: Any, new: Mapping[str, Any]) -> bool:
+    after = new.get(key)
+    if key in MOST or key in LEAST or key == "maxContains":
+        return key not in new or (after < before if key in LEAST else after > before)
+    if key in ("type", "enum", "uniqueItems"):
+        return key not in new
+    if key == "minContains":
+        return bool(new.get(key, 1) < before)
+    if key in _CLOSING:
+        return key not in new or (before is False and after is not False) or (key[0] == "u" and before != after)
+    if key == "dependentRequired":
+        return any(not {*names} <= {*new.get(key, {}).get(name, ())} for name, names in before.items())
+    if key == "allOf":
+        return any(part not in new.get(key, ()) for part in before)
+    return key in _OPAQUE_KEYS and before != after
+
+
+def _removed(schema: Schema, path: Path, name: str) -> Schema:
+    """The schema without what a path leads to, or without one name of the list there."""
+    if not path:
+        return {}
+    step, rest = path[0], path[1:]
+    if step == "$defs":  # what refers to them would be no schema
+        return {}
+    if isinstance(schema, list):
+        return [*schema[:step], _removed(schema[step], rest, name), *schema[step + 1 :]]
+    if rest:
+        return {**schema, step: _removed(schema[step], rest, name)}
+    if name:
+        return {**schema, step: [one for one in schema[step] if one != name]}
+    return {key: value for key, value in schema.items() if key != step}
