@@ -173,7 +173,12 @@ def _step_line(step: graph.Step) -> dict[str, Any]:
     if step.edge is None:
         return line | {"_depth": 0}
     kind, row, way = step.edge
-    edge = {**row.record.fields, "_type": kind.name, "_direction": way, "_identity": identity_value(row.record.identity)}
+    edge = {
+        **row.record.fields,
+        "_type": kind.name,
+        "_direction": way,
+        "_identity": identity_value(row.record.identity),
+    }
     return line | {"_depth": step.depth, "_edge": edge}
 
 

@@ -89,8 +89,10 @@ def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str
 
 
 def conflict_object(one: OpenConflict) -> dict[str, Any]:
-    """A conflict for programs; `base`, `ours` and `theirs` are JSON source text."""
-    return {"name": one.name} | asdict(one) | {"etag": one.etag}
+    """A conflict for programs; `base`, `ours` and `theirs` are JSON source text, the identity is as records have it."""
+    line = asdict(one)
+    line["identity"] = line.pop("identity_value")
+    return {"name": one.name} | line | {"etag": one.etag}
 
 
 def page_of(held: Sequence[OpenConflict], limit: int, after: str) -> tuple[Sequence[OpenConflict], str | None]:

@@ -272,7 +272,11 @@ def _merged(root: Path, range: Range, found: Diff) -> "Sequence[Finding]":
 
 def _by_vector(opened: _Opener, range: Range, found: Diff) -> "Sequence[Finding]":
     """New records that mean what others mean, as far as vectors are cached; nothing while truth itself is in doubt."""
-    if range.against != "worktree" or any(one.is_error for one in found.findings) or not any(one.op == "insert" for one in found.changes):
+    if (
+        range.against != "worktree"
+        or any(one.is_error for one in found.findings)
+        or not any(one.op == "insert" for one in found.changes)
+    ):
         return ()
     from duckkb.review.check.near_duplicates import near_by_vector
 

@@ -174,7 +174,11 @@ class _Tree:
         if depth > MAX_DEPTH:
             self._refuse(event, place, f"is nested deeper than {MAX_DEPTH} levels")
             raise _Stop
-        return self._mapping(event, place, depth) if isinstance(event, yaml.MappingStartEvent) else self._list(place, depth)
+        return (
+            self._mapping(event, place, depth)
+            if isinstance(event, yaml.MappingStartEvent)
+            else self._list(place, depth)
+        )
 
     def _list(self, place: str, depth: int) -> list[Any]:
         values: list[Any] = []

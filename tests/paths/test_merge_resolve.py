@@ -81,6 +81,7 @@ def test_it_names_what_is_open_with_and_without_the_driver(base: Path, driver: b
     told = json.loads(resolve(base, "--json").out)
     assert [one["name"] for one in told["conflicts"]] == NAMES
     assert told["operation"] == "merge" and told["others"] == []
+    assert [one["identity"] for one in told["conflicts"]] == ["a", "a", "b", ["fr", 1]]
 
 
 def test_choices_are_made_by_type_record_and_field_and_the_closest_counts(base: Path) -> None:

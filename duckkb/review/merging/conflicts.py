@@ -13,7 +13,7 @@ from duckkb.truth.files.source_text import split
 from duckkb.truth.files.strict import HARD_DEPTH
 from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.truth.merge.table_merge import identity_of
+from duckkb.truth.merge.table_merge import identity_of, identity_value_of
 from duckkb.values import dataclass
 
 Side = Literal["ours", "theirs", "base", "newest"]
@@ -23,7 +23,8 @@ SIDES: tuple[Side, ...] = ("ours", "theirs", "base", "newest")
 @dataclass(frozen=True, slots=True)
 class OpenConflict:
     """A field that both sides changed, or with an empty `field` a record that one side deleted or that is merged whole.
-    `base`, `ours` and `theirs` are JSON source text, None where a version does not have it."""
+    `base`, `ours` and `theirs` are JSON source text, None where a version does not have it; `identity_value` is the identity as
+    JSON has it, of an edge a list."""
 
     type: str
     identity: str
@@ -32,6 +33,7 @@ class OpenConflict:
     base: str | None
     ours: str | None
     theirs: str | None
+    identity_value: Any = None
 
     @property
     def name(self) -> str:
@@ -74,10 +76,10 @@ class ConflictAnswer:
 
 def open_in(block: Block, table: MergeRules, path: str) -> list[OpenConflict]:
     """What is still open in a block."""
-    identity = identity_of(block, table)
+    identity, value = identity_of(block, table), identity_value_of(block, table)
     return [
         OpenConflict(
-            table.name, identity, name, path, *(block.value(side, name) for side in ("base", "ours", "theirs"))
+            table.name, identity, name, path, *(block.value(side, name) for side in ("base", "ours", "theirs")), value
         )
         for name in block.open_fields(table)
     ]
@@ -171,7 +173,7 @@ def _answer(told: Mapping[str, Any], depth: int) -> ConflictAnswer:
     if len(given) != 1:
         raise ValueError("an answer has one of `choose`, `value`, `record` and `delete`")
     identity, name = told["identity"], str(told.get("field") or "")
-    named = (told["type"], identity if isinstance(identity, str) else json.dumps(identity, separators=(",", ":")))
+    named = (told["type"], identity if isinstance(identity, str) else _text_of(identity))
     etag = str(told.get("etag") or "")
     match given[0]:
         case "choose" if told["choose"] in SIDES:
@@ -184,6 +186,10 @@ def _answer(told: Mapping[str, Any], depth: int) -> ConflictAnswer:
         case "delete" if told["delete"] is True:
             return ConflictAnswer(*named, etag=etag)
     raise ValueError(f"`{given[0]}` is not what it may be here")
+
+
+def _text_of(identity: Any) -> str:
+    return json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
 
 
 def _source(value: Any, depth: int) -> str | None:

@@ -2,7 +2,9 @@
 without the driver merge parts by lines, and some of that is clean to them and a conflict of records all the same (deleted
 here, renamed there)."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from duckkb.codes import CODES
@@ -10,7 +12,7 @@ from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging.sides import Contents, MergedTrees, Sides, merge_sides
 from duckkb.review.merging.table_renames import Tree
-from duckkb.truth.files.source_text import id_of
+from duckkb.truth.files.source_text import id_of, split
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, read
 from duckkb.truth.merge.field_merge import MergeRules
@@ -19,6 +21,7 @@ from duckkb.truth.merge.table_merge import identity_of, table_of
 
 _CODE = "W_MERGED"
 _Lines = list[tuple[int, bytes]]
+_LinesById = Mapping[str, Sequence[bytes]]
 _Spot = tuple[str, int, bytes]
 """A part, the number of a line in it, and the line."""
 
@@ -95,6 +98,16 @@ class _TableRecords:
             self._spots = self._all()
         return self._spots.get(id_of(line)) or self._spots.get(self._name(line))
 
+    @cached_property
+    def lines(self) -> _LinesById:
+        """All lines of the table by their ids."""
+        self._contents.read(self._held.values())
+        found = defaultdict[str, list[bytes]](list)
+        for blob in self._held.values():
+            for _, line in _numbered(self._contents.of(blob) or b""):
+                found[id_of(line)].append(line)
+        return found
+
     def _all(self) -> dict[str, _Spot]:
         self._contents.read(self._held.values())
         found: dict[str, _Spot] = {}
@@ -123,7 +136,7 @@ def _in_part(path: str, wanted: bytes, held: bytes, table: _TableRecords) -> Ite
             expected.add(_key(spot[2]))
             if spot[2] == item:
                 continue
-        yield _finding(spot or (path, 0, told), _said(item, spot, path, table.rules), table.rules, block)
+        yield _finding(spot or (path, 0, told), _said(item, spot, path, table.rules, table.lines), table.rules, block)
     for line_no, line in _numbered(held):
         if _key(line) not in expected:
             said = "a merge by records does not keep it here"
@@ -135,13 +148,11 @@ def _key(line: bytes) -> str | bytes:
     return id_of(line) or line
 
 
-def _said(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules) -> str:
-    """How a record differs from what a merge by records makes of it; `spot` is where it stands in the commit, if it does."""
+def _said(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules, lines: _LinesById) -> str:
+    """How a record differs from what a merge by records makes of it; `spot` is where it stands in the commit, if it does, and
+    `lines` are those of its table there."""
     if isinstance(item, Block):
-        fields = " ".join(filter(None, item.open_fields(table)))
-        return (
-            f"both sides changed it {f'({fields})' if fields else '(one deleted it)'}, and git took one of them unasked"
-        )
+        return _fate(item, item.open_fields(table), lines)
     if spot is None:
         return "a merge by records keeps it, and it is gone"
     if spot[0] != path:
@@ -149,6 +160,26 @@ def _said(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules)
     if id_of(spot[2]) != id_of(item):
         return "a merge by records keeps it with its own __id"
     return "a merge by records keeps changes that are not in it"
+
+
+def _fate(block: Block, fields: Sequence[str], lines: _LinesById) -> str:
+    """What became of a record that both sides changed in these fields; the fields of neither side say what is not in conflict."""
+    sides = [side for side in (block.ours, block.theirs) if side is not None]
+    stand = [any(_agree(side, line, fields) for line in lines.get(id_of(side), ())) for side in sides]
+    if len(sides) == 1:
+        taken = "the other's version" if stand[0] else "the deletion" if not lines.get(id_of(sides[0])) else "neither"
+        return f"one side deleted it and the other changed it, and git took {taken} unasked"
+    names = " ".join(filter(None, fields))
+    taken = "both versions stand" if all(stand) else "git took one of them unasked" if any(stand) else "neither stands"
+    return f"both sides changed it{f' ({names})' if names else ''}, and {taken}"
+
+
+def _agree(side: bytes, line: bytes, fields: Sequence[str]) -> bool:
+    """Whether a line has of the fields in conflict what a side has."""
+    if not any(fields):
+        return side == line
+    own, other = split(side), split(line)
+    return all(own.get(name) == other.get(name) for name in fields)
 
 
 def _finding(spot: _Spot, said: str, table: MergeRules, block: Block) -> Finding:

@@ -99,9 +99,7 @@ def _data(text: str) -> str:
     return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
 
 
-def of_findings(
-    errors: int, warnings: int = 0, *, fail_on: str | None = "error", is_judged: bool = True
-) -> Outcome:
+def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error", is_judged: bool = True) -> Outcome:
     """`findings` where there are errors, or warnings where these count too (`fail_on` is `warning`); `not_judged` where there are
     none as nobody looked for all of them."""
     if errors or (fail_on == "warning" and warnings):

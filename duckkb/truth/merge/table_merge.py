@@ -138,14 +138,18 @@ def _laid(
 
 def identity_of(block: Block, table: MergeRules) -> str:
     """The identity of a record in conflict as the command line writes it."""
+    value = identity_value_of(block, table)
+    return str(value) if isinstance(value, str | int) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def identity_value_of(block: Block, table: MergeRules) -> Any:
+    """The identity of a record in conflict as JSON has it: a scalar, or the list of its parts; `#ID` of a table without rules."""
     line = block.ours or block.theirs or block.base
     assert line is not None, "a block has a side"
     values = _components(line, table.identity) if table.known else None
     if values is None:
         return f"#{split(line).get('__id', ('', '?'))[1]}"
-    if len(values) == 1 and isinstance(values[0], (str, int)):
-        return str(values[0])
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return values[0] if len(values) == 1 and isinstance(values[0], str | int) else list(values)
 
 
 def _rows(files: Files, table: MergeRules) -> Iterator[tuple[Any, _Row]]:

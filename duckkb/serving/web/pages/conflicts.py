@@ -116,8 +116,9 @@ def _conflicting(one: Mapping[str, Any], form: Mapping[str, str], unchosen: Coll
     if typed is not None and f"value.{etag}" in form:
         typed = _sent(form, f"value.{etag}")
         began = typed if etag in unchosen else _sent(form, f"began.{etag}")
+    identity = one["name"].removeprefix(f"{one['type']}:").removesuffix(one["field"]).rstrip()
     return Conflicting(
-        one["type"], one["identity"], one["field"], one["path"], name, sides,
+        one["type"], identity, one["field"], one["path"], name, sides,
         typed, began, is_text, form.get(f"choose.{etag}", ""),
     )  # fmt: skip
 
