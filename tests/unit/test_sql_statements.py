@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -392,3 +393,48 @@ def test_vectors_are_compared_in_sql(tmp_path: Path) -> None:
                 f"SELECT content, {call}(vector, [{asked}]::FLOAT[8]) AS near FROM search_index ORDER BY near DESC"
             )
             assert found.rows[0][0] == "fox" and abs(found.rows[0][1] - 1) < 1e-6
+
+
+MIXED = ("a", 1), ("b", "one"), ("c", 2.5), ("d", True), ("e", "一")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckkb.KnowledgeBase]:
+    """Records whose `w` is of several kinds."""
+    with duckkb.open(make_base(tmp_path_factory.mktemp("mixed") / "kb", NOTES)) as kb:
+        kb.collections.init("mixed", policy="knowledge-base")
+        kb.put("mixed", [{"id": name, "content": "", "w": value} for name, value in MIXED])
+        yield kb
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("w IN (SELECT w FROM mixed)", "abcde"),
+        ("w IN (SELECT w FROM mixed WHERE id IN ('a', 'b', 'e'))", "abe"),
+        ("w NOT IN (SELECT w FROM mixed WHERE id = 'b')", "acde"),
+        ("w IN (SELECT CAST(w AS VARCHAR) FROM mixed)", "abcde"),
+        ("w IN (SELECT 'one')", "b"),
+        ("w IN (SELECT 1)", "a"),
+        ("w = (SELECT w FROM mixed WHERE id = 'b')", "b"),
+        ("w > (SELECT w FROM mixed WHERE id = 'a') AND id < 'd'", "bc"),
+        ("id IN (SELECT m.id FROM mixed AS m JOIN mixed AS n USING (w))", "abcde"),
+        ("id IN (SELECT m.id FROM (SELECT * FROM mixed) AS m WHERE CAST(m.w AS VARCHAR) = '1')", "a"),
+    ],
+)
+def test_values_of_several_kinds_meet_what_a_query_selects(
+    mixed: duckkb.KnowledgeBase, condition: str, expected: str
+) -> None:
+    rows = mixed.sql(f"SELECT id FROM mixed WHERE {condition} ORDER BY id").rows
+    assert "".join(str(row[0]) for row in rows) == expected
+
+
+@pytest.mark.parametrize(
+    "condition", ["id IN (SELECT w FROM mixed)", "id IN (SELECT id FROM (SELECT * FROM mixed) WHERE w = '1')"]
+)
+def test_a_text_that_meets_values_of_several_kinds_is_refused_with_the_cast_that_helps(
+    mixed: duckkb.KnowledgeBase, condition: str
+) -> None:
+    with pytest.raises(FilterError) as caught:
+        mixed.sql(f"SELECT id FROM mixed WHERE {condition}")
+    assert "CAST(FIELD AS VARCHAR)" in caught.value.suggestion

@@ -207,6 +207,9 @@ def _refusals(code: str, tables: Collection[str] = ()) -> Iterator[None]:
                 message = f"The {what} names a column that does not exist: {error.name}."
             case "value":
                 message, advice = "A value does not convert or is out of range.", "use TRY_CAST"
+            case "json":
+                message = f"The {what} has a text meet a field with values of several kinds, which is JSON."
+                advice = "CAST(FIELD AS VARCHAR) on both sides, or TRY_CAST(TEXT AS JSON)"
             case "fit":
                 message = f"The {what} does not fit the tables: check column names, types and arguments."
             case _:

@@ -19,13 +19,13 @@ from duckkb.queries import SqlResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Reason = Literal["column", "value", "fit", "other"]
+Reason = Literal["column", "value", "json", "fit", "other"]
 
 
 class Rejected(Exception):
     """The engine did not run a statement. Its own text stays behind: that may quote stored values.
 
-    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `fit` (names, types or
+    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `fit` (names, types or
     arguments do not go together) or `other`.
     """
 

@@ -81,8 +81,9 @@ class TreeReader:
 
     # Queries: their frames are changed in place.
 
-    def query(self, node: Any, outer: Scope | None = None) -> None:
-        """Accept a SELECT, a set operation or a recursive step, and have it say what runs; raises FilterError."""
+    def query(self, node: Any, outer: Scope | None = None) -> Sequence[Term]:
+        """Accept a SELECT, a set operation or a recursive step, and have it say what runs; raises FilterError. Gives what a
+        SELECT selects."""
         around = Scope(outer)
         for item in (node.get("cte_map") or {}).get("map", []):
             name, inner = item["key"].casefold(), item["value"]["query"]["node"]
@@ -91,16 +92,18 @@ class TreeReader:
             self.query(inner, own)
             around.queries |= {name}
         before, self._is_where = self._is_where, False
+        selected: Sequence[Term] = ()
         match node["type"]:
             case "SELECT_NODE":
-                self._select(node, Scope(around))
+                selected = self._select(node, Scope(around))
             case "SET_OPERATION_NODE" | "RECURSIVE_CTE_NODE":
                 self._set_operation(node, around)
             case _:
                 raise self._source.refused("this kind of query", "give one SELECT")
         self._is_where = before
+        return selected
 
-    def _select(self, node: Any, scope: Scope) -> None:
+    def _select(self, node: Any, scope: Scope) -> Sequence[Term]:
         if node.get("sample"):
             raise self._source.refused("a sample", "use LIMIT")
         self._table(node["from_table"], scope)
@@ -118,6 +121,7 @@ class TreeReader:
         node["modifiers"] = self._modifiers(node.get("modifiers", []), scope, shown)
         done = ("from_table", "select_list", "where_clause", "cte_map", "sample", "modifiers")
         node.update({key: self._mapped(value, scope) for key, value in node.items() if key not in done})
+        return selected
 
     def _modifiers(self, modifiers: Any, scope: Scope, selected: Mapping[str | int, Term]) -> Any:
         """ORDER BY, LIMIT and DISTINCT. `selected` has what is selected by its place and its alias, which counts before a column of
@@ -469,8 +473,15 @@ class TreeReader:
         return Term({**node, "child": plain(term).whole}, "text" if term.kind == "json" else term.kind, term.name)
 
     def _visit_subquery(self, node: Node, scope: Scope) -> Term:
-        self.query(node["subquery"]["node"], scope)
-        return Term({**node, "child": self._mapped(node.get("child"), scope)}, ANY)
+        selected = self.query(node["subquery"]["node"], scope)
+        kind = selected[0].kind if len(selected) == 1 else ANY
+        if not node.get("child"):
+            is_json = kind == "json" and node["subquery_type"] == "SCALAR" and not self._again
+            return Term(node, "json" if is_json else ANY)
+        child = self.term(node["child"], scope)
+        if child.kind == "json" != kind and self._typed(child):
+            child = meet(child, Term(node, kind))[0]
+        return Term({**node, "child": child.whole}, ANY)
 
 
 # `name ~ '^a'` is written by those who know operators that search
