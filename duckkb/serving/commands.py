@@ -29,7 +29,8 @@ BasePath = str | Path | None
 class Listening:
     """Where a server listens (port 0: one that is free), under which `names` of others' it is asked besides this machine's, how many
     sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
-    that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records."""
+    that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records.
+    `root_path`: the path below which a proxy has it; `origins`: those of others whose pages may ask."""
 
     host: str = "127.0.0.1"
     port: int = 8181
@@ -40,6 +41,8 @@ class Listening:
     in_background: bool = False
     opens: bool = False
     edits: bool = False
+    root_path: str = ""
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ def serve_http(
     from duckkb.serving.http import listening as sockets
     from duckkb.serving.http.application import application
     from duckkb.serving.http.entrance import Doors
+    from duckkb.serving.http.reaching import BelowPath, checked_origin, checked_root_path
     from duckkb.serving.mcp.mount import McpMount, SessionLimits
     from duckkb.serving.mcp.server import make
     from duckkb.serving.telemetry.measures import Measures
@@ -106,6 +110,7 @@ def serve_http(
     from duckkb.serving.tenants import BearerTokens
     from duckkb.serving.web.sessions import Sessions
 
+    root_path, origins = checked_root_path(listening.root_path), tuple(map(checked_origin, listening.origins))
     root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
     tokens = BearerTokens(root)
     token, daemon = tokens.prepare(), Daemon.of(root)
@@ -114,7 +119,7 @@ def serve_http(
         sockets.bind(listening.host, listening.port, listening.names) as bound,
         _served(path, chosen, answering.workers) as served,
     ):
-        url = sockets.url_of(bound) + listening.route
+        url = sockets.url_of(bound) + root_path + listening.route
 
         def ready() -> None:
             if held is not None:
@@ -127,10 +132,10 @@ def serve_http(
         front = Front(served, answering.limits, measures)
         mount = McpMount(make(front), SessionLimits(listening.sessions, listening.idle))
         sessions = Sessions(tokens)
-        app = application(
-            front, sessions, tokens, mount, measures, Doors(listening.names, answering.metrics_open, listening.edits)
-        )
-        sockets.serve(Telemetry(app, measures, _log(root, served, measures, answering.log)), bound, ready)
+        doors = Doors(listening.names, answering.metrics_open, listening.edits, origins)
+        app = application(front, sessions, tokens, mount, measures, doors)
+        noted = Telemetry(app, measures, _log(root, served, measures, answering.log))
+        sockets.serve(BelowPath(noted, root_path), bound, ready)
 
 
 def start(path: BasePath, command: list[str], backend: str | None = None) -> dict[str, Any]:

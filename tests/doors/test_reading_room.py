@@ -205,9 +205,9 @@ def test_every_answer_has_the_policy_and_no_page_is_kept(open_room: Room) -> Non
         assert headers["x-content-type-options"] == "nosniff" and headers["cross-origin-opener-policy"] == "same-origin"
         assert headers["cache-control"] == "no-store", path
     for name in drawing.files():
-        answer = client.get(drawing.static(name))
+        answer = client.get(drawing.static("/web", name))
         assert "immutable" in answer.headers["cache-control"] and answer.content == drawing.files()[name]
-        held = client.get(drawing.static(name), headers={"if-none-match": answer.headers["etag"]})
+        held = client.get(drawing.static("/web", name), headers={"if-none-match": answer.headers["etag"]})
         assert held.status_code == 304 and not held.content
     assert client.get(drawing.static("..%2Fsite.py")).status_code == 404
 

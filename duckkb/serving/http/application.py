@@ -20,6 +20,7 @@ from duckkb.errors import DuckkbError, Refused, Unavailable, Unreadable, UsageEr
 from duckkb.serving.front import ASKED, Asked, Front, unless_gone
 from duckkb.serving.http import openapi, questions
 from duckkb.serving.http.entrance import Doors, Entrance
+from duckkb.serving.http.reaching import open_to
 from duckkb.serving.lines import unexpected
 from duckkb.serving.mcp.mount import McpMount
 from duckkb.serving.statuses import plain, told
@@ -28,7 +29,7 @@ from duckkb.serving.telemetry.middleware import GONE
 from duckkb.serving.telemetry.noted import noted
 from duckkb.serving.tenants import BearerTokens
 from duckkb.serving.web import site
-from duckkb.serving.web.gate import PageGate
+from duckkb.serving.web.gate import ROOT_PATH, PageGate
 from duckkb.serving.web.sessions import Sessions
 
 _PROBE_S = 2.0
@@ -59,7 +60,7 @@ def application(
         exception_handlers={HTTPException: _nowhere},
         lifespan=mount.running,
     )
-    return Entrance(app, tokens, doors, PageGate(sessions))
+    return open_to(Entrance(app, tokens, doors, PageGate(sessions)), doors.origins)
 
 
 class _Routes:
@@ -107,8 +108,8 @@ class _Routes:
             return told(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
         return Response(await asyncio.to_thread(self._measures.text), media_type=CONTENT_TYPE)
 
-    async def openapi(self, _: Request) -> Response:
-        return plain(openapi.document(self._metrics_open))
+    async def openapi(self, request: Request) -> Response:
+        return plain(openapi.document(self._metrics_open, request.scope.get(ROOT_PATH, "")))
 
 
 class Bodies:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -34,12 +34,14 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """`others`: names under which the server is asked besides this machine's own. Where `metrics_open`, /metrics needs no token;
+    """`others`: names under which the server is asked besides this machine's own; `origins`: those of others whose pages may ask what
+    programs ask. Where `metrics_open`, /metrics needs no token;
     where it `edits`, pages have forms that propose changes of records."""
 
     others: tuple[str, ...] = ()
     metrics_open: bool = False
     edits: bool = False
+    origins: tuple[str, ...] = ()
 
     def is_open(self, path: str) -> bool:
         """Whether a route needs no token."""
@@ -85,7 +87,8 @@ class Entrance:
     async def _entered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Why it is not let in; None once it was answered."""
         headers = Headers(scope=scope)
-        if (foreign := _foreign(headers, self._names)) is not None:
+        origins = () if is_page(scope["path"]) else self._doors.origins
+        if (foreign := _foreign(headers, self._names, origins)) is not None:
             return foreign
         who = await self._who(scope, headers)
         if isinstance(who, Response):
@@ -145,12 +148,12 @@ def _audited(tokens: BearerTokens, tenant: str, id: str, action: str, outcome: s
     tokens.audit(tenant, action, outcome, id)
 
 
-def _foreign(headers: Headers, names: frozenset[str]) -> Response | None:
+def _foreign(headers: Headers, names: frozenset[str], origins: Container[str]) -> Response | None:
     """A page in a browser can send requests to this machine, under a name of its own: https://en.wikipedia.org/wiki/DNS_rebinding"""
     if _name(f"//{headers.get('host', '')}") not in names:
         return told(Refused("this server is not asked under that name", "E_HOST"), 421)
     origin = headers.get("origin")
-    if origin is not None and _name(origin) not in names:
+    if origin is not None and origin not in origins and _name(origin) not in names:
         return told(Refused("pages of other servers may not ask here", "E_HOST"), 403)
     return None
 

@@ -46,7 +46,7 @@ _EXAMPLE = {
 
 
 @cache
-def document(metrics_open: bool) -> dict[str, Any]:
+def document(metrics_open: bool, root_path: str = "") -> dict[str, Any]:
     """The document of a server; where `metrics_open`, /metrics needs no token."""
     paths = {f"/actions/{name}": {"post": _action(one)} for name, one in ACTIONS.items()}
     paths |= {f"/{name}": {"post": _query(name)} for name in ("query", "search")}
@@ -73,7 +73,7 @@ def document(metrics_open: bool) -> dict[str, Any]:
             "description": "A knowledge base in git, served.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
-        "servers": [{"url": "/"}],
+        "servers": [{"url": root_path or "/"}],
         "paths": paths,
         "components": {
             "schemas": {"Error": dict(shapes.ERROR)},

@@ -10,7 +10,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from duckkb.rules.invisible import visible
-from duckkb.serving.web.gate import ROOT
 
 _HERE = Path(__file__).parent
 KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -22,9 +21,9 @@ def drawn(template: str, values: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(values).encode("utf-8", "replace").decode()
 
 
-def static(name: str) -> str:
-    """The address of a file, which names what all files hold: what lies there never changes."""
-    return f"{ROOT}/static/{edition()}/{name}"
+def static(root: str, name: str) -> str:
+    """The address of a file below the pages' root, which names what all files hold: what lies there never changes."""
+    return f"{root}/static/{edition()}/{name}"
 
 
 @cache
@@ -52,7 +51,6 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.globals["static"] = static
     made.filters["visible"] = lambda value: visible(str(value))
     made.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
     return made

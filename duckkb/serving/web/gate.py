@@ -1,6 +1,6 @@
 """What holds for every request for a page: from where it may come, whose session it brings, and which headers its answer has."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from html import escape
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -17,6 +17,8 @@ from duckkb.serving.web.sessions import Sessions
 from duckkb.values import dataclass
 
 ROOT = "/web"
+ROOT_PATH = "duckkb.root_path"
+"""Under this key the scope of a request has the path below which the server is reached, where that is not its root."""
 VISITOR = "duckkb.visitor"
 """Under this key the scope of a request for a page has its `Visitor`."""
 _OPEN = (f"{ROOT}/sign-in", f"{ROOT}/open", f"{ROOT}/preferences", f"{ROOT}/static/")
@@ -68,7 +70,7 @@ class PageGate:
         if caller is None and not is_open:
             if method != "GET":
                 return told(Refused("nobody is signed in", "E_DENIED", "sign in"))
-            return RedirectResponse(f"{ROOT}/sign-in?{urlencode({'next': _address(scope)})}", 303)
+            return RedirectResponse(f"{pages_root(scope)}/sign-in?{urlencode({'next': _address(scope)})}", 303)
         return Visitor(name, caller)
 
     def headed(self, send: Send) -> Send:
@@ -83,6 +85,11 @@ class PageGate:
             await send(message)
 
         return sent
+
+
+def pages_root(scope: Mapping[str, Any]) -> str:
+    """The path of all pages as browsers know it."""
+    return f"{scope.get(ROOT_PATH, '')}{ROOT}"
 
 
 def cookies(headers: Headers) -> dict[str, str]:
@@ -133,4 +140,4 @@ def _once_more(scope: MutableMapping[str, Any]) -> Response:
 
 def _address(scope: MutableMapping[str, Any]) -> str:
     query = scope.get("query_string", b"").decode("latin-1")
-    return quote(scope["path"]) + (f"?{query}" if query else "")
+    return quote(f"{scope.get(ROOT_PATH, '')}{scope['path']}") + (f"?{query}" if query else "")

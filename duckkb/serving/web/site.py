@@ -18,7 +18,7 @@ from duckkb.serving.telemetry.middleware import GONE
 from duckkb.serving.telemetry.noted import noted
 from duckkb.serving.tenants import Denial
 from duckkb.serving.web.drawing import KINDS, edition, files
-from duckkb.serving.web.gate import ROOT, cookie_name, is_over_tls, session_cookie
+from duckkb.serving.web.gate import ROOT, cookie_name, is_over_tls, pages_root, session_cookie
 from duckkb.serving.web.pages import change, conflicts, edit, health, ontology, quality, record, records, search
 from duckkb.serving.web.sessions import Sessions
 from duckkb.serving.web.visit import THEMES, Visit
@@ -130,8 +130,8 @@ async def _form(request: Request, visit: Visit) -> dict[str, str]:
     return fields
 
 
-async def _home(_: Request) -> Response:
-    return RedirectResponse(f"{ROOT}/search", 303)
+async def _home(request: Request) -> Response:
+    return RedirectResponse(f"{pages_root(request.scope)}/search", 303)
 
 
 async def _static(request: Request) -> Response:
@@ -151,7 +151,7 @@ async def _nowhere(visit: Visit) -> Response:
 
 async def _sign_in(visit: Visit) -> Response:
     """Ask for a token, and begin a session for it."""
-    target = _own(visit.form.get("next", "") or visit.given("next"))
+    target = _own(visit.form.get("next", "") or visit.given("next"), visit.root)
     if visit.request.method == "GET":
         name = visit.visitor.session or visit.sessions.nameless()
         proof = visit.sessions.proof(name)
@@ -172,44 +172,43 @@ async def _sign_in(visit: Visit) -> Response:
 async def _open(visit: Visit) -> Response:
     name = visit.sessions.redeem(visit.given("code"))
     if name is None:
-        return RedirectResponse(f"{ROOT}/sign-in?problem=code", 303)
-    return _with_session(visit, RedirectResponse(f"{ROOT}/search", 303), name)
+        return RedirectResponse(f"{visit.root}/sign-in?problem=code", 303)
+    return _with_session(visit, RedirectResponse(f"{visit.root}/search", 303), name)
 
 
 async def _sign_out(visit: Visit) -> Response:
     if visit.request.method != "POST":  # a link, which may stand in a record, signs nobody out
-        return RedirectResponse(f"{ROOT}/search", 303)
+        return RedirectResponse(f"{visit.root}/search", 303)
     visit.sessions.end(visit.visitor.session)
-    answer = RedirectResponse(f"{ROOT}/sign-in", 303)
-    answer.delete_cookie(session_cookie(visit.request.headers, visit.sessions.base), path=ROOT)
+    answer = RedirectResponse(f"{visit.root}/sign-in", 303)
+    answer.delete_cookie(session_cookie(visit.request.headers, visit.sessions.base), path=visit.root)
     return answer
 
 
 async def _preferences(visit: Visit) -> Response:
     """Light or dark, and the language: kept by the browser."""
-    answer = RedirectResponse(_own(visit.form.get("next", "")), 303)
+    answer = RedirectResponse(_own(visit.form.get("next", ""), visit.root), 303)
     for name, known in (("theme", THEMES), ("language", tuple(LANGUAGES))):
         cookie = cookie_name(name, visit.sessions.base)
         if (value := visit.form.get(name)) in known:
-            answer.set_cookie(cookie, str(value), _YEAR_S, path=ROOT, httponly=True, samesite="strict")
+            answer.set_cookie(cookie, str(value), _YEAR_S, path=visit.root, httponly=True, samesite="strict")
         elif value == "":
-            answer.delete_cookie(cookie, path=ROOT)
+            answer.delete_cookie(cookie, path=visit.root)
     return answer
 
 
 def _with_session(visit: Visit, answer: Response, name: str) -> Response:
     headers = visit.request.headers
     answer.set_cookie(
-        session_cookie(headers, visit.sessions.base), name, path=ROOT,
+        session_cookie(headers, visit.sessions.base), name, path=visit.root,
         httponly=True, samesite="strict", secure=is_over_tls(headers),
     )  # fmt: skip
     return answer
 
 
-def _own(address: str) -> str:
+def _own(address: str, root: str) -> str:
     """An address of this server's pages, or the first of them."""
     parts = urlsplit(address)
-    is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in address
-    return (
-        address if is_own and address.isprintable() and not parts.path.startswith(f"{ROOT}/sign-") else f"{ROOT}/search"
-    )
+    is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{root}/") and "\\" not in address
+    is_shown = is_own and address.isprintable() and not parts.path.startswith(f"{root}/sign-")
+    return address if is_shown else f"{root}/search"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -10,8 +11,8 @@ from starlette.responses import HTMLResponse, Response
 
 from duckkb.caller import Caller
 from duckkb.serving.front import ASKED, Answerer, Asked, Front
-from duckkb.serving.web.drawing import drawn
-from duckkb.serving.web.gate import ROOT, VISITOR, Visitor, cookie_name, cookies
+from duckkb.serving.web.drawing import drawn, static
+from duckkb.serving.web.gate import ROOT_PATH, VISITOR, Visitor, cookie_name, cookies, pages_root
 from duckkb.serving.web.sessions import Sessions
 from duckkb.serving.web.words import LANGUAGES, Words, wanted, words
 from duckkb.values import dataclass
@@ -49,6 +50,11 @@ class Visit:
     @property
     def words(self) -> Words:
         return words(wanted(self._kept("language"), self.request.headers.get("accept-language", "")))
+
+    @property
+    def root(self) -> str:
+        """The path of all pages as the browser knows it."""
+        return pages_root(self.request.scope)
 
     @property
     def at(self) -> str:
@@ -96,13 +102,14 @@ class Visit:
         """The address of a page, at the commit of this one; what is empty is left out."""
         query = {"at": self.at, **given}
         told = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
-        return f"{ROOT}/{page}" + (f"?{told}" if told else "")
+        return f"{self.root}/{page}" + (f"?{told}" if told else "")
 
     def again(self, **given: object) -> str:
         """The address of this page with some of what it was given said otherwise."""
         query = {name: value for name, value in self.request.query_params.multi_items() if name != "part"}
         told = urlencode({name: str(value) for name, value in {**query, **given}.items() if value not in (None, "")})
-        return quote(self.request.url.path) + (f"?{told}" if told else "")
+        path = f"{self.request.scope.get(ROOT_PATH, '')}{self.request.scope['path']}"
+        return quote(path) + (f"?{told}" if told else "")
 
     @property
     def here(self) -> str:
@@ -128,6 +135,7 @@ class Visit:
             "languages": LANGUAGES,
             "theme": theme if theme in THEMES else "",
             "proof": self.sessions.proof(self.visitor.session),
+            "static": partial(static, self.root),
         }
         return HTMLResponse(drawn(template, {**around, **values}), status)
 

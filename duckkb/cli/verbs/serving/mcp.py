@@ -8,7 +8,7 @@ from duckkb.cli import options, out, printed, stop
 from duckkb.cli.options import asked_backend, chosen
 from duckkb.cli.slips import Group
 from duckkb.cli.verb import verb
-from duckkb.cli.verbs.serving.serve import again, opening, sessions
+from duckkb.cli.verbs.serving.serve import again, opening, reaching, sessions
 
 if TYPE_CHECKING:
     from duckkb.serving.mcp.clients import Name
@@ -23,6 +23,7 @@ _CLIENTS = ("claude-code", "claude-desktop", "codex", "cursor", "gemini", "vscod
 )
 @click.option("--daemon", is_flag=True, help="With --http: in the background, until `mcp stop`.")
 @sessions
+@reaching
 @click.option("--in-background", is_flag=True, hidden=True)
 @options.backend
 @click.pass_context
@@ -56,6 +57,8 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
             idle=given["session_idle"],
             route="/mcp",
             in_background=given["in_background"],
+            root_path=given["prefix"],
+            origins=given["origins"],
         )
         with stop.expected():
             commands.serve_http(chosen().get("kb"), opening(), listening, commands.Answering(), out.emit)

@@ -35,14 +35,31 @@ sessions = options.several(
 )
 
 
+reaching = options.several(
+    click.option(
+        "--root-path",
+        "prefix",
+        default="",
+        metavar="PREFIX",
+        help="Where a proxy has the server: /kb for https://example.org/kb.",
+    ),
+    click.option(
+        "--allow-origin",
+        "origins",
+        multiple=True,
+        metavar="ORIGIN",
+        help="Pages from there may ask the HTTP API and MCP (https://app.example.org).",
+    ),
+)
+
+
 @verb("serve", cls=Group, invoke_without_command=True)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Listen there; beyond this machine with --allowed-host."
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="0 is one that is free.")
-@click.option(
-    "--allowed-host", "names", multiple=True, metavar="NAME", help="A name that requests may be for, and pages from."
-)
+@click.option("--allowed-host", "names", multiple=True, metavar="NAME", help="A name by which the server may be asked.")
+@reaching
 @click.option("--workers", type=_COUNT, default=0, show_default=True, help="Processes that answer; 0: this one.")
 @click.option(
     "--rate",
@@ -129,6 +146,8 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
         in_background=given["in_background"],
         opens=given["opens"],
         edits=given["edits"],
+        root_path=given["prefix"],
+        origins=given["origins"],
     )
     own = ("workers", "concurrency", "rate", "waiting", "timeout", "metrics_open", "metrics_tenants", "log")
     limits = {name: given[name] for name in own}

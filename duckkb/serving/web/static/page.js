@@ -15,7 +15,7 @@ function move(step) {
 
 onKey(["/"], words["key.search"], () => {
   const field = document.getElementById("search");
-  if (!field) location.assign("/web/search");
+  if (!field) location.assign(document.querySelector("a.home").href);
   else field.select();
 });
 onKey(["j", "k"], words["key.move"], (event) => move(event.key === "j" ? 1 : -1));

@@ -1,0 +1,82 @@
+"""Where clients reach a server that stands behind a proxy or is asked by pages of others: below a path, and from which origins."""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from duckkb.errors import UsageError
+from duckkb.serving.telemetry.measures import ROUTES
+from duckkb.serving.web.gate import ROOT_PATH, is_page
+
+_METHODS = ("GET", "POST", "DELETE")
+_SENT = (
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "x-request-id",
+    "x-timeout-ms",
+)
+_READ = ("mcp-session-id", "retry-after", "x-request-id")
+
+
+def checked_root_path(given: str) -> str:
+    """A path before all routes, without a slash at its end; raises `errors.UsageError` for what is none, and for that of a route, as a
+    proxy may take the path away or not."""
+    path = given.rstrip("/")
+    first = f"/{path.removeprefix('/').partition('/')[0]}"
+    is_path = not given or (
+        path.startswith("/") and "//" not in path and urlsplit(path).path == path and path.isascii()
+    )
+    if not is_path or not path.isprintable() or " " in path or (path and first in ROUTES):
+        raise UsageError(
+            f"--root-path takes a path that is no route of the server, not {given!r}", suggestion="--root-path /kb"
+        )
+    return path
+
+
+def checked_origin(given: str) -> str:
+    """An origin as browsers send it; raises `errors.UsageError`."""
+    parts = urlsplit(given.lower())
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or given.lower() != f"{parts.scheme}://{parts.netloc}"
+    ):
+        raise UsageError(
+            f"--allow-origin takes a scheme and a host, not {given!r}",
+            suggestion="--allow-origin https://app.example.org",
+        )
+    return given.lower()
+
+
+class BelowPath:
+    """An application whose routes lie below a path, whether the proxy before it takes that path away or not. What is asked finds it in
+    its scope under `ROOT_PATH`."""
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self._app, self._root_path = app, root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (root := self._root_path):
+            path: str = scope["path"]
+            is_below = path == root or path.startswith(f"{root}/")
+            scope = {**scope, ROOT_PATH: root, "path": (path[len(root) :] or "/") if is_below else path}
+        await self._app(scope, receive, send)
+
+
+def open_to(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """An application of which pages of these origins read what programs are answered; a browser asks beforehand, without a token. What
+    people are shown is read by no others."""
+    if not origins:
+        return app
+    others = CORSMiddleware(app, origins, _METHODS, _SENT, expose_headers=_READ)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_shared = scope["type"] == "http" and not is_page(scope["path"])
+        await (others if is_shared else app)(scope, receive, send)
+
+    return answer
