@@ -344,6 +344,10 @@ _GIT = {
         "A write to records that are files: those of a document collection.",
         "Edit, add or delete the file itself; the next command sees it.",
     ),
+    "E_SOURCE_MISSING": (
+        "The folder of a document collection is not there; none of its documents is served, and none counts as deleted.",
+        "Bring the folder back (mount it, `git checkout`), or `duckkb collection remove NAME`.",
+    ),
     "E_EXTRACT": (
         "A file of a document collection whose `extraction` is `strict` could not be read whole; nothing of it is a record.",
         "Mend the file, name it under `ignore`, or have the policy `fallback`; `duckkb ls COLLECTION --long` says why.",

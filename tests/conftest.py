@@ -278,10 +278,10 @@ def _is_heavy(root: Path, args: Sequence[str]) -> bool:
 
 
 def without_roots_rights() -> list[str]:
-    """Root writes wherever it likes; a command in front takes that from it."""
+    """Root reads and writes wherever it likes; a command in front takes that from it."""
     if os.getuid():
         return []
-    drop = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
     if not shutil.which(drop[0]) or subprocess.run([*drop, "true"], capture_output=True, check=False).returncode:
         pytest.skip(
             "runs as root, and setpriv cannot take its rights away here; test_errnos.py refuses the same calls with EACCES and EROFS"

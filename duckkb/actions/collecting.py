@@ -42,11 +42,13 @@ BaseNow = Callable[[], AbstractContextManager[Base]]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of a collection: its name, the records in it, and the files that were written or removed."""
+    """What became of a collection: its name, the records in it, and the files that were written or removed; of a folder that
+    is added, what is `left_out` of it, and why (`documents.left_out`)."""
 
     name: str
     records: int
     files: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
 
 
 class Collections:

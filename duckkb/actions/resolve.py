@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
@@ -52,7 +53,10 @@ def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists th
 
 
 def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
-    """An identity as the API or CLI gives it, typed by the schema; raises `errors.UsageError`."""
+    """An identity as the API or CLI gives it, typed by the schema; that of a document may have the form that its file system gives
+    names. Raises `errors.UsageError`."""
+    if kind.source is not None and isinstance(value, str):
+        value = normalize("NFC", value)
     return base.validator(kind).coerce_identity(value)
 
 

@@ -1,4 +1,4 @@
-"""Globs over paths that callers give: lines as in .gitignore, matched in time that grows with the lengths alone.
+"""Globs over paths that callers give and lines of .gitignore, matched in time that grows with the lengths alone.
 
 As a regular expression of the usual form, `*?*?*?*?*?` takes longer than anybody waits, and Python answers nobody else meanwhile.
 Here each part between slashes is one expression that never goes back behind a star (`fnmatch`, whose groups are atomic from
@@ -12,10 +12,12 @@ from functools import lru_cache
 from itertools import islice
 
 from duckkb.errors import UsageError
+from duckkb.values import dataclass
 
 MOST_CHARACTERS, MOST_CHOICES = 1_000, 1_000
 _ANY = None
 """In the place of a part: any number of folders."""
+_SPECIAL = re.compile(r"[*?\[\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _PIECE = re.compile(r"\\(?P<escaped>.)|\[(?P<not>[!^]?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL)
 
@@ -52,13 +54,72 @@ def _without_braces(pattern: str) -> Iterator[str]:
 
 def _parts(pattern: str) -> Parts:
     """A name without a slash lies in any folder; one that ends in a slash is of what lies in the folder."""
+    return (*_own_parts(pattern), *([_part("*")] if pattern.endswith("/") else []), _ANY)
+
+
+def _own_parts(pattern: str) -> Parts:
+    """What it names itself, not what lies in that."""
     names = pattern.strip("/").split("/")
     parts = [_ANY if name == "**" else _part(name) for name in names]
     if parts[-1] is _ANY:
         parts.append(_part("*"))
     if len(names) == 1 and not pattern.startswith("/"):
         parts.insert(0, _ANY)
-    return (*parts, *([_part("*")] if pattern.endswith("/") else []), _ANY)
+    return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreLine:
+    """A line of a .gitignore: what it names, whether folders alone, and whether that is kept (`!`) instead of left out."""
+
+    pattern: str
+    is_of_folders: bool
+    is_kept: bool
+
+    def names(self, folders: Sequence[str]) -> bool:
+        return _match(_own_parts(self.pattern), folders)
+
+
+class IgnoreFile:
+    """The lines of one .gitignore, which the last one decides that names a path."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = [line for line in map(_ignore_line, text.split("\n")) if line is not None]
+        self._names, endings, self._others = set[str](), list[str](), list[str]()
+        for line in self._lines:
+            last = line.pattern.rpartition("/")[2]
+            if not _SPECIAL.search(last):
+                self._names.add(last)
+            elif last.startswith("*") and not _SPECIAL.search(last[1:]):
+                endings.append(last[1:])
+            else:
+                self._others.append("*" if last == "**" else last)
+        self._endings = tuple(endings)
+
+    def leaves_out(self, path: str, is_folder: bool) -> bool | None:
+        """Whether a path, relative to the folder of the file, is left out; None where no line names it."""
+        name = path.rpartition("/")[2]
+        is_near = name in self._names or name.endswith(self._endings)
+        if not is_near and not any(_part(one).match(name) for one in self._others):
+            return None  # most of many
+        folders = path.split("/")
+        for line in reversed(self._lines):
+            if (is_folder or not line.is_of_folders) and line.names(folders):
+                return not line.is_kept
+        return None
+
+
+def _ignore_line(line: str) -> IgnoreLine | None:
+    """None for a comment, and for what names nothing."""
+    line = line.rstrip("\r")
+    while line.endswith(" ") and not line.endswith("\\ "):
+        line = line[:-1]
+    if line.startswith("#"):
+        return None
+    pattern = line.removeprefix("!")
+    if not pattern.strip("/") or len(pattern) > MOST_CHARACTERS:
+        return None
+    return IgnoreLine(pattern.rstrip("/"), pattern.endswith("/"), line.startswith("!"))
 
 
 @lru_cache(256)

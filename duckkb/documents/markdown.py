@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from posixpath import dirname, normpath
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from duckkb.values import dataclass
@@ -118,7 +119,7 @@ def resolved(path: str, target: str) -> str | None:
     >>> resolved("guide/a.md", "../b%20c.md#top"), resolved("guide/a.md", "/x.md"), resolved("a.md", "#top")
     ('b c.md', 'x.md', None)
     """
-    place = unquote(target.partition("#")[0].partition("?")[0])
+    place = normalize("NFC", unquote(target.partition("#")[0].partition("?")[0]))
     if not place:
         return None
     return normpath(place.lstrip("/") if place.startswith("/") else f"{dirname(path)}/{place}".lstrip("/"))

@@ -1,5 +1,6 @@
 """Which files of a folder are the documents of a collection."""
 
+import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,31 @@ def is_document(source: DocumentSource, path: str) -> bool:
     >>> is_document(guide, "a/b.md"), is_document(guide, "drafts/c.md"), is_document(guide, "dist/d.md")
     (True, False, False)
     """
-    folders = path.split("/")[:-1]
+    return not exclusion(source, path)
+
+
+def exclusion(source: DocumentSource, path: str) -> str:
+    """Why a file does not count, as `folder_exclusion`: also `pattern`, or `ignore` of the definition; empty where it does."""
+    *folders, name = path.split("/")
+    if reason := _exclusion_of(source, folders):
+        return reason
+    if name.startswith(".") and not source.hidden:
+        return "hidden"
+    if not matches(source.pattern, path):
+        return "pattern"
+    return "ignore" if matches(source.ignore, path) else ""
+
+
+def folder_exclusion(source: DocumentSource, path: str) -> str:
+    """Why a folder holds no documents, by its path in the folder of the source: `hidden`, or a `reserved` name; empty where it
+    may hold some."""
+    return _exclusion_of(source, path.split("/"))
+
+
+def _exclusion_of(source: DocumentSource, folders: list[str]) -> str:
     if not ALWAYS_IGNORED.isdisjoint(folders) or (source.path == "." and folders and folders[0] in NOT_DOCUMENTS):
-        return False
-    return matches(source.pattern, path) and not matches(source.ignore, path)
+        return "reserved"
+    return "hidden" if not source.hidden and any(one.startswith(".") for one in folders) else ""
 
 
 def matches(lines: tuple[str, ...], path: str) -> bool:
@@ -34,14 +56,15 @@ def matches(lines: tuple[str, ...], path: str) -> bool:
     return bool(lines) and _spec(lines).match_file(path)
 
 
-def enters(source: DocumentSource, path: str) -> bool:
-    """Whether a folder can hold documents, by its path in the folder of the source."""
-    name = path.rpartition("/")[2]
-    return name not in ALWAYS_IGNORED and not (source.path == "." and path in NOT_DOCUMENTS)
-
-
 def within(source: DocumentSource, path: str) -> str | None:
-    """The path of a file inside of the source's folder, None where it lies elsewhere; `path` as parts have it."""
+    """The path of a document inside of the source's folder, None where it lies elsewhere; `path` as parts have it. In
+    Unicode's form NFC, as identities are, whatever form the name of the file has."""
+    inner = below(source, path)
+    return inner if inner is None else unicodedata.normalize("NFC", inner)
+
+
+def below(source: DocumentSource, path: str) -> str | None:
+    """As `within`, with names as the file system has them."""
     if source.path == ".":
         return path
     start = f"{source.path}/"
@@ -49,7 +72,7 @@ def within(source: DocumentSource, path: str) -> str | None:
 
 
 def placed(source: DocumentSource, path: str) -> str:
-    """The inverse of `within`."""
+    """The inverse of `below`."""
     return path if source.path == "." else f"{source.path}/{path}"
 
 

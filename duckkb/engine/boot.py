@@ -202,6 +202,7 @@ def notices(base: Base) -> list[Notice]:
         said.append(
             Notice("W_LENIENT", f"{len(tree.unreadable)} lines cannot be read and were left out", "duckkb check")
         )
+    said += _not_served(tree)
     incomplete = sum(not row.complete for part in tree.parts.values() if not part.canonical for row in part.rows)
     if incomplete:
         said.append(Notice("W_INCOMPLETE", f"{incomplete} hand-written lines have no id or times yet", "duckkb fmt"))
@@ -220,6 +221,18 @@ def _left_out(base: Base) -> list[Notice]:
     paths = [path for path in lacking if absent.is_of_base(path) or type_at(known, path) is not None]
     message = f"{absent.said(paths)}: what stands there is not found" if paths else ""
     return [Notice("W_PARTIAL", message, absent.remedy(root, paths))] if paths else []
+
+
+def _not_served(tree: Tree) -> list[Notice]:
+    """What of document collections is not there or cannot be read: one notice a type and code."""
+    by_kind: dict[tuple[str, str], list[Finding]] = {}
+    for one in tree.not_served:
+        by_kind.setdefault((one.code, one.type), []).append(one)
+    said = []
+    for (code, name), found in by_kind.items():
+        more = f"; {len(found) - 1} more cannot be read" if len(found) > 1 else ""
+        said.append(Notice(code, f"{name}: {found[0].path}: {found[0].message}{more}", found[0].remedy))
+    return said
 
 
 def _spoken(finding: Finding) -> Notice:

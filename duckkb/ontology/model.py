@@ -56,12 +56,15 @@ class Extraction:
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
     """The folder of files that are the records of a document collection: `path` from the base's root (`.` the root itself), or
-    an absolute one, which only this machine knows. `pattern` and `ignore` are lines as in .gitignore. `included` says whether
+    an absolute one, which only this machine knows. `pattern` and `ignore` are lines as in .gitignore. `hidden`: names that begin
+    with a dot count too; `gitignore`: what git ignores there, and repositories in it, do not. `included` says whether
     searches that name no type ask it, `update_command` what fetches it, `contexts` what its folders are about, by path in it."""
 
     path: str
     pattern: tuple[str, ...] = MARKDOWN_FILES
     ignore: tuple[str, ...] = ()
+    hidden: bool = False
+    gitignore: bool = True
     included: bool = True
     update_command: str = ""
     contexts: Mapping[str, str] = field(default_factory=dict)

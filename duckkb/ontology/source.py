@@ -203,7 +203,8 @@ class _Tree:
             values.setdefault(key, value)
         if has_names or not place:
             return values
-        return self._text[opening.start_mark.index : event.end_mark.index]
+        begins, ends = opening.start_mark, event.end_mark
+        return self._text[begins.index : ends.index] if begins and ends else values
 
     def _key(self, event: yaml.Event, place: str, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent):

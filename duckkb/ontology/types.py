@@ -26,7 +26,17 @@ from duckkb.records import FROM, TO
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
 COLLECTION_KEYS = ("table", "policy", "merge", "review", "source")
-SOURCE_KEYS = ("path", "pattern", "ignore", "included", "update_command", "contexts", "extraction")
+SOURCE_KEYS = (
+    "path",
+    "pattern",
+    "ignore",
+    "hidden",
+    "gitignore",
+    "included",
+    "update_command",
+    "contexts",
+    "extraction",
+)
 EXTRACTION_KEYS = ("policy", "disabled", "max_bytes", "max_seconds", "max_memory")
 SEARCH_KEYS = ("full_text", "vectors")
 
@@ -145,6 +155,8 @@ def _source(section: Section) -> DocumentSource:
         path,
         lines.get("pattern", MARKDOWN_FILES),
         lines.get("ignore", ()),
+        section.get("hidden", Flag(), False),
+        section.get("gitignore", Flag(), True),
         section.get("included", Flag(), True),
         section.get("update_command", Text(LONGEST_CONTEXT), ""),
         {place.strip("/"): text for place, text in contexts.items() if text},

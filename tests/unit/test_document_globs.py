@@ -8,6 +8,8 @@ import pytest
 
 from duckkb.documents import glob
 from duckkb.errors import UsageError
+from duckkb.ontology.model import DocumentSource
+from duckkb.truth.files.document_parts import walk
 from tests.conftest import git
 
 PIECES = ("a", "b", "ab", "*", "?", "**", "[ab]", "[!a]", "/", "/", "/**/", "\\*", ".md")
@@ -33,6 +35,39 @@ def test_a_glob_names_what_git_ignores_by_it(tmp_path: Path) -> None:
         assert found == sorted(told.stdout.decode().split("\0")[:-1]), pattern
         named += len(found)
     assert named > 1_000
+
+
+def test_what_files_of_ignored_names_leave_out_is_what_git_ignores(tmp_path: Path) -> None:
+    chance = random.Random(8)
+    git(tmp_path, "init", "-q")
+    folders = ["", "a/", "a/b/", "ab/", "ab/a/", "b/a/b/"]
+    paths = [f"docs/{folder}{name}" for folder in folders for name in ("a.md", "b.md", "aa", "a b", "x.md")]
+    for path in paths:
+        if not (tmp_path / path).is_dir():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).touch()
+    pieces = ("a", "b", "ab", "*", "?", "**/", "[ab]", "/", ".md", "\\a", "x.md", "*.md", "docs/")
+    left_out = kept = 0
+    for _ in range(150):
+        for folder in ("", "docs/", "docs/a/"):
+            lines = [
+                chance.choice(("", "", "!"))
+                + "".join(chance.choices(pieces, k=chance.randint(1, 3)))
+                + chance.choice(("", "", "/", "  "))
+                for _ in range(chance.randint(0, 3))
+            ]
+            lines = [line for line in lines if "//" not in line and "***" not in line]
+            (tmp_path / folder / ".gitignore").write_text("\n".join([*lines, "# a", ""]), "utf-8")
+        if subprocess.run(["git", "check-ignore", "-q", "docs"], cwd=tmp_path, check=False).returncode == 0:
+            continue  # a folder that is asked for is read
+        asked = ["git", "ls-files", "-o", "-z", "--exclude-standard", "docs"]
+        told = subprocess.run(asked, cwd=tmp_path, capture_output=True, check=True).stdout.decode().split("\0")[:-1]
+        wanted = sorted(path for path in told if not path.endswith(".gitignore"))
+        seen = [one[0] for one in walk(tmp_path, DocumentSource("docs", ("*",))) if isinstance(one, tuple)]
+        shown = {str(file): file.read_text("utf-8") for file in tmp_path.rglob(".gitignore")}
+        assert sorted(seen) == wanted, shown
+        left_out, kept = left_out + len(paths) - len(wanted), kept + len(wanted)
+    assert left_out > 500 and kept > 500
 
 
 def test_braces_are_choices() -> None:

@@ -1,12 +1,13 @@
 """A base as one file."""
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from duckkb import config
-from duckkb.documents.source import within
+from duckkb.documents.source import below
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import DuckkbError
 from duckkb.truth import state
@@ -55,8 +56,11 @@ def _documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[st
         if kind.source is None:
             continue
         folders.append((root / kind.source.path).resolve())
-        found = (one[0] for one in walk(root, kind.source) if isinstance(one, tuple))
-        documents += [folders[-1] / (within(kind.source, one) or one) for one in found]
+        for one in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # a backup rather has too much
+            if isinstance(one, tuple):
+                documents.append(folders[-1] / (below(kind.source, one[0]) or one[0]))
+            elif one.is_error:
+                left_out.append(f"{one.path}: {one.message}")
         if not folders[-1].is_relative_to(top):
             left_out.append(f"{kind.source.path}: the folder of the collection {kind.name}, outside")
         elif kind.source.is_outside:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from duckkb import config
 from duckkb.actions.collecting import (
@@ -22,7 +23,8 @@ from duckkb.actions.collecting import (
     refuse_unfit,
 )
 from duckkb.actions.packing import own_file
-from duckkb.documents.source import contexts
+from duckkb.documents.document import format_of
+from duckkb.documents.source import contexts, within
 from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import writable
@@ -32,7 +34,7 @@ from duckkb.ontology.names import is_folder, is_policy_name, name_known
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
 from duckkb.truth.commit import outside, protocol
 from duckkb.truth.commit.journal import digest
-from duckkb.truth.files.document_parts import walk
+from duckkb.truth.files.document_parts import WalkNotes, walk
 
 URI = "duckkb://"
 _CONTEXT_FILE = "ontology/context.yaml"
@@ -60,13 +62,15 @@ class DocumentCollections:
             source = {"path": placed, **({"pattern": list(masks)} if masks else {})}
             named = checked_name(name) if name is not None else _name_of(folder)
             definition = define(named, policy_named(base, DOCUMENTS), {}, source)
-            count = _count(base, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES))
+            notes = WalkNotes()
+            seen = walk(base.root, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES), notes)
+            count = sum(not isinstance(one, Finding) for one in seen)
             if placed.startswith("/"):
                 refuse_taken(base, named)
                 _remember(base, named, lambda known: _with(known, named, values_of(definition, named)))
-                return Changed(named, count, ())
+                return Changed(named, count, (), tuple(notes.left_out))
             made = create(base, named, definition)
-            return Changed(named, count, made.files)
+            return Changed(named, count, made.files, tuple(notes.left_out))
 
     def list(self) -> list[dict[str, Any]]:
         """Name, folder, number of documents, bytes, and how each collection is searched."""
@@ -190,14 +194,36 @@ def place_of(base: Base, place: str) -> tuple[NodeType, str]:
     told = place.removeprefix(URI).strip("/") if place.startswith(URI) else place
     name, _, inner = told.partition("/")
     if (kind := base.ontology.nodes.get(name)) is not None and kind.source is not None:
-        return kind, inner.strip("/")
+        return kind, normalize("NFC", inner).strip("/")
     if not place.startswith(URI):
         path = Path(place).resolve()
         for kind in documents_of(base):
             folder = (base.root / source_of(kind).path).resolve()
             if path.is_relative_to(folder):
-                return kind, "" if path == folder else path.relative_to(folder).as_posix()
+                return kind, "" if path == folder else normalize("NFC", path.relative_to(folder).as_posix())
     raise NotFound(f"{place} lies in no collection", suggestion="`duckkb collection list` names them and their folders")
+
+
+def left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
+    """What in the folder of a collection is no document, and why, as `WalkNotes` has both; then files that cannot be read, and
+    those that are `too_large`. Nothing for who sees part of a base, and as of a revision, where nobody looks at folders."""
+    if base.is_narrowed or base.wiring.at is not None or base.wiring.published:
+        return []
+    source, notes = source_of(kind), WalkNotes()
+    for _ in walk(base.root, source, notes):
+        pass
+    for part in base.tree.parts_of(kind):
+        if part.findings or part.stamp.size > source.extraction.largest:
+            path = within(source, part.path) or part.path
+            notes.left_out.append((path, "unreadable" if part.findings else "too_large"))
+    return notes.left_out
+
+
+def readable_patterns(left_out: Sequence[tuple[str, str]], masks: Sequence[str]) -> list[str]:
+    """The masks (Markdown without any) with those by which files would count that a pattern left out and that can be read."""
+    names = [path.rpartition("/")[2] for path, why in left_out if why == "pattern"]
+    endings = dict.fromkeys(name.rpartition(".")[2] for name in names if format_of(name))
+    return [*(masks or MARKDOWN_FILES), *(f"**/*.{ending}" for ending in endings)] if endings else []
 
 
 def about(base: Base, kind: NodeType, inner: str) -> str:
@@ -255,10 +281,6 @@ def _name_of(folder: Path) -> str:
     if not is_policy_name(name):
         raise UsageError(f"{folder.name!r} cannot name a collection", suggestion="give a name: --name NAME")
     return name
-
-
-def _count(base: Base, source: DocumentSource) -> int:
-    return sum(not isinstance(one, Finding) for one in walk(base.root, source))
 
 
 def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitions]) -> None:

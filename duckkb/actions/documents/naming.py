@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from unicodedata import normalize
 from urllib.parse import quote, unquote
 
 from duckkb.actions.documents.collections import URI, documents_of, source_of
@@ -72,10 +73,10 @@ def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocum
     """The files that are no documents, as they could not be read whole, with what was wrong with each."""
     found = []
     for kind in kinds:
-        for part in (part for part in base.tree.parts_of(kind) if not part.rows):
+        for part in (part for part in base.tree.parts_of(kind) if not part.rows and not part.findings):
             one, source = _document(kind, part), source_of(kind)
             try:
-                raw = read_regular(base.whole.root / source.path / one.path)[0]
+                raw = read_regular(base.whole.root / part.path)[0]
             except OSError:
                 raw = None
             said = (
@@ -93,7 +94,12 @@ def _document(kind: NodeType, part: Part) -> CollectionDocument:
 
 def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
     """The document at a path of a collection."""
-    return _document(kind, base.tree.parts[placed(source_of(kind), path)])
+    part = base.tree.parts.get(placed(source_of(kind), path))
+    if part is None:  # the name of its file has another form than NFC
+        row = base.tree.get(kind, (path,))
+        assert row is not None, "a document of the tree has its record"
+        part = base.tree.parts[row.path]
+    return _document(kind, part)
 
 
 def docids(base: Base, documents: Iterable[CollectionDocument]) -> dict[str, str]:
@@ -119,7 +125,7 @@ def named(base: Base, text: str) -> Named:
     `errors.UsageError` for a type of records.
     """
     documents = catalogue(base)
-    told = text.strip().strip("\"'").strip()
+    told = normalize("NFC", text).strip().strip("\"'").strip()
     found = list(_candidates(base, documents, told))
     line = None
     if not found and (numbered := _LINE.fullmatch(told)):
@@ -154,7 +160,7 @@ def matching(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[s
     except (NotFound, Refused):
         pass
     if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
-        meant = glob.parsed(pattern.strip().removeprefix(URI).lstrip("/"))
+        meant = glob.parsed(normalize("NFC", pattern).strip().removeprefix(URI).lstrip("/"))
         return [one for one in documents if glob.matches(meant, one.name) or glob.matches(meant, one.path)], []
     found: dict[str, CollectionDocument] = {}
     lacking = []
@@ -185,7 +191,7 @@ def _candidates(base: Base, documents: Sequence[CollectionDocument], text: str) 
     for kind in documents_of(base) if path is not None else ():
         folder = base.root.resolve() / source_of(kind).path
         if path is not None and path.is_relative_to(folder.resolve()):
-            inner = path.relative_to(folder.resolve()).as_posix()
+            inner = normalize("NFC", path.relative_to(folder.resolve()).as_posix())
             exact = [one for one in documents if one.kind is kind and one.path == inner]
             if exact:
                 yield from exact

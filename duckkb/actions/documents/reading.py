@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unicodedata import normalize
 
-from duckkb.actions.documents.collections import about, documents_of
+from duckkb.actions.documents.collections import about, documents_of, left_out
 from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids, matching, named, refused
 from duckkb.actions.reading import get
 from duckkb.actions.resolve import GivenIdentity
@@ -17,9 +18,9 @@ LARGEST = 10 * 1024
 
 
 def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any]]:
-    """The documents of a collection, or of a folder in it (`NAME/PREFIX`); with `long` what was found when each was read. An
-    empty `place` lists those of all. Raises `errors.NotFound`."""
-    name, _, prefix = place.removeprefix("duckkb://").strip("/").partition("/")
+    """The documents of a collection, or of a folder in it (`NAME/PREFIX`); with `long` what was found when each was read, then
+    what else lies there with the reason why it is `left_out`. An empty `place` lists those of all. Raises `errors.NotFound`."""
+    name, _, prefix = normalize("NFC", place).removeprefix("duckkb://").strip("/").partition("/")
     kinds = documents_of(base, [name] if name else [])
     within = [
         one for one in catalogue(base, kinds) if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")
@@ -29,20 +30,30 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
         if long
         else []
     )
-    if prefix and not within and not unread:
+    others = [
+        {"path": f"{kind.name}/{path}", "left_out": why}
+        for kind in (kinds if long else ())
+        for path, why in left_out(base, kind)
+        if why != "too_large" and f"{path}/".startswith(f"{prefix}/" if prefix else "")
+    ]
+    if prefix and not within and not unread and not others:
         raise NotFound(f"{name} has no folder or document {prefix!r}", suggestion=f"duckkb ls {name}")
     shown = docids(base, within)
-    return [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within] + [
-        {
-            "path": one.name,
-            "format": format_of(one.path),
-            "bytes": one.size,
-            "sha256": one.digest,
-            "warnings": list(said),
-            "refused": True,
-        }
-        for one, said in unread
-    ]
+    return (
+        [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within]
+        + [
+            {
+                "path": one.name,
+                "format": format_of(one.path),
+                "bytes": one.size,
+                "sha256": one.digest,
+                "warnings": list(said),
+                "refused": True,
+            }
+            for one, said in unread
+        ]
+        + others
+    )
 
 
 def get_document(base: Base, text: str, *, first: int | None = None, lines: int | None = None) -> dict[str, Any]:

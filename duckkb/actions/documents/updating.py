@@ -2,12 +2,13 @@
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from duckkb.actions.documents import commands
-from duckkb.actions.documents.collections import documents_of, source_of
+from duckkb.actions.documents.collections import documents_of, left_out, source_of
 from duckkb.actions.documents.naming import refused
 from duckkb.documents.source import placed, within
 from duckkb.engine import boot
@@ -31,8 +32,8 @@ _EMBED_SECONDS = 3_600
 @dataclass(frozen=True, slots=True)
 class Updated:
     """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
-    texts embedded, and pieces of text that wait for a vector. `refused` are files that could not be read whole and are no
-    documents."""
+    and by reason how many files and folders are left out; texts embedded, and pieces of text that wait for a vector. `refused`
+    are files that could not be read whole and are no documents, and folders of collections that are not there."""
 
     collections: tuple[dict[str, Any], ...]
     embedded: int
@@ -66,7 +67,9 @@ def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Up
         )
         for one, said in refused(base, kinds)
     ]
-    return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), tuple(unread))
+    names = {kind.name for kind in kinds}
+    missing = [one for one in base.tree.not_served if one.code == "E_SOURCE_MISSING" and one.type in names]
+    return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), (*missing, *unread))
 
 
 @boot.answered
@@ -128,7 +131,9 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
     name = f"{_STATE}{kind.name}"
     before = base.notes.note(name)
     before = before if isinstance(before, dict) else {}
-    base.notes.keep(name, now)
+    unseen = [one.path for one in base.tree.not_served if one.type == kind.name]
+    kept = {path: digest for path, digest in before.items() if _is_below(placed(source_of(kind), path), unseen)}
+    base.notes.keep(name, {**kept, **now})
     added = now.keys() - before.keys()
     changed = {path for path, digest in before.items() if now.get(path, digest) != digest}
     touched = added | changed
@@ -147,6 +152,12 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
         "documents": len(now),
         "added": len(added),
         "changed": len(changed),
-        "removed": len(before.keys() - now.keys()),
+        "removed": len(before.keys() - now.keys() - kept.keys()),
         "unchanged": len(now) - len(added) - len(changed),
+        "left_out": dict(sorted(Counter(why for _, why in left_out(base, kind)).items())),
     }
+
+
+def _is_below(path: str, unseen: Sequence[str]) -> bool:
+    """Whether a document is one of those that could not be looked at, or lies in a folder that could not."""
+    return any(one in (".", path) or path.startswith(f"{one}/") for one in unseen)

@@ -11,12 +11,13 @@ from typing import Any
 from duckkb import config
 from duckkb.actions.documents.collections import documents_of, source_of
 from duckkb.actions.documents.updating import Updated, taken_in
-from duckkb.documents.source import enters, is_document
+from duckkb.documents.source import folder_exclusion, is_document
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Refused, Unavailable
 from duckkb.ontology.model import DocumentSource
 from duckkb.queries import Notice
 from duckkb.truth.commit import lock
+from duckkb.truth.files.document_parts import GITIGNORE
 from duckkb.values import dataclass, field
 
 _LOOK_MS = 1_000
@@ -117,7 +118,7 @@ def _places(folders: dict[Path, DocumentSource]) -> list[str]:
     for folder, source in folders.items():
         for place, names, _ in os.walk(folder):
             inner = Path(place).relative_to(folder)
-            names[:] = [name for name in names if enters(source, (inner / name).as_posix())]
+            names[:] = [name for name in names if not folder_exclusion(source, (inner / name).as_posix())]
             found.append(place)
     return found
 
@@ -132,7 +133,8 @@ def _changes(
         """A folder too, whose name says nothing of what is in it."""
         place = Path(path)
         return any(
-            is_document(replace(source, pattern=("*",)), place.relative_to(folder).as_posix())
+            place.name == GITIGNORE
+            or is_document(replace(source, pattern=("*",)), place.relative_to(folder).as_posix())
             for folder, source in folders.items()
             if place.is_relative_to(folder)
         )

@@ -1,6 +1,8 @@
 """collection, context, ls, update, watch: folders of files as knowledge; arch: a graph of code beside them."""
 
-from collections.abc import Mapping
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
 
 _name = click.argument("name")
+_MOST_NAMED = 3
+_REASONS = {
+    "hidden": "the name begins with a dot (`hidden: true` reads it)",
+    "gitignore": "a .gitignore names it (`gitignore: false` reads it)",
+    "repository": "a git repository of its own (`gitignore: false` reads it)",
+    "reserved": "a folder of this name is never read",
+    "pattern": "the pattern does not match it",
+    "ignore": "`ignore` names it",
+    "link": "a link, or no regular file",
+    "name": "no record can have this name",
+    "unreadable": "it cannot be read",
+}
+"""Why something is left out, by the reasons of `WalkNotes`."""
 
 
 @group("collection")
@@ -39,10 +54,21 @@ def collection_add_command(
     duckkb collection add docs
     duckkb collection add ~/notes --name notes --mask "**/*.md" --mask "**/*.txt"
     """
+    from duckkb.actions.documents.collections import readable_patterns
+
     added = kb.documents.add(path, name=name, masks=masks)
     if not added.records:
         printed.note(f"no file in {path} matches {', '.join(masks) or '**/*.md'}; those that come later are read")
-    return _changed(added)
+    if not added.records and (patterns := readable_patterns(added.left_out, masks)):
+        named = ["--name", name] if name is not None else []
+        again = ["duckkb", "collection", "add", path, *named, *(f"--mask={pattern}" for pattern in patterns)]
+        remove = ["duckkb", "collection", "remove", added.name]
+        printed.note(f"to read what is there: {shlex.join(remove)} && {shlex.join(again)}")
+    for reason, count in _counts(added.left_out).items():
+        paths = [path for path, why in added.left_out if why == reason]
+        more = ", ..." if count > _MOST_NAMED else ""
+        printed.note(f"left out, {_REASONS[reason]}: {count} ({', '.join(paths[:_MOST_NAMED])}{more})")
+    return {**_changed(added), "left_out": _counts(added.left_out)}
 
 
 @base_verb("list", group=collection_command, under="collections")
@@ -94,6 +120,11 @@ def collection_include_command(kb: "KnowledgeBase", name: str) -> Mapping[str, A
 def collection_exclude_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
     """Leave a collection out of searches that do not name it with -c."""
     return _changed(kb.documents.include(name, False))
+
+
+def _counts(left_out: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """By reason how many files and folders are left out."""
+    return dict(sorted(Counter(why for _, why in left_out).items()))
 
 
 def _changed(changed: "Changed") -> Mapping[str, Any]:
@@ -203,16 +234,21 @@ def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
 def update_command(names: tuple[str, ...], pull: bool) -> None:
     """Read the folders of document collections again, and make what searches need."""
     from duckkb.errors import Refused
+    from duckkb.review.reports.markup import many
 
     if names and names[-1].lstrip().startswith("{"):
         raise click.UsageError("collections are updated by name; `duckkb put` changes records")
     with opened() as kb:
         updated = kb.update(names, pull=pull)
         _tell(updated)
-        out.tell(kb.notices)
+        out.tell(one for one in kb.notices if one.code != "E_SOURCE_MISSING")  # which is said below
         if updated.refused:
-            said = f"{len(updated.refused)} files could not be read whole"
-            raise Refused(said, code="E_EXTRACT", findings=updated.refused)
+            missing = [one for one in updated.refused if one.code == "E_SOURCE_MISSING"]
+            count = len(updated.refused) - len(missing)
+            said = [f"the folder of {one.type} is not there: {one.path}" for one in missing]
+            said += [f"{many(count, 'file')} could not be read whole"] if count else []
+            remedy = missing[0].remedy if missing else ""
+            raise Refused("; ".join(said), code=updated.refused[0].code, suggestion=remedy, findings=updated.refused)
 
 
 @verb("watch")

@@ -24,6 +24,7 @@ from duckkb.truth.commit import journal, lock, protocol
 BAD_FIT = frozenset({"E_SCHEMA", "E_MISPLACED", "E_TIME"})
 FORM = frozenset({"E_NOT_CANONICAL", "E_INCOMPLETE"})
 IDENTITIES = frozenset({"E_DUP_IDENTITY", "E_DUP_ID"})
+DOCUMENTS = frozenset({"E_SOURCE_MISSING", "E_IO"})
 EDGES = frozenset({"E_DANGLING_EDGE", "E_AMBIGUOUS_END", "E_CARDINALITY"})
 STRANGERS = frozenset({"E_UNEXPECTED_FILE", "E_SYMLINK", "E_NOT_REGULAR"})
 _SHOWN = 3

@@ -36,6 +36,7 @@ CHECKS: dict[str, Look] = {
     "identities": base.none_of(base.IDENTITIES, "every identity and every __id stands once"),
     "edges": base.none_of(base.EDGES, "every edge has its ends"),
     "strangers": base.none_of(base.STRANGERS, "nothing else lies in data/"),
+    "documents": base.none_of(base.DOCUMENTS, "every folder and file of documents can be read"),
     "lfs": repository.lfs,
     "clock": machine.clock,
     "team_cache": base.team_cache,

@@ -8,21 +8,27 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
+from unicodedata import normalize
 
 from duckkb.codes import CODES
 from duckkb.documents import document
-from duckkb.documents.source import enters, is_document, placed, within
+from duckkb.documents.glob import IgnoreFile
+from duckkb.documents.source import exclusion, folder_exclusion, is_document, placed, within
 from duckkb.errors import Finding
 from duckkb.ontology.model import DocumentSource, Ontology, RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
-from duckkb.truth.layout import Listing, listing, parse_part
-from duckkb.values import dataclass
+from duckkb.truth.layout import Listing, listing, parse_part, read_regular
+from duckkb.values import dataclass, field
 
 LINKS = "#links"
+GITIGNORE = ".gitignore"
+_MOST_IGNORE_BYTES = 1024 * 1024
+PERMISSION = "give yourself permission to read it, or name it under `ignore`"
 _EPOCH = "1970-01-01T00:00:00.000000Z"
 """The times of a document: git keeps none of files, and a record is the same in every clone. Its history says more."""
 
@@ -70,39 +76,137 @@ def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
 
 
-def walk(root: Path, source: DocumentSource, listed: dict[str, Listing] | None = None) -> Iterator[Seen | Finding]:
+@dataclass(slots=True)
+class WalkNotes:
+    """What a walk through the folder of a source notes: what lies in each folder, the .gitignore files that were looked for,
+    whether part of the folder could not be looked at, and what was `left_out`: paths in the folder, those of folders with a
+    final `/`, and why (`hidden`, `reserved`, `gitignore`, `repository`, `pattern`, `ignore`, `link`, `name`, `unreadable`)."""
+
+    listed: dict[str, Listing] = field(default_factory=dict)
+    ignore_files: dict[str, os.stat_result | None] = field(default_factory=dict)
+    is_partial: bool = False
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+
+
+def walk(root: Path, source: DocumentSource, notes: WalkNotes | None = None) -> Iterator[Seen | Finding]:
     """The documents of a source in the order of their paths, as parts name them, with what the file system says of each; and
-    findings for links, which are not followed, and for what else is no file. A folder that is not there has none. What lies
-    in each folder is put into `listed`. Raises OSError for one that cannot be listed."""
-    yield from _walk(root / source.path, source, "", {} if listed is None else listed)
+    findings for links, which are not followed, for what else is no file, for a folder that cannot be listed (E_IO), and for
+    a source that is not there (E_SOURCE_MISSING)."""
+    yield from _Walk(root / source.path, source, WalkNotes() if notes is None else notes).run()
 
 
-def _walk(folder: Path, source: DocumentSource, inner: str, listed: dict[str, Listing]) -> Iterator[Seen | Finding]:
-    try:
-        entries, listed[str(folder)] = listing(folder)
-    except NotADirectoryError:
-        return
-    for entry in entries:
-        path = f"{inner}/{entry.name}" if inner else entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if enters(source, path):
-                yield from _walk(folder / entry.name, source, path, listed)
-        elif not is_document(source, path) or path.endswith(LINKS):
-            continue
-        elif problem := scalar_problem(path):
+Ignored = tuple[tuple[str, int, IgnoreFile], ...]
+"""The .gitignore files that bind a folder, the outermost first: what stands before a path, and how much of it does not, as
+each file has the path."""
+
+
+class _Walk:
+    def __init__(self, top: Path, source: DocumentSource, notes: WalkNotes) -> None:
+        self._top, self._source, self._notes = top, source, notes
+
+    def run(self) -> Iterator[Seen | Finding]:
+        try:
+            is_there = S_ISDIR(self._top.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            is_there = False
+        except OSError as error:
+            yield self._unlisted("", error)
+            return
+        if is_there:
+            yield from self._look_into(self._top, "", self._ignored_above() if self._source.gitignore else ())
+            return
+        self._notes.is_partial = True
+        path = self._source.path
+        said = "the folder of the collection is not there, and none of its documents is served"
+        yield Finding("E_SOURCE_MISSING", said, path, remedy=CODES["E_SOURCE_MISSING"].remedy)
+
+    def _look_into(self, folder: Path, inner: str, ignored: Ignored) -> Iterator[Seen | Finding]:
+        try:
+            entries, self._notes.listed[str(folder)] = listing(folder)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            yield self._unlisted(inner, error)
+            return
+        names = {entry.name for entry in entries}
+        if self._source.gitignore:
+            if inner and ".git" in names:
+                self._leave_out(inner, "repository", is_folder=True)
+                return
+            if GITIGNORE in names and (lines := self._read_ignored(folder)):
+                ignored = (*ignored, ("", len(inner) + 1 if inner else 0, lines))
+        for entry in entries:
+            path = f"{inner}/{entry.name}" if inner else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            own = path if path.isascii() else normalize("NFC", path)
+            why = folder_exclusion(self._source, own) if is_folder else exclusion(self._source, own)
+            if path.endswith(LINKS):
+                continue
+            if why or _is_ignored(path, is_folder, ignored):
+                self._leave_out(path, why or "gitignore", is_folder=is_folder)
+            elif is_folder:
+                yield from self._look_into(folder / entry.name, path, ignored)
+            else:
+                has_twin = own != path and own.rpartition("/")[2] in names
+                yield from self._document(entry, path, scalar_problem(own), has_twin)
+
+    def _document(self, entry: "os.DirEntry[str]", path: str, problem: str, has_twin: bool) -> Iterator[Seen | Finding]:
+        place = placed(self._source, path)
+        if has_twin:
+            problem = "is that of another file in Unicode's form NFC"
+        if problem:
+            self._leave_out(path, "name")
             said = f"the name {problem}, so that the file is no record"
-            yield Finding("W_DOCUMENT", said, placed(source, path), remedy="rename the file")
+            yield Finding("W_DOCUMENT", said, place, remedy="rename the file")
         elif entry.is_file(follow_symlinks=False):
             try:
-                yield placed(source, path), entry.stat(follow_symlinks=False)
+                yield place, entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue
+                return
         else:
+            self._leave_out(path, "link")
             is_link = entry.is_symlink()
             said = (
                 "a link; links are not followed, and what it leads to is no document" if is_link else "no regular file"
             )
-            yield Finding("W_DOCUMENT", said, placed(source, path), remedy=CODES["W_DOCUMENT"].remedy)
+            yield Finding("W_DOCUMENT", said, place, remedy=CODES["W_DOCUMENT"].remedy)
+
+    def _leave_out(self, path: str, why: str, *, is_folder: bool = False) -> None:
+        self._notes.left_out.append((f"{path}/" if is_folder else path, why))
+
+    def _unlisted(self, inner: str, error: OSError) -> Finding:
+        self._notes.is_partial = True
+        self._leave_out(inner or ".", "unreadable", is_folder=True)
+        said = f"the folder cannot be listed: {error.strerror}; its documents are not served"
+        return Finding("E_IO", said, placed(self._source, inner) if inner else self._source.path, remedy=PERMISSION)
+
+    def _ignored_above(self) -> Ignored:
+        """The .gitignore files between the folder and the top of the repository that it lies in, if any."""
+        found, lead, folder = list[tuple[str, int, IgnoreFile]](), "", self._top.resolve()
+        while not os.path.lexists(folder / ".git"):
+            if folder.parent == folder:
+                return ()
+            lead, folder = f"{folder.name}/{lead}", folder.parent
+            if lines := self._read_ignored(folder):
+                found.append((lead, 0, lines))
+        return tuple(reversed(found))
+
+    def _read_ignored(self, folder: Path) -> IgnoreFile | None:
+        path = folder / GITIGNORE
+        try:
+            raw, status = read_regular(path)
+        except OSError:
+            raw, status = b"", None
+        self._notes.ignore_files[str(path)] = status
+        return IgnoreFile(raw.decode("utf-8", "replace")) if raw and len(raw) <= _MOST_IGNORE_BYTES else None
+
+
+def _is_ignored(path: str, is_folder: bool, ignored: Ignored) -> bool:
+    for lead, start, lines in reversed(ignored):
+        said = lines.leaves_out(lead + path[start:], is_folder)
+        if said is not None:
+            return said
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from stat import S_ISREG
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import DocumentSource, NodeType, Ontology, RecordType
-from duckkb.truth.files.document_parts import LINKS, file_of, parts_at, walk
+from duckkb.truth.files.document_parts import LINKS, PERMISSION, WalkNotes, file_of, parts_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
@@ -44,19 +44,24 @@ _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
 @dataclass(slots=True)
 class Survey:
     """The parts of the ontology's types with their stat and type, in path order, what else was found, and what lies in each
-    folder that was looked at."""
+    folder that was looked at. `is_partial`: a folder of documents is not there, or cannot be listed."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     kinds: dict[str, RecordType] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     folders: dict[str, Listing] = field(default_factory=dict)
+    ignore_files: dict[str, os.stat_result | None] = field(default_factory=dict)
+    is_partial: bool = False
     _placed: list[tuple[str, os.stat_result]] = field(default_factory=list)
 
     def still_holds(self, root: Path) -> bool:
         """Whether all of it lies there as it was seen: of many small files a third of what seeing it anew takes."""
         try:
-            return all(is_as_listed(folder, known) for folder, known in self.folders.items()) and all(
-                _is_same(os.lstat(path), known) for path, known in self._places(root)
+            return (
+                not self.is_partial
+                and all(is_as_listed(folder, known) for folder, known in self.folders.items())
+                and all(_is_as_seen(path, known) for path, known in self.ignore_files.items())
+                and all(_is_same(os.lstat(path), known) for path, known in self._places(root))
             )
         except OSError:
             return False
@@ -76,6 +81,15 @@ def _is_same(status: os.stat_result, known: os.stat_result) -> bool:
         and status.st_size == known.st_size
         and status.st_ino == known.st_ino
     )
+
+
+def _is_as_seen(path: str, known: os.stat_result | None) -> bool:
+    """Whether a file that may be none is as it was seen."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return known is None
+    return known is not None and _is_same(status, known)
 
 
 def survey(root: Path, ontology: Ontology) -> Survey:
@@ -123,7 +137,7 @@ def _read_file(root: Path, file: str, wanted: Mapping[str, RecordType], limits: 
     except OSError as error:
         said = f"the file cannot be read: {error.strerror}"
         for path, kind in wanted.items():
-            finding = Finding("E_IO", said, path, remedy=CODES["E_IO"].remedy)
+            finding = Finding("E_IO", said, path, remedy=CODES["E_IO"].remedy if is_stored else PERMISSION)
             yield Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
         return
     for part in parts_at(wanted, raw, limits, Stamp.of(status, read_ns)).values():
@@ -258,18 +272,18 @@ class _Surveyor:
         links = next(
             (edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None
         )
-        try:
-            for seen in walk(self._root, source, self._found.folders):
-                if isinstance(seen, Finding):
-                    self._found.findings.append(seen)
-                    continue
-                path, status = seen
-                for part, own in ((path, kind), (path + LINKS, links)):
-                    if own is not None:
-                        self._found.files[part], self._found.kinds[part] = status, own
-        except OSError as error:
-            said = f"{source.path} cannot be listed: {error.strerror}"
-            raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
+        notes = WalkNotes(self._found.folders, self._found.ignore_files)
+        for seen in walk(self._root, source, notes):
+            if isinstance(seen, Finding):
+                self._found.findings.append(
+                    replace(seen, type=kind.name, remedy=seen.remedy.replace("NAME", kind.name))
+                )
+                continue
+            path, status = seen
+            for part, own in ((path, kind), (path + LINKS, links)):
+                if own is not None:
+                    self._found.files[part], self._found.kinds[part] = status, own
+        self._found.is_partial |= notes.is_partial
 
     def _look_into_data(self) -> None:
         for entry in self._entries(DATA):

@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
 
 _IN_THE_WAY = ("E_SYMLINK", "E_NOT_REGULAR")
+_NOT_SERVED = ("E_SOURCE_MISSING", "E_IO")
 _FEW_PARTS = 8
 _MANY_EDGES = 256
 
@@ -105,8 +107,20 @@ class Tree:
             self._ends,
             self._turn,
         )  # each is made of the parts of its own type alone
-        made.findings = [one for one in self.findings if one.code in _IN_THE_WAY and made._leads_to_parts(one.path)]
+        made.findings = [
+            one
+            for one in self.findings
+            if (one.code in _IN_THE_WAY and made._leads_to_parts(one.path))
+            or (one.code in _NOT_SERVED and one.type in ontology.nodes)
+        ]
         return made
+
+    @property
+    def not_served(self) -> list[Finding]:
+        """The folders and files of documents that are not there or cannot be read: records may be missing there."""
+        files = (part for part in self.parts.values() if part.kind.source is not None and part.kind.kind == "node")
+        unread = [replace(one, type=part.kind.name) for part in files for one in part.findings]
+        return [one for one in self.findings if one.code in _NOT_SERVED] + unread
 
     @property
     def unreadable(self) -> list[Finding]:
