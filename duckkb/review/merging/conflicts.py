@@ -79,7 +79,12 @@ def open_in(block: Block, table: MergeRules, path: str) -> list[OpenConflict]:
     identity, value = identity_of(block, table), identity_value_of(block, table)
     return [
         OpenConflict(
-            table.name, identity, name, path, *(block.value(side, name) for side in ("base", "ours", "theirs")), value
+            table.name,
+            identity,
+            name,
+            path,
+            *(block.value(side, name) for side in ("base", "ours", "theirs")),
+            identity_value=value,
         )
         for name in block.open_fields(table)
     ]
