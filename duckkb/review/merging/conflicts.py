@@ -83,8 +83,10 @@ def open_in(block: Block, table: MergeRules, path: str) -> list[OpenConflict]:
             identity,
             name,
             path,
-            *(block.value(side, name) for side in ("base", "ours", "theirs")),
-            identity_value=value,
+            block.value("base", name),
+            block.value("ours", name),
+            block.value("theirs", name),
+            value,
         )
         for name in block.open_fields(table)
     ]
