@@ -15,6 +15,7 @@ from duckkb.ports import ChatModel, Clock, Embedder, Expander, Reranker
 from duckkb.settings import EmbeddingSettings
 from duckkb.truth import layout, state
 from duckkb.truth.commit import lock, outside, protocol
+from duckkb.truth.git import begun_merge
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -266,10 +267,14 @@ def recover(
     root = find(path)
     refuse_tracked_state(root)
     if action == "show":
-        return protocol.show(root)
+        begun = begun_merge.left(root)
+        return protocol.show(root) | ({"merge": begun.theirs} if begun else {})
     with lock.exclusive(root, lock_timeout):
         run = {None: protocol.recover, "forward": protocol.forward, "abort": protocol.abort}[action]
         recovery = run(root)
+        undone = begun_merge.undo(root)
+    if undone:
+        return {"action": "aborted merge", "files": [*recovery.files, *undone]}
     return {"action": recovery.action, "files": list(recovery.files)}
 
 

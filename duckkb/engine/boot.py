@@ -18,7 +18,7 @@ from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
 from duckkb.truth.files.document_parts import folders, type_at
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import absent, repository
+from duckkb.truth.git import absent, begun_merge, repository
 from duckkb.truth.merge import merge_rules
 
 Given = ParamSpec("Given")
@@ -50,7 +50,7 @@ def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
         layout.read_format(wiring.root)
         opened = _opened(wiring)
         if not wiring.lenient:
-            refuse_unreadable(opened.tree)
+            refuse_unreadable(opened.tree, wiring.root)
         if not read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
     return Base(wiring, opened.tree, cache or caches(wiring), opened.lines, read_only, opened.reason)
@@ -88,7 +88,7 @@ def refresh(base: Base) -> None:
         with protocol.reading(root, whole.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
-        refuse_unreadable(base.tree)
+        refuse_unreadable(base.tree, base.root)
 
 
 def is_behind(base: Base) -> bool:
@@ -100,7 +100,7 @@ def is_behind(base: Base) -> bool:
         return True
     refuse_missing_truth(base.root, base.tree)  # which may have come since it was loaded, and gone again
     if not base.wiring.lenient:
-        refuse_unreadable(base.tree)
+        refuse_unreadable(base.tree, base.root)
     return False
 
 
@@ -129,7 +129,7 @@ def sync(base: Base) -> None:
         whole.restart(opened.tree, opened.lines)
     base.renew()
     if not base.wiring.lenient:
-        refuse_unreadable(base.tree)
+        refuse_unreadable(base.tree, base.root)
 
 
 def answered(
@@ -180,9 +180,12 @@ def refuse_past(base: Base) -> None:
         )
 
 
-def refuse_unreadable(tree: Tree) -> None:
-    """Raise the error that names every line and file that cannot be read, if there is one."""
+def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
+    """Raise the error that names every line and file that cannot be read, if there is one; of a `root` where a merge was left
+    halfway, which is why, that (E_MERGE_IN_PROGRESS)."""
     if tree.unreadable:
+        if root is not None:
+            begun_merge.refuse_left(root)
         raise loading.unreadable(
             tree, "; nothing was changed", "mend the lines named; `--lenient` reads on without them"
         )

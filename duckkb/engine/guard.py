@@ -12,11 +12,12 @@ from duckkb.records import Change, Changeset, identity_text
 from duckkb.rules import integrity
 from duckkb.rules.integrity import refuse_mass_deletion, schema
 from duckkb.rules.view import BaseView, WriteView, named
-from duckkb.truth.git import absent, repository
+from duckkb.truth.git import absent, begun_merge, repository
 
 
 def refuse_unready(base: Base) -> None:
     """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
+    begun_merge.refuse_left(base.whole.root)
     refuse_unreadable(base.tree)
     absent.refuse_missing(base.whole.root, base.concerns)
     under_way = repository.operation_in_progress(base.whole.root)

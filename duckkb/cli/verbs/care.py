@@ -96,7 +96,10 @@ def dedupe_command(kb: "KnowledgeBase", reassign: bool, dry_run: bool) -> None:
     (("--abort",), "abort", "Undo it."),
 )
 def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
-    """Finish a write that was interrupted. Every command does this by itself when it can; this is for when it cannot."""
+    """Finish a write that was interrupted. Every command does this by itself when it can; this is for when it cannot.
+
+    A merge that was killed together with its git is taken back: its files become what HEAD has, and `duckkb merge` can begin anew.
+    """
     from duckkb.actions import folder
 
     out.emit(folder.recover(chosen().get("kb"), action=action, lock_timeout=lock_timeout()))

@@ -9,7 +9,7 @@ from duckkb.engine.base import Base
 from duckkb.errors import Finding
 from duckkb.rules import integrity
 from duckkb.truth import layout
-from duckkb.truth.git import absent, repository, run
+from duckkb.truth.git import absent, begun_merge, repository, run
 from duckkb.values import dataclass
 
 _MOST_KEPT = 100_000
@@ -37,7 +37,9 @@ class CheckReport:
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
     found = run.find_repository(base.root)
-    report = of_records(base, [*absent.findings(base.root), *base.cache.findings, *_large_caches(base)])
+    begun = begun_merge.left(base.root)
+    halfway = [Finding("E_MERGE_IN_PROGRESS", begun_merge.WHAT, remedy=begun_merge.REMEDY)] if begun else []
+    report = of_records(base, [*halfway, *absent.findings(base.root), *base.cache.findings, *_large_caches(base)])
     return replace(report, prefix=found.prefix if found else "")
 
 

@@ -14,7 +14,7 @@ from duckkb.review.merging.sides import MergedTrees, Sides, merge_sides
 from duckkb.review.merging.work import refuse_loss, refuse_loss_between
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
-from duckkb.truth.git import absent, git_changes, repository, revisions
+from duckkb.truth.git import absent, begun_merge, git_changes, repository, revisions
 from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
@@ -113,7 +113,8 @@ def _join(
     changed = {path for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
     refuse_loss(sides.ours, merged.parts, sides.contents, rules, options.shrink)
     _refuse_unsaved(root, changed, sides)
-    git_changes.begin_merge(root, name, options.message)
+    with begun_merge.noted(root, _commit(root, name)):
+        git_changes.begin_merge(root, name, options.message)
     put(root, merged, sides)
     return changed
 
@@ -130,7 +131,8 @@ def put(root: Path, merged: MergedTrees, sides: Sides) -> None:
 
 
 def _fast_forward(root: Path, head: str, theirs: str) -> Outcome:
-    git_changes.fast_forward(root, theirs)
+    with begun_merge.noted(root, theirs):
+        git_changes.fast_forward(root, theirs)
     touched = revisions.between(root, revisions.revision(root, head), revisions.revision(root, theirs))
     return Outcome("fast-forward", theirs, files=tuple(one.path for one in touched if one.path.startswith("data/")))
 
@@ -143,6 +145,7 @@ def _commit(root: Path, name: str) -> str:
 
 
 def _refuse_under_way(root: Path) -> None:
+    begun_merge.refuse_left(root)
     under_way = repository.operation_in_progress(root)
     if under_way:
         raise Refused(

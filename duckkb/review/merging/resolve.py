@@ -28,7 +28,7 @@ from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
 from duckkb.truth.files.source_text import id_of, split, text_of
-from duckkb.truth.git import absent, git_changes, repository
+from duckkb.truth.git import absent, begun_merge, git_changes, repository
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.merge import conflict
 from duckkb.truth.merge.conflict import Block
@@ -98,6 +98,7 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
     if not options.only_list:
         absent.refuse_missing(root)
     with protocol.writing(root, options.timeout):
+        begun_merge.refuse_left(root)
         index = git_changes.read_index(root)
         operation = repository.operation_in_progress(root) or ""
         sides = versions.under_way(root, index, rules) if operation or index.unmerged else None

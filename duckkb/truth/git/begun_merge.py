@@ -1,0 +1,126 @@
+"""A merge that git has begun for duckkb, noted in local state until git returns: who dies in between leaves files as git had them
+halfway, conflict markers among them, and no MERGE_HEAD that git would know it by. `undo` takes such files back to HEAD.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from duckkb.errors import Refused, StateError
+from duckkb.truth import state
+from duckkb.truth.git import repository
+from duckkb.truth.git.run import output, repository_of, text, without_filters
+from duckkb.values import dataclass
+
+_NOTE = "merge"
+WHAT = "a merge was interrupted, and its files were left halfway"
+REMEDY = "duckkb recover"
+
+
+@dataclass(frozen=True, slots=True)
+class BegunMerge:
+    """The commits that were to be merged, and the files that were changed already (from the top of the work tree)."""
+
+    head: str
+    theirs: str
+    changed: frozenset[str]
+
+
+@contextmanager
+def noted(root: Path, theirs: str) -> Iterator[None]:
+    """Hold the note while git merges a commit into HEAD."""
+    changed = sorted(_changed(root))
+    told = {"head": repository.head_commit(root) or "", "theirs": theirs, "changed": changed}
+    state.write_atomic(state.ensure(root) / _NOTE, json.dumps(told).encode())
+    try:
+        yield
+    except Refused:  # git did not begin
+        _forget(root)
+        raise
+    _forget(root)
+
+
+def left(root: Path) -> BegunMerge | None:
+    """The merge that was left halfway. None where git ended it: HEAD has moved, or MERGE_HEAD is there to conclude it by."""
+    try:
+        told = json.loads((state.folder_of(root) / _NOTE).read_text("utf-8"))
+        begun = BegunMerge(told["head"], told["theirs"], frozenset(told["changed"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_ended = repository.operation_in_progress(root) or repository.head_commit(root) != begun.head
+    return None if is_ended else begun
+
+
+def refuse_left(root: Path) -> None:
+    """Raise `errors.Refused` (E_MERGE_IN_PROGRESS) where a merge was left halfway: what lies there is nobody's."""
+    if left(root) is not None:
+        raise Refused(WHAT, code="E_MERGE_IN_PROGRESS", suggestion=REMEDY)
+
+
+def undo(root: Path) -> tuple[str, ...]:
+    """Take the files of a merge that was left halfway back to HEAD; returns them, from the top of the work tree. What is in
+    neither commit is copied to `.duckkb/rescued/` first. Raises `errors.StateError` (E_RECOVER) while git's index is locked."""
+    begun = left(root)
+    if begun is None:
+        _forget(root)
+        return ()
+    held = repository_of(root)
+    lock = held.git_dir / "index.lock"
+    if lock.exists():
+        raise StateError(
+            f"{WHAT}; {lock} is there, so git may be at work still",
+            code="E_RECOVER",
+            suggestion=f"once no git runs here: rm {shlex.quote(str(lock))} && {REMEDY}",
+        )
+    at_head, at_theirs = (_files(root, commit) for commit in (begun.head, begun.theirs))
+    touched = {path for path in {*at_head, *at_theirs} if at_head.get(path) != at_theirs.get(path)}
+    paths = sorted((touched & {*_changed(root), *(touched - at_head.keys())}) - begun.changed)
+    from duckkb.truth.git import revisions  # takes a while to import, and each write looks for what was left
+
+    known = revisions.blobs(root, {tree[path] for tree in (at_head, at_theirs) for path in paths if path in tree})
+    for path in paths:
+        _rescue(root, held.work_tree / path, {known[tree[path]] for tree in (at_head, at_theirs) if path in tree})
+    kept = "".join(f"{path}\0" for path in paths if path in at_head)
+    gone = [path for path in paths if path not in at_head]
+    if kept:
+        from_file = ["--pathspec-from-file=-", "--pathspec-file-nul"]
+        output(root, ["checkout", "-q", "HEAD", *from_file], stdin=os.fsencode(kept), settings=without_filters(root))
+    output(
+        root, ["update-index", "-z", "--force-remove", "--stdin"], stdin=os.fsencode("".join(f"{p}\0" for p in gone))
+    )
+    for path in gone:
+        (held.work_tree / path).unlink(missing_ok=True)
+    _forget(root)
+    return tuple(paths)
+
+
+def _forget(root: Path) -> None:
+    with contextlib.suppress(OSError):
+        (state.folder_of(root) / _NOTE).unlink()
+
+
+def _changed(root: Path) -> set[str]:
+    if not text(root, ["rev-parse", "--verify", "--quiet", "HEAD"]):
+        return set()
+    listed = output(root, ["diff-index", "--name-only", "-z", "HEAD", "--"], settings=without_filters(root))
+    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+
+
+def _files(root: Path, commit: str) -> Mapping[str, str]:
+    """The blobs of a commit by path from the top of the work tree."""
+    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
+    pairs = (line.partition(b"\t") for line in listed if line)
+    return {os.fsdecode(name): words.decode().split(" ")[2] for words, _, name in pairs if b" blob " in words}
+
+
+def _rescue(root: Path, file: Path, known: set[bytes]) -> None:
+    if file.is_symlink() or not file.is_file() or (data := file.read_bytes()) in known:
+        return
+    folder = state.ensure(root) / state.RESCUED
+    folder.mkdir(exist_ok=True)
+    number = sum(1 for _ in folder.iterdir())
+    state.write_new(folder / f"merge-{number}-{file.name}", data)
