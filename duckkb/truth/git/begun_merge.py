@@ -106,7 +106,9 @@ def _forget(root: Path) -> None:
 def _changed(root: Path) -> set[str]:
     if not text(root, ["rev-parse", "--verify", "--quiet", "HEAD"]):
         return set()
-    listed = output(root, ["diff-index", "--name-only", "-z", "HEAD", "--"], settings=without_filters(root))
+    # Not `diff-index`, for which a file that was merely touched is another one.
+    command = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "HEAD", "--"]
+    listed = output(root, command, settings=without_filters(root))
     return {os.fsdecode(name) for name in listed.split(b"\0") if name}
 
 
