@@ -97,11 +97,13 @@ Request = Upsert | Delete | Rename | Apply | Supersede
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A changeset and what the caller is told of each record given: its identity, in the order given."""
+    """A changeset and what the caller is told of each record given: its identity, in the order given. `replaced` has each of
+    those given that another one with its identity followed and differs from, and that one."""
 
     changeset: Changeset
     asked: tuple[tuple[RecordType, Identity], ...] = ()
     unchanged: int = 0
+    replaced: tuple[tuple[Given, Given], ...] = ()
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
@@ -133,8 +135,12 @@ def draft(request: Request, tree: Tree, now: str) -> Draft:
 
 def _upsert(request: Upsert, state: Drafting) -> Draft:
     last: dict[Identity, Given] = {}
+    replaced = []
     for given in request.given:  # one identity given twice: the later line wins, as a second put would
-        last[given.identity] = _merged(last.get(given.identity), given) if request.merge else given
+        earlier = last.get(given.identity)
+        last[given.identity] = _merged(earlier, given) if request.merge else given
+        if earlier and not same_fields(_clean(last[given.identity].fields), _clean(earlier.fields)):
+            replaced.append((earlier, given))
     for given in request.given if request.merge else last.values():  # what is merged changes something in each version
         if problem := _precondition(request.kind, given, state.tree):
             state.findings.append(problem)
@@ -145,7 +151,8 @@ def _upsert(request: Upsert, state: Drafting) -> Draft:
         changes.append(change) if change else None
         unchanged += change is None
     asked = tuple((request.kind, given.identity) for given in request.given)
-    return Draft(Changeset(tuple(changes)), asked, unchanged + len(request.given) - len(last))
+    unchanged += len(request.given) - len(last) - len(replaced)
+    return Draft(Changeset(tuple(changes)), asked, unchanged, tuple(replaced))
 
 
 def _merged(first: Given | None, second: Given) -> Given:
@@ -209,7 +216,8 @@ def _supersede(request: Supersede, state: Drafting) -> Draft:
         kept = {given.identity for given in one.given}
         rows = state.tree.rows(one.kind)
         changes += [Change(row.record, None) for row in rows if row.record.identity not in kept]
-    return Draft(Changeset(tuple(changes)), unchanged=sum(one.unchanged for one in drafts))
+    replaced = tuple(pair for one in drafts for pair in one.replaced)
+    return Draft(Changeset(tuple(changes)), unchanged=sum(one.unchanged for one in drafts), replaced=replaced)
 
 
 def _precondition(kind: RecordType, given: Given, tree: Tree) -> Finding | None:

@@ -29,6 +29,7 @@ _MOST_NAMED = 5
 _MANY_VECTORS = 100
 _LOOKED_AT = 32  # records
 """From so many on it is said at every write that nobody else gets them."""
+_SHOWN_REPLACED = 3
 _SLAB = 4_096
 """Records whose entries are made, and held, together."""
 
@@ -220,7 +221,7 @@ def _receipt(
     told = [rows.get((kind.name, identity)) or base.tree.get(kind, identity) for kind, identity in drafted.asked]
     return Receipt(
         inserted=changeset.count("insert"),
-        updated=changeset.count("update"),
+        updated=changeset.count("update") + len(drafted.replaced),
         unchanged=drafted.unchanged,
         deleted=changeset.count("delete"),
         files=tuple(part.path for part in parts),
@@ -254,8 +255,21 @@ def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice,
     """What the caller must know of the fields that were given, though nothing of it keeps a record from being stored: nulls,
     names that nearly are those of other fields, and values of another type than so far."""
     if isinstance(request, Upsert):
-        return (*_nulls(request), *_misspelt(base, request), *_strange(base, drafted))
+        told = (*_nulls(request), *_misspelt(base, request), *_strange(base, drafted))
+        return told if request.merge else (*told, *_replaced(drafted))
     return tuple(_strange(base, drafted))
+
+
+def _replaced(drafted: Draft) -> Iterator[Notice]:
+    """One identity in several lines, of which the last counts."""
+    shown = [
+        f"{identity_text(later.identity)} ({later.place or 'a later one'} replaces {earlier.place or 'an earlier one'})"
+        for earlier, later in drafted.replaced[:_SHOWN_REPLACED]
+    ]
+    if shown:
+        more = len(drafted.replaced) - len(shown)
+        said = f"{drafted.asked[0][0].name} {', '.join(shown)}{f' and {more} more' if more else ''}"
+        yield Notice("W_REPLACED", said, "leave out the lines that are not meant, or join them with `put --merge`")
 
 
 def _nulls(request: Upsert) -> Iterator[Notice]:

@@ -264,3 +264,20 @@ def test_in_a_sandbox_only_paths_inside_the_base_are_granted(run: Run, notes: Pa
     assert (refused.code, refused.error["code"]) == (2, "E_PATH")
     assert run("import", "Note", str(inside), env=env).line["inserted"] == 1
     assert run("export", "Note", "-o", str(tmp_path / "x.jsonl"), env=env).code == 2
+
+
+def test_one_identity_in_several_lines_says_which_line_is_stored(run: Run, notes: Path, tmp_path: Path) -> None:
+    file = tmp_path / "twice.jsonl"
+    lines = [
+        {"id": "二", "title": "1"},
+        {"id": "二", "title": "2"},
+        {"id": "same", "title": "x"},
+        {"id": "same", "title": "x"},
+    ]
+    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "utf-8")
+    done = run("import", "Note", str(file))
+    assert [done.line[name] for name in ("inserted", "updated", "unchanged")] == [2, 1, 1]
+    assert "W_REPLACED" in done.err and f"{file}:2 replaces {file}:1" in done.err and f"{file}:3" not in done.err
+    assert run("get", "Note", "二").line["title"] == "2"
+    merged = run("put", "Note", "--merge", stdin='{"id":"new","title":"t"}\n{"id":"new","text":"x"}\n')
+    assert (merged.line["inserted"], merged.line["updated"], merged.err) == (1, 1, "")
