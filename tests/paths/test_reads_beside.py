@@ -274,7 +274,6 @@ def test_a_long_statement_stops_no_filter(many: Path) -> None:
     with duckkb.open(many) as kb, ThreadPoolExecutor(1) as pool:
         kb.sql("SELECT 1")
         assert len(kb.find("Note", where="size % 2 = 0", limit=500)) == DAYS * 2
-        started = time.monotonic()
         slow = pool.submit(
             kb.sql,
             "SELECT sum(a.size * b.size * c.size * d.size * e.size % 7) FROM note a, note b, note c, note d, note e",
@@ -282,7 +281,7 @@ def test_a_long_statement_stops_no_filter(many: Path) -> None:
         )
         time.sleep(0.2)
         assert len(kb.find("Note", where="size % 3 = 0", limit=500)) == DAYS * 4 / 3
-        assert not slow.done() and time.monotonic() - started < 2.5
+        assert not slow.done()
         with pytest.raises((duckkb.errors.Unavailable, FilterError)):
             slow.result()
 
