@@ -238,7 +238,7 @@ def test_without_a_name_or_with_a_strange_one_nothing_is_begun(base: Path) -> No
         done = run_in(base, ["merge", "--json", "--", name])
         assert (done.code, done.error["code"]) == (1, "E_REVISION"), name
     git(base, "checkout", "-q", "--orphan", "elsewhere")
-    commit(base)
+    commit(base, "elsewhere")  # with the same words, within one second, it would be the first commit itself
     assert run_in(base, ["merge", "main", "--json"]).error["code"] == "E_REVISION"
 
 
