@@ -14,7 +14,7 @@ from duckkb.errors import StateError
 from duckkb.id_set import IdSet
 from duckkb.messages import ChatEvent, ChatRequest
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult, Variant
+from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult, Variant, Weight
 from duckkb.records import Component, Identity, Record
 from duckkb.settings import ChatModelSettings, Settings
 from duckkb.values import dataclass, field
@@ -238,8 +238,15 @@ class WordLane(Protocol):
         """Ids that the query's `-negations` rule out."""
         ...
 
-    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
-        """The field and number of the record's chunk that holds the most of what a query asks for; ("", 0) without chunks."""
+    def chunk(
+        self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
+    ) -> tuple[str, int]:
+        """The field and number of the record's chunk (of the one `field`, where given) that holds the most of what a query asks for;
+        ("", 0) without chunks. The `preferred` chunk stays where it holds a word of it, or no chunk does."""
+        ...
+
+    def weights(self, query: LexicalQuery, field: str, texts: Sequence[str]) -> Sequence[Weight]:
+        """How much each of some texts of a field holds of what a query asks for."""
         ...
 
     def explain(self, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:

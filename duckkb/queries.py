@@ -63,6 +63,9 @@ class LexicalQuery:
 
 
 NO_WORDS = LexicalQuery()
+Weight = tuple[bool, float]
+"""Whether a text holds a word that is asked for, and how much it holds of all that is; greater is more."""
+NOTHING: Weight = (False, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ class ChunkRef:
 class Hit:
     """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
     `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
-    `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does."""
+    `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does.
+    `asked` are the words that the question has in any lane, by which a place in the text is chosen."""
 
     type: str
     id: int
@@ -120,6 +124,7 @@ class Hit:
     chunk: ChunkRef | None = None
     trace: Mapping[str, Any] | None = None
     is_filled: bool = False
+    asked: LexicalQuery = NO_WORDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from duckkb.messages import (
 )
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row, Rows, SqlLimits
-from duckkb.queries import LaneHit, LexicalQuery, SqlResult, Variant
+from duckkb.queries import LaneHit, LexicalQuery, SqlResult, Variant, Weight
 from duckkb.records import identity_key
 from duckkb.settings import ChatModelSettings
 
@@ -237,8 +237,17 @@ class FakeWords:
             if any(f" {text} " in f" {' '.join(_said(row))} " for text in query.excluded)
         )
 
-    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
-        entries = self._rows.words(record_id)
+    def weights(self, query: LexicalQuery, field: str, texts: Sequence[str]) -> list[Weight]:
+        counts = [self._count(query, text.split()) for text in texts]
+        return [(count > 0, float(count)) for count in counts]
+
+    def chunk(
+        self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
+    ) -> tuple[str, int]:
+        entries = [entry for entry in self._rows.words(record_id) if field in ("", entry.field)]
+        held = {(entry.field, entry.seq) for entry in entries if self._count(query, entry.content.split())}
+        if preferred is not None and (preferred in held or not held):
+            return preferred
         best = max(entries, key=lambda entry: self._count(query, entry.content.split()), default=IndexEntry("", 0, ""))
         return best.field, best.seq
 

@@ -44,6 +44,7 @@ def query(base: Base, kinds: Sequence[RecordType], text: str, limit: int, budget
     """Answer a question with the first `limit` records, each with the account of its score as its trace. Raises
     `errors.UsageError` (E_QUERY)."""
     asked = typed.read(text)
+    words = LexicalQuery(" ".join(filter(None, map(_words, asked.questions))))
     found, wanted = _Lists(), " ".join(filter(None, (asked.intent, *(one.text for one in asked.questions))))
     excluded = tuple(text for one in asked.questions if one.words is not None for text in one.words.excluded)
     for question in asked.questions:
@@ -60,7 +61,7 @@ def query(base: Base, kinds: Sequence[RecordType], text: str, limit: int, budget
 
     def hit(one: Candidate) -> Hit:
         if one.key not in shown:
-            shown[one.key] = _hit(found, one)
+            shown[one.key] = _hit(found, one, words)
         return shown[one.key]
 
     reranked, blended = _blended(base, (wanted, candidates), hit, budget, tie)
@@ -121,12 +122,19 @@ def _search(
     )
 
 
-def _hit(found: _Lists, one: Candidate) -> Hit:
+def _words(one: TypedQuestion) -> str:
+    """What a question says, without what it excludes."""
+    return one.words.relaxed.text if one.words is not None else syntax.plain(syntax.wanted(one.text))
+
+
+def _hit(found: _Lists, one: Candidate, asked: LexicalQuery) -> Hit:
     """A record as it is given, by the list in which it ranks best; vectors before words where two do."""
     best = min(one.contributions, key=lambda part: (part.rank, part.lane != "vector"))
     for ranked, (search, reading) in zip(found.lists, found.readings, strict=True):
         if (ranked.lane, ranked.query, ranked.kind) == (best.lane, best.query, best.kind):
-            return search.hit(reading, Fused(one.key, best.score, {best.lane: best.score}, {best.lane: best.rank}))
+            return search.hit(
+                reading, Fused(one.key, best.score, {best.lane: best.score}, {best.lane: best.rank}), asked
+            )
     raise AssertionError("a contribution is of one of the lists")
 
 

@@ -4,6 +4,7 @@ import heapq
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,6 +21,7 @@ from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
 from duckkb.search.ranking import Fused, Gate, feedback, fuse, ranked
+from duckkb.search.spans import fitting_span
 from duckkb.steps import step, stepped
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
@@ -136,7 +138,8 @@ class Search:
     def read(self, text: str) -> QuestionReading:
         """Run each lane over every type, rank across types, fuse."""
         chosen, kinds = self._plan, self._intent.kinds
-        words = self._limited(syntax.parse(text))
+        reads_signs = chosen.mode != "similar"
+        words = self._limited(syntax.parse(text) if reads_signs else LexicalQuery(syntax.plain(text)))
         hits: dict[Lane, dict[Key, LaneHit]] = {}
         is_filled = False
         if "fts" in chosen.lanes:
@@ -263,9 +266,10 @@ class Search:
         lane = self._plan.lanes[0]
         return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(rankings[lane], 1)]
 
-    def hit(self, reading: QuestionReading, one: Fused) -> Hit:
-        """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best; the
-        vector lane goes first on a tie."""
+    def hit(self, reading: QuestionReading, one: Fused, asked: LexicalQuery | None = None) -> Hit:
+        """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best (the
+        vector lane on a tie), unless that has no word of what is `asked` in all lanes and another chunk has."""
+        asked = reading.words.relaxed if asked is None else asked
         kind, row = _row(self._base, one.key)
         words, trace = self._base.lanes(kind).words, None
         if self._intent.explain:
@@ -275,10 +279,15 @@ class Search:
         lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
         best = reading.hits[lane][one.key]
         field, seq = words.chunk(reading.words, best.id) if lane == "fts" else (best.field, best.seq)
+        if kind.full_text and self._plan.mode != "similar":
+            field, seq = words.chunk(asked, best.id, (field, seq))
         found = self._base.rows(kind).chunk(best.id, field, seq)
         chunk = ChunkRef(field, seq, found.text, found.start) if found else None
+        if trace is not None and chunk is not None:
+            start, end = fitting_span(chunk.text, partial(words.weights, asked, field))
+            trace["span"] = {"field": field, "start": chunk.start + start, "end": chunk.start + end}
         shown = _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
-        return replace(shown, is_filled=True) if reading.is_filled else shown
+        return replace(shown, is_filled=reading.is_filled, asked=asked)
 
 
 def _kind(base: Base, key: Key) -> RecordType:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from duckkb.serving.web import markdown
 from duckkb.serving.web.comparing import compared, version
 from duckkb.serving.web.filters import condition, controls
-from duckkb.serving.web.marking import excerpt, marked, terms_of
+from duckkb.serving.web.marking import excerpt, marked, place_of, terms_of
 from duckkb.serving.web.values import fields_of, shown
 
 ALLOWED = {
@@ -66,7 +66,7 @@ def test_marks_lose_and_change_nothing(text: str, terms: list[str]) -> None:
 
 def test_an_excerpt_begins_before_the_first_term() -> None:
     text = "a " * 1_000 + "needle " + "b " * 1_000
-    found = excerpt(text, ["needle"])
+    found = excerpt(text, place_of(text, ["needle"]))
     assert "needle" in found and len(found) < 400 and found.startswith("…") and found.endswith("…")
 
 

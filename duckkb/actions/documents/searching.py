@@ -1,13 +1,12 @@
 """search, vsearch and query: documents by words, by meaning, and by both."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from duckkb.actions.documents.collections import about, documents_of
 from duckkb.actions.documents.naming import CollectionDocument, docids, document_at
-from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.documents.passages import heading_path, line_at, page
 from duckkb.engine import query as queries
@@ -16,17 +15,18 @@ from duckkb.engine.pipeline import query
 from duckkb.engine.reranking import ModelBudget
 from duckkb.errors import UsageError
 from duckkb.ontology.model import NodeType
-from duckkb.queries import FindResult, Hit, Mode, Notice
+from duckkb.queries import ChunkRef, FindResult, Hit, Mode, Notice
 from duckkb.search.blend import lexical_score, vector_score
 from duckkb.search.plan import Intent
+from duckkb.search.spans import fitting_span
 from duckkb.values import dataclass
 
 How = Literal["search", "vsearch", "query"]
 _MODES: dict[How, Mode] = {"search": "match", "vsearch": "similar"}
 _ALL = 1 << 30
+_LOOKED_AT = 4_000
 _SNIPPET_LINES = 4
 _SNIPPET_CHARACTERS = 300
-_WORDS = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def search_documents(
     documents = [document_at(base, base.ontology.nodes[hit.type], str(hit.identity)) for hit, _ in scored]
     docid = docids(base, documents)
     hits = tuple(
-        _line(base, one, docid[one.name], replace(hit, score=round(score, 6)), text, options)
+        _line(base, one, docid[one.name], replace(hit, score=round(score, 6)), options)
         for (hit, score), one in zip(scored, documents, strict=True)
     )
     if not options.arch_hints:
@@ -139,15 +139,13 @@ def _score(hit: Hit, how: How) -> float:
     return lexical_score(raw) if how == "search" else vector_score(raw)
 
 
-def _line(
-    base: Base, one: CollectionDocument, docid: str, hit: Hit, question: str, options: SearchOptions
-) -> dict[str, Any]:
+def _line(base: Base, one: CollectionDocument, docid: str, hit: Hit, options: SearchOptions) -> dict[str, Any]:
     """A hit with its score as it is given."""
     context, fields = about(base, one.kind, one.path), hit.record
     line = {"docid": docid, "score": hit.score, "file": one.uri, "title": fields.get("title", "")}
     if context:
         line["context"] = context
-    chunk = hit.chunk if hit.chunk is not None and hit.chunk.field == "text" else None
+    chunk = _chunk_of_text(base, one.kind, hit)
     start = chunk.start if chunk else 0
     if where := _where(fields, start):
         line["where"] = where
@@ -157,7 +155,9 @@ def _line(
         line["body"] = fields.get("text", "")
         line["line"] = fields.get("text_line", 1)
     else:
-        line["line"], line["snippet"] = snippet(fields, start, chunk.text if chunk else "", question)
+        text = chunk.text if chunk else fields.get("text", "")[:_LOOKED_AT]
+        first, _ = fitting_span(text, partial(base.lanes(one.kind).words.weights, hit.asked, "text"))
+        line["line"], line["snippet"] = line_at(fields, start) + text.count("\n", 0, first), _snippet(text[first:])
     if options.explain:
         line["explain"] = hit.trace
     return line
@@ -170,19 +170,15 @@ def _where(fields: Mapping[str, Any], start: int) -> str:
     return ", ".join(filter(None, (f"page {number}" if number else "", f"§ {' > '.join(above)}" if above else "")))
 
 
-def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) -> tuple[int, str]:
-    """Some lines of a chunk that begins at `start` in a document's text, around the line with the most words of the question;
-    with the number of their first line in the file."""
-    text = fields.get("text", "")
-    lines = list(source_lines({"text": chunk or text[:4000], "text_line": line_at(fields, start)}))
-    if not lines:
-        return fields.get("text_line", 1), ""
-    words = {word.casefold() for word in _WORDS.findall(question)}
-    counted = [sum(word in line.casefold() for word in words) if line.strip() else -1 for _, line in lines]
-    best = counted.index(max(counted))
-    first = max(0, best - 1)
-    chosen = lines[first : first + _SNIPPET_LINES]
-    while chosen and not chosen[0][1].strip():
-        chosen = chosen[1:]
-    shown = "".join(line for _, line in chosen).rstrip()
-    return (chosen[0][0] if chosen else lines[0][0]), shown[:_SNIPPET_CHARACTERS].rstrip()
+def _chunk_of_text(base: Base, kind: NodeType, hit: Hit) -> ChunkRef | None:
+    """The chunk of a document's text that a hit is shown by, also where its title was what was found."""
+    if hit.chunk is not None and hit.chunk.field == "text":
+        return hit.chunk
+    place = base.lanes(kind).words.chunk(hit.asked, hit.id, field="text")
+    found = base.rows(kind).chunk(hit.id, *place)
+    return ChunkRef(*place, found.text, found.start) if found and place[0] == "text" else None
+
+
+def _snippet(text: str) -> str:
+    """The first lines of a text, as far as they are few characters."""
+    return "\n".join(text.split("\n", _SNIPPET_LINES)[:_SNIPPET_LINES])[:_SNIPPET_CHARACTERS].rstrip()

@@ -41,13 +41,14 @@ from duckkb.lanes.lexical.query import (
     narrowed,
     ranking_query,
     terms_of,
+    text_weights,
 )
 from duckkb.lanes.lexical.view import IndexView
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import Scored, best_first, is_settled
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Row, Rows, Tokenizer
-from duckkb.queries import LaneHit, LexicalQuery
+from duckkb.queries import LaneHit, LexicalQuery, Weight
 
 _HEAP = 50_000_000  # bytes for each thread of a build
 _SMALL_HEAP = 15_000_000  # the least that Tantivy takes
@@ -102,10 +103,16 @@ class Lexical(RowMirror):
             ranked = self._ranked(found, depth, allowed, view)
         return [LaneHit(record_id, score) for score, record_id in ranked]
 
-    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
-        """The field and number of the record's chunk that holds the most of what the query asks for; ("", 0) where it has none."""
-        found = self._clauses(query)
-        return best_chunk(self._rows.words(record_id), found, self._fields, self._current)
+    def chunk(
+        self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
+    ) -> tuple[str, int]:
+        """As `ports.WordLane.chunk`; an entry that comes without tokens is a record's only one."""
+        entries = [entry for entry in self._rows.words(record_id) if field in ("", entry.field)]
+        return best_chunk(entries, self._clauses(query), self._fields, self._current, preferred)
+
+    def weights(self, query: LexicalQuery, field: str, texts: Sequence[str]) -> list[Weight]:
+        """How much each of some texts of a field holds of what the query asks for."""
+        return text_weights(texts, field, self._clauses(query), self._fields, (self._tokenizer, self._current))
 
     def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
         """The share of the query's idf mass that one record holds, as `covered` says."""

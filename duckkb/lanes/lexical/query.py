@@ -14,7 +14,7 @@ from duckkb.entries import IndexEntry, Tokens
 from duckkb.lanes.lexical.fields import SEQUENCE, WordsField, split, texts_of
 from duckkb.lanes.lexical.view import IndexView, Statistics
 from duckkb.ports import Row, Tokenizer
-from duckkb.queries import LexicalQuery
+from duckkb.queries import NOTHING, LexicalQuery, Weight
 from duckkb.values import dataclass
 
 Part = Literal["word", "character", "phrase", "prefix"]
@@ -70,15 +70,16 @@ class Clauses:
 
 def chunk_weight(
     entry: IndexEntry, wanted: Iterable[Clause], fields: Iterable[WordsField], rarity: Callable[[str, str], float]
-) -> float:
+) -> Weight:
     """How much a chunk holds of what is wanted, each thing once; `rarity` of a field's token says how much one find counts.
 
-    A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk.
+    A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk. A Chinese character
+    is no word: many of them make no chunk better than one with a word.
     """
     assert entry.tokens is not None, "only entries with tokens are weighed"
     held = [words for words in fields if words.holds(entry.field)]
     stems = {words.name: set(words.stems(set(split(entry.tokens.words)))) for words in held}
-    sequence, weight = set(split(entry.tokens.sequence)), 0.0
+    sequence, weight, of_characters = set(split(entry.tokens.sequence)), 0.0, 0.0
     for clause in wanted:
         if clause.part == "word":
             (term,) = clause.tokens
@@ -88,8 +89,26 @@ def chunk_weight(
         else:
             whole = len(clause.tokens) > 1 and f" {' '.join(clause.tokens)} " in f" {entry.tokens.sequence} "
             found = sum(rarity(clause.field, token) for token in clause.tokens if token in sequence)
-            weight += found * (2.0 if whole else 1.0)
-    return weight
+            found *= 2.0 if whole else 1.0
+            weight += found if clause.part == "phrase" else 0.0
+            of_characters += found if clause.part == "character" else 0.0
+    return weight > 0, weight + of_characters
+
+
+def text_weights(
+    texts: Sequence[str],
+    source: str,
+    found: Clauses,
+    fields: Sequence[WordsField],
+    lane: "tuple[Tokenizer, Callable[[], Statistics]]",
+) -> list[Weight]:
+    """How much each of some texts of a record field holds of what the clauses count, as `chunk_weight` has it."""
+    if not found.counted:
+        return [NOTHING] * len(texts)
+    tokenizer, view = lane
+    rarity = cache(view().idf)
+    entries = (IndexEntry(source, seq, "", made) for seq, made in enumerate(tokenizer.tokenize(texts)))
+    return [chunk_weight(entry, found.counted, fields, rarity) for entry in entries]
 
 
 def terms_of(row: Row, fields: Sequence[WordsField]) -> dict[str, list[list[str]]]:
@@ -123,16 +142,28 @@ def terms_asked(
 
 
 def best_chunk(
-    entries: Sequence[IndexEntry], found: Clauses, fields: Iterable[WordsField], view: Callable[[], Statistics]
+    entries: Sequence[IndexEntry],
+    found: Clauses,
+    fields: Sequence[WordsField],
+    view: Callable[[], Statistics],
+    preferred: tuple[str, int] | None = None,
 ) -> tuple[str, int]:
     """The field and number of the chunk, of those of one record, that holds the most of what the clauses count; ("", 0) without
-    chunks. `view` is not asked where there is no choice."""
-    wanted = found.counted if len(entries) > 1 else ()
-    if not wanted:
-        return (entries[0].field, entries[0].seq) if entries else ("", 0)
+    chunks. The `preferred` one stays where it holds a word, or none does. `view` is not asked where there is no choice."""
+    places = [(entry.field, entry.seq) for entry in entries]
+    if not found.counted or not places or {*places} <= {preferred}:
+        return preferred or next(iter(places), ("", 0))
+    if len(places) == 1 and preferred is None:
+        return places[0]
     rarity = cache(view().idf)
-    best = max(entries, key=lambda entry: chunk_weight(entry, wanted, fields, rarity))
-    return best.field, best.seq
+    weights = {
+        place: chunk_weight(entry, found.counted, fields, rarity) if entry.tokens is not None else NOTHING
+        for place, entry in zip(places, entries, strict=True)
+    }
+    best = max(places, key=weights.__getitem__)
+    if preferred is not None and (weights.get(preferred, NOTHING)[0] or not weights[best][0]):
+        return preferred
+    return best
 
 
 def covered(

@@ -18,6 +18,7 @@ from duckkb.lanes.lexical.query import (
     best_chunk,
     clauses,
     covered,
+    text_weights,
 )
 from duckkb.lanes.lexical.view import K1, B, Statistics
 from duckkb.lanes.order import Scored, best_first, is_settled
@@ -25,7 +26,7 @@ from duckkb.lanes.targets.lane import PublishedLane
 from duckkb.lanes.targets.postings import numbers_of, positions_of, times_in_a_row
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Publication, Rows, Tokenizer
-from duckkb.queries import LaneHit, LexicalQuery
+from duckkb.queries import LaneHit, LexicalQuery, Weight
 
 SLACK = 1e-6  # of a score, as in the lane over an index
 MARGIN, MORE = 16, 8
@@ -82,9 +83,16 @@ class PublishedWords(PublishedLane, ABC):
         found, view = self._clauses(query)
         return IdSet.of(self._ids(found.excluded, view) if found.excluded else ())
 
-    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
+    def chunk(
+        self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
+    ) -> tuple[str, int]:
         found, view = self._clauses(query)
-        return best_chunk(self._rows.words(record_id), found, self._fields, lambda: view)
+        entries = [entry for entry in self._rows.words(record_id) if field in ("", entry.field)]
+        return best_chunk(entries, found, self._fields, lambda: view, preferred)
+
+    def weights(self, query: LexicalQuery, field: str, texts: Sequence[str]) -> Sequence[Weight]:
+        found, view = self._clauses(query)
+        return text_weights(texts, field, found, self._fields, (self._tokenizer, lambda: view))
 
     def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
         found, view = self._clauses(query)

@@ -35,13 +35,18 @@ def marked(text: str, terms: Sequence[str]) -> Markup:
     return Markup("").join([*pieces, escape(text[at:])])
 
 
-def excerpt(text: str, terms: Sequence[str], length: int = 320) -> str:
-    """Of a text at most about so many characters, from shortly before where a term stands first."""
-    if len(text) <= length:
-        return text
+def place_of(text: str, terms: Sequence[str]) -> int:
+    """Where a term stands first; 0 where none does."""
     pattern = _pattern(terms)
     first = pattern.search(text) if pattern else None
-    start = max(0, first.start() - _BEFORE) if first else 0
+    return first.start() if first else 0
+
+
+def excerpt(text: str, place: int, length: int = 320) -> str:
+    """Of a text at most about so many characters, from shortly before a place on."""
+    if len(text) <= length:
+        return text
+    start = max(0, place - _BEFORE)
     start = text.rfind(" ", max(0, start - 20), start) + 1 if start else 0
     cut = text[start : start + length]
     return ("…" if start else "") + cut + ("…" if start + length < len(text) else "")

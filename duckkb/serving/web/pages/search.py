@@ -13,7 +13,7 @@ from duckkb.serving.statuses import status_of
 from duckkb.serving.telemetry.noted import noted
 from duckkb.serving.web.filters import condition, controls
 from duckkb.serving.web.kinds import Kind, kinds
-from duckkb.serving.web.marking import excerpt, marked, terms_of
+from duckkb.serving.web.marking import excerpt, marked, place_of, terms_of
 from duckkb.serving.web.naming import identity_of, title_of
 from duckkb.serving.web.visit import Visit
 from duckkb.values import dataclass
@@ -90,13 +90,18 @@ def _hit(line: Mapping[str, Any], known: Mapping[str, Kind], rank: int, question
     identity, trace = identity_of(line, kind.identity), line.get("_explain", {})
     found = trace.get("terms") or ()  # none where words alone did not find it
     terms = terms_of(question, (one["token"] for one in found))
-    field, text = _text(line, kind, terms)
+    span = trace.get("span")
+    if span is not None and isinstance(line.get(span["field"]), str):
+        field, text = span["field"], excerpt(line[span["field"]], span["start"])
+    else:
+        field, text = _text(line, kind, terms)
+        text = excerpt(text, place_of(text, terms))
     return ShownHit(
         rank,
         kind.name,
         identity,
         title_of(line, identity),
-        marked(excerpt(text, terms), terms),
+        marked(text, terms),
         field,
         line.get("_score"),
         {name: place for name, place in trace.get("lanes", {}).items() if place["rank"]},

@@ -1,0 +1,48 @@
+"""Which span of a text fits a question: the line that holds the most of it, and of a long line the stretch that does."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from duckkb.queries import Weight
+
+Weigh = Callable[[Sequence[str]], Sequence[Weight]]
+
+LONGEST = 300
+"""Characters of a line that are looked at as one."""
+_STRIDE = LONGEST // 2
+_BREAKS = " \t.,;:!?。，、；：！？"
+_NEAR = 40
+
+
+def fitting_span(text: str, weigh: Weigh) -> tuple[int, int]:
+    """The start and end of the line, or of the stretch of a line, that fits best; the first of several. Where nothing is held,
+    that of the first line with anything in it; (0, 0) without one."""
+    lines = list(_lines(text))
+    if not lines:
+        return 0, 0
+    start, end = _best(text, lines, weigh)
+    if end - start <= LONGEST:
+        return start, end
+    stretches = [(at, min(at + LONGEST, end)) for at in range(start, end, _STRIDE)]
+    at, until = _best(text, stretches, weigh)
+    return (_at_break(text, at) if at > start else at), until
+
+
+def _best(text: str, spans: Sequence[tuple[int, int]], weigh: Weigh) -> tuple[int, int]:
+    if len(spans) == 1:
+        return spans[0]
+    weights = weigh([text[start:end] for start, end in spans])
+    return spans[max(range(len(spans)), key=weights.__getitem__)]
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Lines that are not blank, without their ends."""
+    start = 0
+    for line in text.split("\n"):
+        if line.strip():
+            yield start, start + len(line)
+        start += len(line) + 1
+
+
+def _at_break(text: str, at: int) -> int:
+    """A place shortly before, where no word is cut."""
+    return max((text.rfind(sign, at - _NEAR, at) + 1 for sign in _BREAKS), default=0) or at
