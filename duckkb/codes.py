@@ -434,6 +434,7 @@ _WARNINGS = {
     "W_PARTIAL": ("git left files of the base out of this checkout; what stands in them is not found.", "The command named brings them back, such as `git sparse-checkout add DIR`."),
     "W_UNWATCHED": ("git does not look whether a file of the base changed (skip-worktree, assume-unchanged), so no commit has what is written there.", "`git update-index --no-skip-worktree FILE`, or `--no-assume-unchanged`."),
     "W_DOCUMENT": ("A file in the folder of a document collection is no record, or could not be read as one.", "Rename, replace or mend the file, or name it under `ignore`."),
+    "W_LINK": ("A link of a document leads to no document of its collection, or to several.", "Mend the link, add the file, or write more of the path."),
     "W_FRONT_MATTER": ("Front matter of a document has a value or key that YAML's readers read differently, or that no record keeps as it stands; text is kept of it.", "Write the value in quotes, or mend the line that is named."),
     "W_UPDATE": ("A document collection was read as it lies: nothing was pulled, or its command did not run.", "See the message; `duckkb trust` accepts commands."),
     "W_ARCH": ("A graph of code was imported without attributes that a record of it has no field for, or with edges joined that are alike.", "None needed; `duckkb schema arch` says what is kept."),

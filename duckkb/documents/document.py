@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+from unicodedata import normalize
 
 from duckkb.documents import markdown
 from duckkb.documents.extract.result import FORMATS
@@ -154,17 +155,28 @@ def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
 
 
 def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[str, list[int]]:
-    """The links to files. Those of a page (`is_site`) that begin with `/` lead into the site that it comes from, and it has
+    """The links to files by path, and those of wikis by the name that is written (`markdown.wiki_end`). Those of a page (`is_site`) that begin with `/` lead into the site that it comes from, and it has
     no wiki links: brackets in it are text."""
     found: dict[str, list[int]] = {}
     ends = [one.start() for one in re.finditer("\n", text)]
     for link in sorted(markdown.links(text, start), key=lambda one: one.start):
         if is_site and (link.is_wiki or link.target.startswith("/")):
             continue
-        target = f"{link.target}.md" if link.is_wiki and not format_of(link.target) else link.target
-        if (place := markdown.resolved(path, target)) and place != path:
+        place = _place_of(path, link)
+        if place and place != path:
             found.setdefault(place, []).append(bisect_left(ends, link.start) + 1)
     return found
+
+
+def _place_of(path: str, link: markdown.Link) -> str | None:
+    """What a link leads to: a path, or the name that a wiki link has, unless that is a path from its own folder."""
+    if not link.is_wiki:
+        return markdown.resolved(path, link.target)
+    if not link.target.startswith(("./", "../")):
+        own = path.rpartition("/")[2]
+        is_own = link.target.casefold() in (own.casefold(), own.rpartition(".")[0].casefold())
+        return None if is_own else markdown.wiki_end(normalize("NFC", link.target))
+    return markdown.resolved(path, link.target if format_of(link.target) else f"{link.target}.md")
 
 
 def _front(told: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:

@@ -20,11 +20,13 @@ _UNDERLINE, _UNDERLINED = re.compile(r"\n {0,3}(=+|-+)[ \t]*\r?$", re.MULTILINE)
 _NO_PARAGRAPH = re.compile(r"[#>|]|[-*+] |\d+[.)] |-{3,}|={3,}")
 _ATTRIBUTES = re.compile(r"\{[ \t]*[#.:][^{}\n]*\}$")
 _LINK = re.compile(
-    r"(?<!!)\[(?:[^\[\]\n]++|\[[^\[\]\n]*+\])*+\]"
+    r"(?<![!\\])\[(?:[^\[\]\n]++|\[[^\[\]\n]*+\])*+\]"
     r"\(\s*+(<[^<>\n]++>|(?>[^\s()]++(?:\([^\s()]*+\)[^\s()]*+)*+))[^()\n]*+\)"
 )
 _REFERENCE = re.compile(r"^ {0,3}\[(?!\^)[^\[\]\n]+\]:[ \t]*(<[^<>\n]+>|\S+)", re.MULTILINE)
-_WIKI = re.compile(r"(?<!!)\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]*)?(?:\|[^\[\]\n]*)?\]\]")
+_WIKI = re.compile(r"(?<![!\\])\[\[([^\[\]|#\n]{1,300})(?:#[^\[\]|\n]*)?(?:\|[^\[\]\n]*)?\]\]")
+_COMMENTS = (("<!--", "-->"), ("%%", "%%"))
+_YAML_COMMENT = re.compile(r"^[ \t]*#[^\n]*", re.MULTILINE)
 _BACKTICKS = re.compile(r"`+|\n[ \t]*\r?(?=\n)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 _LONGEST_FRONT = 64 * 1024
@@ -102,15 +104,55 @@ def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
 
 
 def links(text: str, start: int = 0) -> Iterator[Link]:
-    """Links to files, as they are written: of Markdown, inline or by reference, and of wikis; none in code."""
+    """Links to files, as they are written: of Markdown, inline or by reference, and of wikis, these also in the front matter that
+    ends at `start`; none in code and comments."""
     code = fences(text, start)
     if "`" in text:
         code = sorted([*code, *_spans(text, start, code)])
+    comments = [found.span() for found in _YAML_COMMENT.finditer(text, 0, start)]
+    unread = _joined([*code, *_comments(text, start, code), *comments])
     for pattern in (_LINK, _REFERENCE, _WIKI):
-        for one in pattern.finditer(text, start):
-            target = one[1].strip("<> ")
-            if target and not _is_inside(code, one.start()) and not _SCHEME.match(target):
-                yield Link(target, one.start(), pattern is _WIKI)
+        is_wiki = pattern is _WIKI
+        for one in pattern.finditer(text, 0 if is_wiki else start):
+            target = one[1].rstrip("\\").strip() if is_wiki else one[1].strip("<> ")  # a table has `[[name\|text]]`
+            if target and not _is_inside(unread, one.start()) and not _SCHEME.match(target):
+                yield Link(target, one.start(), is_wiki)
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In their order, those that overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _comments(text: str, start: int, code: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Where comments lie: those of HTML, and `%%` as in Obsidian. One that nothing closes is none."""
+    for opens, closes in _COMMENTS:
+        at = text.find(opens, start)
+        while at >= 0:
+            end = -1
+            if not _is_inside(code, at):
+                end = text.find(closes, at + len(opens))
+                if end < 0:
+                    break
+                yield at, end + len(closes)
+            at = text.find(opens, end + len(closes) if end >= 0 else at + len(opens))
+
+
+def wiki_end(name: str) -> str:
+    """The end of the edge of a wiki link: the link as it is written, as what it means depends on all documents of a collection."""
+    return f"[[{name}]]"
+
+
+def wiki_name(end: object) -> str | None:
+    """The inverse of `wiki_end`; None for an end that is a path."""
+    is_wiki = isinstance(end, str) and end.startswith("[[") and end.endswith("]]")
+    return str(end)[2:-2] if is_wiki else None
 
 
 def resolved(path: str, target: str) -> str | None:

@@ -3,7 +3,7 @@
 A rule is a function of a view of the base and a type that yields findings, and a line in `RULES`, at the end.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -189,10 +189,26 @@ def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) 
 def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """Both ends of an edge exist, each in exactly one of the types that it may have."""
     if isinstance(kind, EdgeType):
-        for row in view.linked(kind):
-            for name, end in zip((FROM, TO), view.ends(kind, row.record.identity), strict=True):
-                if end is None or isinstance(end, Ambiguous):
-                    yield _lost(kind, row, name, end)
+        lost = (
+            (row, name, end)
+            for row in view.linked(kind)
+            for name, end in zip((FROM, TO), view.ends(kind, row.record.identity), strict=True)
+            if end is None or isinstance(end, Ambiguous)
+        )
+        yield from _lost_links(lost) if kind.source is not None else (_lost(kind, *one) for one in lost)
+
+
+def _lost_links(lost: Iterable[tuple[StoredRow, str, Ambiguous | None]]) -> Iterator[Finding]:
+    """Links between documents that lead to none; a name that several have is said once."""
+    ambiguous = set[str]()
+    for row, name, end in lost:
+        shown = identity_text(end_identity(component_of(row.record.fields[name])))
+        if end is None:
+            yield at(row, "W_LINK", f"the link {shown} leads to no document of the collection", field=f"/{name}")
+        elif shown not in ambiguous:
+            ambiguous.add(shown)
+            said = f"the link {shown} may lead to {' or '.join(end.types)}"
+            yield at(row, "W_LINK", said, "write more of the path, as in [[folder/name]]", f"/{name}")
 
 
 def _lost(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
@@ -202,8 +218,8 @@ def _lost(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> F
         said = f"{shown} exists as {' and '.join(end.types)}"
         return at(row, "E_AMBIGUOUS_END", said, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
-    remedy = "add the node, or delete the edge" if kind.source is None else "mend the link, or add the file"
-    return at(row, "E_DANGLING_EDGE", f"no {' or '.join(types)} {shown}", remedy, f"/{name}")
+    said = f"no {' or '.join(types)} {shown}"
+    return at(row, "E_DANGLING_EDGE", said, "add the node, or delete the edge", f"/{name}")
 
 
 def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:

@@ -60,3 +60,63 @@ def test_front_matter_keeps_what_stands_there_and_check_names_the_line_of_what_r
         ("W_DOCUMENT", "docs/empty.md", 1),
     ]
     assert "read with warnings" in run_in(root, ["update"]).err
+
+
+VAULT = {
+    "index.md": "---\nup: '[[Deep note]]'\nrelated: [[[Second]], \"[[folder/Third|3]]\"]\n# see: [[Nowhere in YAML]]\n---\n# Index\n",
+    "folder/Third.md": "Beside: [[fourth]], from the top: [[other/Second]], by its [[node.js]] name, and [[nicknamed]].\n",
+    "folder/Fourth.md": "---\naliases: [Nicknamed, 别名]\n---\n| a | b |\n|---|---|\n| [[Deep note\\|the deep one]] | [[../index]] |\n",
+    "other/Second.md": "\\[[Escaped]] `[[Code]]` <!-- [[Comment]] and [x](gone.md) --> %% [[Hidden]] %% ![[Embedded]] [[别名#Part|it]]\n",
+    "other/deep/Deep note.md": "[[map.png]] [[node.js.md]]\n",
+    "other/node.js.md": "# Node\n",
+    "a/Twin.md": "",
+    "b/Twin.md": "See [[Twin]].\n",
+    "c/one.md": "[[Twin]] and [[Lost]] and [lost](lost.md)\n",
+    "c/two.md": "[[Twin]]\n",
+}
+LINKS = {
+    ("index.md", "other/deep/Deep note.md"),
+    ("index.md", "other/Second.md"),
+    ("index.md", "folder/Third.md"),
+    ("folder/Third.md", "folder/Fourth.md"),
+    ("folder/Third.md", "other/Second.md"),
+    ("folder/Third.md", "other/node.js.md"),
+    ("folder/Fourth.md", "other/deep/Deep note.md"),
+    ("folder/Fourth.md", "index.md"),
+    ("other/Second.md", "folder/Fourth.md"),
+    ("other/deep/Deep note.md", "other/node.js.md"),
+}
+
+
+def _links(root: Path) -> set[tuple[str, str]]:
+    """The links that lead to a document, as SQL has them."""
+    statement = 'SELECT a.path AS a, b.path AS b FROM docs_links l JOIN docs a ON a."__id" = l.from_id JOIN docs b ON b."__id" = l.to_id'
+    return {(line["a"], line["b"]) for line in run_in(root, ["sql", statement]).lines}
+
+
+def test_wiki_links_lead_where_their_names_lead_in_the_whole_collection(tmp_path: Path) -> None:
+    root = _base(tmp_path, VAULT)
+    assert _links(root) == LINKS
+    neighbours = run_in(root, ["graph", "neighbors", "docs", "folder/Fourth.md"]).lines
+    assert {(line["path"], line["_edge"]["direction"]) for line in neighbours} == {
+        ("folder/Third.md", "in"),
+        ("other/Second.md", "in"),
+        ("other/deep/Deep note.md", "out"),
+        ("index.md", "out"),
+    }
+    checked = run_in(root, ["check", "--json"])
+    assert checked.code == 0, "an ordinary vault has no errors"
+    links = [(one["path"], one["message"]) for one in checked.line["findings"] if one["code"] == "W_LINK"]
+    assert [path for path, _ in links] == ["docs/c/one.md"] * 3
+    assert sum("a/Twin.md or b/Twin.md" in message for _, message in links) == 1, "said once, with the candidates"
+    assert not any("Nowhere" in message or "Hidden" in message for _, message in links)
+
+
+def test_a_wiki_link_follows_documents_that_come_and_go(tmp_path: Path) -> None:
+    root = _base(tmp_path, {"a.md": "[[Note]]\n", "x/Note.md": "# One\n"})
+    assert _links(root) == {("a.md", "x/Note.md")}
+    (root / "docs/y").mkdir()
+    (root / "docs/x/Note.md").rename(root / "docs/y/note.md")
+    assert _links(root) == {("a.md", "y/note.md")}
+    (root / "docs/Note.md").write_text("# Beside\n", "utf-8")
+    assert _links(root) == {("a.md", "Note.md")}

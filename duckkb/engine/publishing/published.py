@@ -149,6 +149,9 @@ class PublishedTree(Tree):
     def _table(self, kind: RecordType) -> PublishedTable:
         return self.table(kind)
 
+    def _document_paths(self, kind: RecordType) -> Iterable[str]:
+        return (str(identity[0]) for identity in self.table(kind))
+
     def _edge_ends(self, kind: EdgeType) -> EdgeEnds:
         with self._turn:
             if kind.name not in self._ends:

@@ -15,7 +15,9 @@ from unicodedata import normalize
 from duckkb.codes import CODES
 from duckkb.documents import document
 from duckkb.documents.glob import IgnoreFile
+from duckkb.documents.markdown import wiki_name
 from duckkb.documents.source import exclusion, folder_exclusion, is_document, placed, within
+from duckkb.documents.wiki import is_attachment
 from duckkb.errors import Finding
 from duckkb.ontology.model import DocumentSource, Ontology, RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
@@ -250,11 +252,19 @@ def _documents(wanted: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> It
         if how.strict and not document.is_whole(told.fields):
             pass  # no record, and what is none links to nothing
         elif kind.kind == "edge":
-            links = {to: lines[0] for to, lines in sorted(told.links.items()) if is_document(kind.source, to)}
+            links = {to: lines[0] for to, lines in sorted(told.links.items()) if _may_lead(kind.source, to)}
             rows = [_row(kind, path, {FROM: inner, TO: to}, line) for to, line in links.items()]
         else:
             rows = [_row(kind, path, {"path": inner, **told.fields}, 1)]
         yield path, Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
+
+
+def _may_lead(source: DocumentSource, to: str) -> bool:
+    """Whether a link is one between documents: pictures and what else is none are not looked for."""
+    name = wiki_name(to)
+    if name is None:
+        return is_document(source, to)
+    return not is_attachment(name) or is_document(source, name)
 
 
 def _row(kind: RecordType, path: str, values: dict[str, Any], number: int) -> StoredRow:

@@ -7,6 +7,9 @@ from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
+from duckkb.documents.markdown import wiki_name
+from duckkb.documents.source import within
+from duckkb.documents.wiki import WikiNames
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
@@ -33,7 +36,7 @@ Ref = tuple[str, Identity]
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """A bare end that exists in several of the allowed types."""
+    """A bare end that exists in several of the allowed types; of a wiki link, whose name several documents have, their paths."""
 
     types: tuple[str, ...]
 
@@ -95,6 +98,7 @@ class Tree:
         self._unreadable: tuple[object, object, list[Finding]] | None = None  # of which parts and findings, and they
         self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
         self._ends: dict[str, EdgeEnds] = {}
+        self._wiki: dict[str, WikiLinks] = {}  # by edge type
         self._turn = RLock()  # of threads that ask for an index, one makes it
 
     def narrowed(self, ontology: Ontology) -> "Tree":
@@ -264,10 +268,19 @@ class Tree:
     def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
         """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
         source, target = edge[:2]
-        return self._resolve(source, kind.from_types), self._resolve(target, kind.to_types)
+        paths = self._wiki_paths(kind, edge)
+        if paths is None:
+            end = self._resolve(target, kind.to_types)
+        elif len(paths) == 1:
+            end = kind.to_types[0], (paths[0],)
+        else:
+            end = Ambiguous(tuple(paths)) if paths else None
+        return self._resolve(source, kind.from_types), end
 
     def end_ids(self, kind: EdgeType, edge: Identity) -> tuple[int | None, int | None]:
         """The ids of the nodes that the two ends of an edge lead to; None where one leads nowhere or to several."""
+        if (paths := self._wiki_paths(kind, edge)) is not None:
+            edge = edge[0], paths[0] if len(paths) == 1 else edge[1]
         found = (
             self._candidates(end, types) for end, types in zip(edge[:2], (kind.from_types, kind.to_types), strict=True)
         )
@@ -317,6 +330,7 @@ class Tree:
         """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
         self._tables.clear()
         self._ends.clear()
+        self._wiki.clear()
 
     def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[int], list[int]]:
         old = {path: part.rows for path in parts if (part := self.parts.get(path))}
@@ -324,6 +338,8 @@ class Tree:
         found = self._swapped(kind, old, new, parts)
         if ends := self._ends.get(kind.name):
             ends.change(found.appeared, found.vanished)
+        if kind.source is not None:
+            self._wiki.clear()
         return found.upserts, found.gone
 
     def _swapped(self, kind: RecordType, old: Swapped, new: Swapped, parts: Mapping[str, Part | None]) -> Difference:
@@ -378,7 +394,38 @@ class Tree:
         if candidates and name not in candidates:
             return typed
         others = ends.at(side, bare)
+        if side == "in" and kind.source is not None:
+            others = sorted({*others, *self._wiki_of(kind).edges_to(str(identity[0]))}, key=identity_key)
         return sorted((*typed, *others), key=identity_key) if typed and others else typed or others
+
+    def _wiki_paths(self, kind: EdgeType, edge: Identity) -> Sequence[str] | None:
+        """The documents that a wiki link may mean; None for an edge that is none."""
+        name = wiki_name(edge[1]) if kind.source is not None else None
+        if name is None or kind.to_types[0] not in self.ontology.nodes:
+            return None
+        return self._wiki_of(kind).names.paths_of(str(edge[0]), name)
+
+    def _wiki_of(self, kind: EdgeType) -> "WikiLinks":
+        with self._turn:
+            if kind.name not in self._wiki:
+                documents = self.ontology.nodes[kind.to_types[0]]
+                names = WikiNames(self._document_paths(documents), lambda: self._aliases(documents))
+                self._wiki[kind.name] = WikiLinks(names, lambda: self._table(kind))
+            return self._wiki[kind.name]
+
+    def _document_paths(self, kind: RecordType) -> Iterable[str]:
+        assert kind.source is not None, "asked of documents"
+        return [within(kind.source, part.path) or part.path for part in self.parts_of(kind) if part.rows]
+
+    def _aliases(self, kind: RecordType) -> dict[str, list[str]]:
+        """The documents of a collection by the `aliases` in their front matter."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows_with(kind, b'"aliases":'):
+            given = row.record.fields.get("aliases")
+            for alias in given if isinstance(given, list) else (given,):
+                if isinstance(alias, str):
+                    found.setdefault(alias, []).append(str(row.record.identity[0]))
+        return found
 
     def _resolve(self, component: Component, types: tuple[str, ...]) -> End:
         candidates = self._candidates(component, types)
@@ -408,6 +455,27 @@ def _behind(part: Part, floor: Any) -> Iterator[StoredRow]:
 
 def _is_of(part: Part | None, kind: RecordType) -> bool:
     return part is not None and part.kind.name == kind.name
+
+
+class WikiLinks:
+    """The wiki links of a collection: what they mean, and which of them lead to a document."""
+
+    def __init__(self, names: WikiNames, edges: Callable[[], Iterable[Identity]]) -> None:
+        self.names = names
+        self._edges = edges
+        self._by_path: dict[str, list[Identity]] | None = None
+
+    def edges_to(self, path: str) -> Sequence[Identity]:
+        """Those that mean this document and no other."""
+        if self._by_path is None:
+            by_path: dict[str, list[Identity]] = {}
+            for edge in self._edges():
+                name = wiki_name(edge[1])
+                paths = self.names.paths_of(str(edge[0]), name) if name is not None else ()
+                if len(paths) == 1:
+                    by_path.setdefault(paths[0], []).append(edge)
+            self._by_path = by_path
+        return self._by_path.get(path, ())
 
 
 class EdgeEnds:

@@ -1,0 +1,97 @@
+"""Which document of a collection a wiki link names."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from posixpath import dirname, normpath
+
+from duckkb.documents.document import format_of
+
+_ATTACHMENTS = frozenset(
+    [
+        "png",
+        "jpg",
+        "jpeg",
+        "gif",
+        "bmp",
+        "svg",
+        "webp",
+        "avif",
+        "ico",
+        "heic",
+        "mp3",
+        "wav",
+        "m4a",
+        "ogg",
+        "oga",
+        "flac",
+        "mp4",
+        "mov",
+        "mkv",
+        "webm",
+        "avi",
+        "pdf",
+        "docx",
+        "xlsx",
+        "pptx",
+        "odt",
+        "zip",
+        "canvas",
+        "base",
+        "excalidraw",
+    ]
+)
+
+
+def is_attachment(name: str) -> bool:
+    """Whether a link to this name leads to a picture or the like, which is looked for where it is a document alone.
+
+    >>> is_attachment("map.png"), is_attachment("node.js"), is_attachment("v1.2")
+    (True, False, False)
+    """
+    return name.rpartition(".")[2].lower() in _ATTACHMENTS
+
+
+class WikiNames:
+    """The documents of a collection by the names that links give them; `aliases` has those that documents give themselves,
+    asked for when no path fits."""
+
+    def __init__(self, paths: Iterable[str], aliases: Callable[[], Mapping[str, Sequence[str]]]) -> None:
+        self._paths = frozenset(paths)
+        self._by_name: dict[str, list[str]] = {}
+        for path in sorted(self._paths):
+            for spelling in _spellings(path.rpartition("/")[2]):
+                self._by_name.setdefault(spelling.casefold(), []).append(path)
+        self._aliases = aliases
+        self._by_alias: Mapping[str, Sequence[str]] | None = None
+
+    def paths_of(self, source: str, name: str) -> Sequence[str]:
+        """The documents that a link in the document `source` may mean: the one beside it, else the one at this path of the
+        collection, else all whose paths end so, else all that have the name as an alias."""
+        wanted = name.strip("/")
+        near = self._by_name.get(wanted.rpartition("/")[2].casefold(), ())
+        fitting = [path for path in near if _ends_so(path, wanted)]
+        exact = [path for path in fitting if _ends_so(path, wanted, is_exact=True)]
+        folder = dirname(source)
+        for place in (f"{folder}/{wanted}" if folder else wanted, wanted):
+            for paths in (exact, fitting):
+                if at_place := [path for path in paths if _is_at(path, normpath(place))]:
+                    return at_place[:1]
+        if exact or fitting:
+            return exact or fitting
+        if self._by_alias is None:
+            self._by_alias = {alias.casefold(): paths for alias, paths in self._aliases().items()}
+        return self._by_alias.get(wanted.casefold(), ())
+
+
+def _spellings(path: str) -> tuple[str, ...]:
+    """A path as links write it: of Markdown also without the ending."""
+    return (path, path.rpartition(".")[0]) if format_of(path) == "md" else (path,)
+
+
+def _ends_so(path: str, name: str, *, is_exact: bool = False) -> bool:
+    if not is_exact:
+        path, name = path.casefold(), name.casefold()
+    return any(f"/{spelling}".endswith(f"/{name}") for spelling in _spellings(path))
+
+
+def _is_at(path: str, place: str) -> bool:
+    return place.casefold() in (spelling.casefold() for spelling in _spellings(path))
