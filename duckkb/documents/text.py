@@ -19,7 +19,7 @@ _MOST_CONTROLS = 0.01
 def decoded(raw: bytes) -> tuple[str, str] | None:
     """The text of a file, and the encoding that was guessed (empty where there is no doubt); None where it is no text.
 
-    Line ends are those of the file. What cannot be read of a guessed encoding is U+FFFD.
+    Line ends are those of the file, but for one without any LF, whose CR are LF. What cannot be read of a guessed encoding is U+FFFD.
     """
     for mark, name in _MARKS:
         if raw.startswith(mark):
@@ -49,5 +49,7 @@ def _guessed(raw: bytes) -> str:
 
 
 def _text(text: str, guessed: str) -> tuple[str, str] | None:
+    if "\n" not in text:
+        text = text.replace("\r", "\n")
     controls = len(_CONTROLS.findall(text))
     return None if controls > max(1, len(text) * _MOST_CONTROLS) else (text, guessed)

@@ -16,7 +16,7 @@ import pytest
 
 from duckkb.documents import document
 from duckkb.documents.document import WARNINGS, Extracted
-from duckkb.documents.extract import child, libraries, process, remembered
+from duckkb.documents.extract import child, libraries, pdf, process, remembered
 from duckkb.documents.extract.result import FileText
 from duckkb.ontology.model import Extraction
 from tests.harness.files import docx
@@ -93,6 +93,58 @@ def test_control_a_text_that_lacks_something_is_found_out() -> None:
         assert len(problems(worse)) == 1
 
 
+def _odd_documents() -> dict[str, bytes]:
+    """Documents of Word whose parts name what is not there."""
+    said, run = docx.plain(EN) + docx.plain("文本文件"), docx.run
+    blip = '<a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip r:embed="rGone"/></pic:blipFill></pic:pic></a:graphicData></a:graphic>'
+    picture = f"<w:r><w:drawing><wp:inline>{blip}</wp:inline></w:drawing></w:r>"
+    linked = '<a:blip r:link="rAway"/>'
+    styles = docx.root("styles", '<w:style w:type="paragraph" w:styleId="Heading1"/><w:style w:type="character"/>')
+    whole = docx.document(said, {"footnotes.xml": docx.notes("footnotes", ["A note"])})
+    bodies = {
+        "a link": said + docx.paragraph(f'<w:hyperlink r:id="rGone">{run("linked")}</w:hyperlink>'),
+        "a picture": said + docx.paragraph(picture),
+        "a linked picture": said + docx.paragraph(picture.replace('<a:blip r:embed="rGone"/>', linked)),
+        "a footnote": said + docx.paragraph('<w:r><w:footnoteReference w:id="7"/></w:r>'),
+        "an endnote": said + docx.paragraph('<w:r><w:endnoteReference w:id="7"/></w:r>'),
+        "a comment": said + docx.paragraph('<w:r><w:commentReference w:id="7"/></w:r>'),
+        "a style": said + docx.paragraph(run("styled"), style="NoSuchStyle"),
+    }
+    at = whole.index(b"word/footnotes.xml") + len("word/footnotes.xml") + 8
+    return {
+        **{name: docx.document(body) for name, body in bodies.items()},
+        "a style without a name": docx.document(
+            docx.paragraph(run("x"), style="Heading1") + said, {"styles.xml": styles}
+        ),
+        "a damaged part": whole[:at] + bytes(8) + whole[at + 8 :],
+    }
+
+
+def test_a_document_of_word_with_something_missing_keeps_its_text() -> None:
+    degraded = 0
+    for name, raw in _odd_documents().items():
+        fields = document.read("a.docx", raw).fields
+        assert EN in fields["text"] and "文本文件" in fields["text"], (name, fields)
+        assert set(fields.get("warnings", ())) <= {"degraded"}, name
+        degraded += "warnings" in fields
+    assert degraded >= 4, "the library stumbles over several of them, which is said"
+
+
+def test_words_of_pages_and_cells_stay_apart_and_whole() -> None:
+    form = "<p>one<img alt='map' src='data:x'>two<select><option>red</option><option>blue</option></select>"
+    page = f"{form}<textarea>long</textarea><button>Go</button><label>Name</label></p><table><tr><th>a|b<tr><td>c|d</table>"
+    text = document.read("a.html", page.encode()).fields["text"]
+    assert text.split("\n")[0].split() == ["one", "map", "two", "red", "blue", "long", "Go", "Name"]
+    assert "| a\\|b |" in text and "| c\\|d |" in text
+    cells = docx.table([[docx.plain("x|y"), docx.plain("z")]])
+    assert "| x\\|y | z |" in document.read("a.docx", docx.document(cells)).fields["text"]
+    words = pdf._rejoined(
+        "ware\x02\r\nhouse well\ufffe\nknown GPT\x02\n4 Anglo\x02\nSaxon state-of\x02\nthe-art a well-known one 知\x02\n识 \x02"
+    )
+    assert words == "warehouse well-known GPT-4 Anglo-Saxon state-of-the-art a well-known one 知识 "
+    assert document.read("a.md", b"# Old\r\rline 3 [x](b.md)\r").links == {"b.md": [3]}
+
+
 def test_kx_18_a_place_in_the_text_of_a_pdf_says_its_page() -> None:
     pages = [lines(f"first of page {n}", f"second of page {n}") for n in range(1, 8)]
     pages[3] = []
@@ -111,6 +163,7 @@ HOSTILE = {
     "a target without an end": "[a](" + "b" * _LONG, "blanks for a target": "[a](" + " " * _LONG,
     "opened": "[" * _LONG, "pairs": "[[]" + "[]" * _LONG, "wiki": "[[a" * _LONG, "brackets": "[a](b" + "(" * _LONG,
     "runs": " ".join("`" * number for number in range(1, 700)), "ticks": "` " * _LONG, "links": "[a](b.md)\n" * 60_000,
+    "comments": "<!-- " * _LONG, "percents": "%%a" * _LONG,
     "fences": "```\n" * (_LONG // 4), "under": "a\n" + "=" * _LONG + "x", "front": "---\n" + "[" * 60_000 + "\n---\n",
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from duckkb.documents.document import format_of
 from duckkb.documents.extract.libraries import extractor
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, UsageError
+from duckkb.review.reports.markup import many
 
 LARGEST = 10 * 1024
 """Bytes of a file that `multi_get` prints, where the caller names no others."""
@@ -154,7 +155,7 @@ def _read(base: Base, one: CollectionDocument, docid: str, first: int | None, mo
     numbered = list(source_lines(fields))
     begins = first if first is not None else (numbered[0][0] if numbered else 1)
     if first is not None and numbered and first > numbered[-1][0]:
-        said = f"{one.name} has {numbered[-1][0]} lines, none from {first} on"
+        said = f"{one.name} has {many(numbered[-1][0], 'line')}, none from {first} on"
         raise NotFound(said, suggestion=f"duckkb get {one.uri}:{numbered[-1][0]}")
     chosen = [text for number, text in numbered if number >= begins][:most]
     if most is not None and most < 1:

@@ -19,6 +19,7 @@ from duckkb.engine.vectors import count_lacking, fill_each
 from duckkb.errors import Finding
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
+from duckkb.review.reports.markup import many
 from duckkb.truth.git import run
 from duckkb.values import dataclass
 
@@ -144,7 +145,7 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
     if warned := sum("warnings" in record.fields for record in found):
         notices.append(
             Notice(
-                "W_DOCUMENT", f"{kind.name}: {warned} files were read with warnings", f"duckkb ls {kind.name} --long"
+                "W_DOCUMENT", f"{kind.name}: {many(warned, 'file')} read with warnings", f"duckkb ls {kind.name} --long"
             )
         )
     return {

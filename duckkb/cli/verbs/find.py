@@ -244,7 +244,7 @@ def neighbors_command(
     found = kb.neighbors(type_name, identity, **walk)
     out.tell(kb.notices)
     if not found.records:
-        raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
+        raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="--direction both, or leave --label out")
     out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""

@@ -1,10 +1,11 @@
 """What a DOCX says: mammoth turns it into HTML; what it would leave out is put into the XML before, or said after."""
 
 import re
+import zlib
 from collections.abc import Iterator
 from io import BytesIO
 from xml.etree import ElementTree as Tree
-from zipfile import ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from duckkb.documents.extract import page
 from duckkb.documents.extract.result import FileText, bounded, cleaned, one_line
@@ -39,8 +40,7 @@ class TooLarge(Exception):
 def read(raw: bytes) -> FileText:
     """The text of a DOCX as Markdown: body, notes, comments and text boxes, then page headers and footers and diagrams.
 
-    `degraded` says that something of it may be missing. Raises what zipfile, the XML parser and mammoth raise for a file that
-    is damaged.
+    `degraded` says that something of it may be missing. Raises what zipfile and the XML parser raise for a file that is damaged.
     """
     if raw.startswith(_OLE):
         return FileText(warnings=("encrypted" if _ENCRYPTED_PACKAGE in raw else "failed",))
@@ -54,11 +54,7 @@ def read(raw: bytes) -> FileText:
         except TooLarge:
             return FileText(warnings=("too_large",))
     expected = sum(shown(parts[name]) for name in parts if _BODY.match(name))
-    if sum(map(len, parts.values())) <= _MOST_TURNED:
-        text = _markdown(parts)
-    else:
-        text = "\n\n".join(line for name in sorted(parts) if _REWRITTEN.match(name) for line in paragraphs(parts[name]))
-        warnings.append("degraded")
+    text = _body(parts, warnings)
     beside = list(
         dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name]))
     )
@@ -68,6 +64,21 @@ def read(raw: bytes) -> FileText:
     if not whole:
         warnings.append("empty")
     return FileText(bounded(whole, warnings), _title(parts), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _body(parts: dict[str, bytes], warnings: list[str]) -> str:
+    """Body, notes and comments as Markdown; their paragraphs alone, which is said, where there is too much of them, or where
+    mammoth stumbles: over a link, picture, note or comment that is not there, or a style without a name."""
+    if sum(map(len, parts.values())) <= _MOST_TURNED:
+        try:
+            return _markdown(parts)
+        except MemoryError:
+            raise
+        except Exception:  # of any kind, as mammoth has none of its own
+            if not any(map(_BODY.match, parts)):
+                raise  # no DOCX at all
+    warnings.append("degraded")
+    return "\n\n".join(line for name in sorted(parts) if _REWRITTEN.match(name) for line in paragraphs(parts[name]))
 
 
 def _markdown(parts: dict[str, bytes]) -> str:
@@ -92,7 +103,10 @@ def _parts(archive: ZipFile, wanted: list[ZipInfo], warnings: list[str]) -> Iter
     if len(wanted) > _MOST_PARTS or sum(one.file_size for one in wanted) > _MOST_UNPACKED:
         raise TooLarge
     for one in wanted:
-        content = archive.read(one)
+        try:
+            content = archive.read(one)
+        except (BadZipFile, zlib.error, EOFError, NotImplementedError):
+            content = b""
         if not is_harmless(content):
             warnings.append("degraded")
         else:

@@ -30,9 +30,12 @@ _END = {None: re.compile("-->")} | {
     tag: re.compile(rf"</{tag}\b[^>]*>?", re.IGNORECASE) for tag in ("script", "style", "title", "textarea")
 }
 _NOT_SHOWN = ("script", "style", "template", "title")
-_BLOCKS = re.compile(r"(?:p|div|h[1-6]|li|tr|td|th|br|hr|pre|table|ul|ol|dl|d[td]|section|article|blockquote)\Z")
+_BLOCKS = re.compile(
+    r"(?:p|div|h[1-6]|li|tr|td|th|br|hr|pre|table|ul|ol|dl|d[td]|section|article|blockquote|option|optgroup|textarea|button|label)\Z"
+)
 _STRUCTURE = re.compile(r"^(\s*)(#{1,6}\s|`{3,}|~{3,})", re.MULTILINE)
 _BACKTICKS = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+_CELL_BAR = re.compile(r"(?<!\\)\|")
 _LINE_END = re.compile(r"[ \t]+$", re.MULTILINE)
 _LANGUAGE = re.compile(r"lang(?:uage)?-([\w+#.-]{1,30})")
 _MOST_MARKUP = 5_000_000
@@ -204,7 +207,20 @@ def _converter() -> "MarkdownConverter":
 
         def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
             said, source = one_line(str(el.get("alt") or "")), str(el.get("src") or "")
-            return f"![{said}]({source})" if source and not source.startswith("data:") and " " not in source else said
+            if source and not source.startswith("data:") and " " not in source:
+                return f"![{said}]({source})"
+            return f" {said} " if said else ""
+
+        def convert_apart(self, el: Any, text: str, parent_tags: Any) -> str:
+            return f" {text.strip()} " if text.strip() else ""
+
+        convert_option = convert_optgroup = convert_textarea = convert_button = convert_label = convert_apart
+
+        def convert_td(self, el: Any, text: str, parent_tags: Any) -> str:
+            return str(super().convert_td(el, _CELL_BAR.sub(r"\\|", text), parent_tags))  # type: ignore[misc,unused-ignore]
+
+        def convert_th(self, el: Any, text: str, parent_tags: Any) -> str:
+            return str(super().convert_th(el, _CELL_BAR.sub(r"\\|", text), parent_tags))  # type: ignore[misc,unused-ignore]
 
         def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
             if not text.strip():

@@ -20,6 +20,9 @@ _MOST_LOOKED_AT = 20_000
 """Objects of a document that are looked at for hidden text."""
 _HYPHEN = re.compile("[\x02\ufffe][ \t]*(?:\r\n?|\n)?")
 """What PDFium makes of a hyphen at the end of a line whose word goes on in the next one."""
+_COMPOUND, _WORD = re.compile(r"(?<![\w-])\w+-\w+"), re.compile(r"\w+")
+_WORD_BEFORE = re.compile(r"[\w-]+\Z")
+_LONGEST_WORD = 80
 _BETWEEN = "\n\n"
 _NO_TITLES = frozenset({"untitled", "(anonymous)", "(unspecified)"})
 """What programs write that were given none."""
@@ -66,7 +69,25 @@ def _pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator
             hidden = True
         if hidden and "degraded" not in warnings:
             warnings.append("degraded")
-        yield _HYPHEN.sub("", text)
+        yield _rejoined(text)
+
+
+def _rejoined(text: str) -> str:
+    """A page whose broken words are whole again. The hyphen of a compound stays: where the page has it unbroken too, where the
+    word has another one, and before a capital letter or a digit."""
+    compounds = set(_COMPOUND.findall(text))
+
+    def join(found: re.Match[str]) -> str:
+        before, after = (
+            _WORD_BEFORE.search(text[max(0, found.start() - _LONGEST_WORD) : found.start()]),
+            _WORD.match(text, found.end()),
+        )
+        if before is None or after is None:
+            return ""
+        is_compound = "-" in before[0] or f"{before[0]}-{after[0]}" in compounds or not after[0][0].isalpha()
+        return "-" if is_compound or after[0][0].isupper() else ""
+
+    return _HYPHEN.sub(join, text)
 
 
 def _hidden(page: "PdfPage", most: int) -> tuple[int, bool]:
