@@ -104,6 +104,14 @@ def test_programs_find_the_server_below_the_path_and_at_its_root(server: Server)
     assert b'duckkb_http_requests_total{method="POST",route="/mcp",status="200"} 2.0' in measures
 
 
+def test_a_request_that_is_refused_counts_under_its_route(server: Server) -> None:
+    token = Path(str(server.told["token"])).read_text("utf-8").strip()
+    refused, _ = ask(server.connection(), "POST", f"{PATH}/actions/types", "", {})
+    _, measures = ask(server.connection(), "GET", f"{PATH}/metrics", token)
+    assert refused.status == 401
+    assert b'duckkb_http_requests_total{method="POST",route="/actions",status="401"} 1.0' in measures
+
+
 def test_pages_of_an_origin_that_is_allowed_read_answers_and_those_of_others_do_not(
     server: Server, base: Path, tmp_path: Path
 ) -> None:

@@ -401,6 +401,27 @@ def test_kx_14_http_lets_in_whom_it_knows_and_takes_what_is_sound(base: Path) ->
         assert server.ask("initialize", query="?session=1", **_START).status_code == 200
 
 
+_OF_THE_WHOLE: dict[str, dict[str, Any]] = {
+    "blame": {"type": "Note", "identity": "n1"},
+    "log": {"type": "Note", "identity": "n1"},
+    "conflicts": {},
+    "resolve": {"answers": []},
+}
+
+
+def test_a_batch_is_refused_in_words_that_say_so(base: Path) -> None:
+    with http(base) as server:
+        session = server.ask("initialize", query="?session=1", **_START).headers["mcp-session-id"]
+        batch = b' [{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}]'
+        for headers in ({}, {"mcp_session_id": session}):
+            answer = server.post(batch, content_type="application/json", **headers)
+            assert answer.status_code == 400
+            assert answer.json()["error"] == {
+                "code": -32600,
+                "message": "MCP has no batches: send each request by itself",
+            }
+
+
 def test_kx_14_a_tenant_sees_the_tools_of_its_role_and_keeps_its_session_to_itself(base: Path) -> None:
     tokens = {
         name: run_in(base, ["tenant", "add", name, "Note", "--role", role, "--json"]).line["token"]
@@ -409,7 +430,12 @@ def test_kx_14_a_tenant_sees_the_tools_of_its_role_and_keeps_its_session_to_itse
     with http(base) as server:
         ann, bo = (Http(server.url, tokens[name]) for name in ("ann", "bo"))
         told = ann.ask("tools/list").json()["result"]["tools"]
-        assert {one["name"] for one in told} == {name for name, one in ACTIONS.items() if one.role == "viewer"}
+        assert {one["name"] for one in told} == {
+            name for name, one in ACTIONS.items() if one.role == "viewer" and not one.needs_whole
+        }
+        for name, given in _OF_THE_WHOLE.items():
+            assert bo.call(name, **given)["error"]["code"] in ("E_FORBIDDEN", "E_GIT"), name
+        assert {*_OF_THE_WHOLE} == {name for name, one in ACTIONS.items() if one.needs_whole}
         assert ann.call("delete", type="Note", identities=["n1"])["error"]["code"] == "E_FORBIDDEN"
         session = {"mcp_session_id": ann.ask("initialize", query="?session=1", **_START).headers["mcp-session-id"]}
         assert ann.ask("ping", headers=session).status_code == 200

@@ -209,7 +209,7 @@ def test_every_answer_has_the_policy_and_no_page_is_kept(open_room: Room) -> Non
         assert "immutable" in answer.headers["cache-control"] and answer.content == drawing.files()[name]
         held = client.get(drawing.static("/web", name), headers={"if-none-match": answer.headers["etag"]})
         assert held.status_code == 304 and not held.content
-    assert client.get(drawing.static("..%2Fsite.py")).status_code == 404
+    assert client.get(drawing.static("/web", "..%2Fsite.py")).status_code == 404
 
 
 def test_search_shows_what_the_action_answers(base: Path, open_room: Room) -> None:

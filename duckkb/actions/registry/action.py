@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 from duckkb.actions.registry import parameters
-from duckkb.caller import Role
+from duckkb.caller import Caller, Role
 from duckkb.engine.base import Base
 from duckkb.values import dataclass
 
@@ -30,7 +30,8 @@ class Action:
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
     writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
     that `answer` makes of what the function gave; `privileged` those that only an
-    admin can; a `lenient` one answers also while records cannot be read."""
+    admin can; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
+    base, and not offered to them."""
 
     name: str
     source: str
@@ -42,6 +43,11 @@ class Action:
     repeats: bool = True
     privileged: frozenset[str] = frozenset()
     lenient: bool = False
+    needs_whole: bool = False
+
+    def is_for(self, caller: Caller) -> bool:
+        """Whether a caller can ever use it."""
+        return caller.may(self.role) and (caller.types is None or not self.needs_whole)
 
     @property
     def summary(self) -> str:

@@ -132,6 +132,7 @@ _ALL = (
         "Say which commit gave each field of a record its value.",
         shapes.BLAME,
         answers.blame,
+        needs_whole=True,
     ),
     Action(
         "log",
@@ -139,6 +140,7 @@ _ALL = (
         "Say what became of a record, commit by commit, the newest change first. Also of one that was deleted.",
         shapes.LOG,
         answers.log,
+        needs_whole=True,
     ),
     Action(
         "why",
@@ -187,6 +189,7 @@ _ALL = (
         review_shapes.CONFLICTS,
         answers.as_is,
         lenient=True,
+        needs_whole=True,
     ),
     Action(
         "resolve",
@@ -199,6 +202,7 @@ _ALL = (
         repeats=False,
         privileged=_GUARDS,
         lenient=True,
+        needs_whole=True,
     ),
     Action(
         "status",

@@ -22,6 +22,11 @@ from duckkb.serving.front import ASKED, unless_gone
 from duckkb.values import dataclass
 
 _SESSION = "mcp-session-id"
+_NO_BATCH = {
+    "jsonrpc": "2.0",
+    "id": None,
+    "error": {"code": -32600, "message": "MCP has no batches: send each request by itself"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +72,18 @@ class McpMount:
             error = {"code": "E_USAGE", "message": said, "suggestion": ""}
             await JSONResponse({"error": error}, 405, {"allow": "POST"})(scope, receive, send)
             return
+        replayed = receive
+        if scope["method"] == "POST":
+            whole = await receive()  # the entrance has all of it
+            if whole.get("body", b"").lstrip().startswith(b"["):
+                await JSONResponse(_NO_BATCH, 400)(scope, receive, send)
+                return
+            replayed = _once(whole, receive if keeps else None)
         if keeps:
             sessions = await self._sessions_of(scope[ASKED].caller.tenant)
-            await sessions.handle_request(scope, receive, send)
+            await sessions.handle_request(scope, replayed, send)
             return
-        whole = _once(await receive())  # the entrance has all of it
-        await unless_gone(receive, self._plain.handle_request(scope, whole, send))
+        await unless_gone(receive, self._plain.handle_request(scope, replayed, send))
 
     async def _sessions_of(self, tenant: str) -> StreamableHTTPSessionManager:
         async with self._beginning:
@@ -83,12 +94,14 @@ class McpMount:
         return self._sessions[tenant]
 
 
-def _once(message: Message) -> Receive:
-    """A request of one message: whether its client goes is looked for elsewhere."""
+def _once(message: Message, then: Receive | None) -> Receive:
+    """A request of one message, and what comes `then`; without that, whether its client goes is looked for elsewhere."""
     rest = [message]
 
     async def received() -> Message:
-        if not rest:
+        while not rest:
+            if then is not None:
+                return await then()
             await anyio.sleep_forever()
         return rest.pop()
 

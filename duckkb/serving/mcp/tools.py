@@ -14,7 +14,7 @@ from duckkb.caller import Caller
 
 def offered(caller: Caller) -> list[types.Tool]:
     """What a caller may ask for."""
-    return [_tool(name) for name, action in ACTIONS.items() if caller.may(action.role)]
+    return [_tool(name) for name, action in ACTIONS.items() if action.is_for(caller)]
 
 
 def input_schema(name: str) -> dict[str, Any] | None:

@@ -60,6 +60,10 @@ def tenant_hash(tenant: str) -> str:
     return sha256(tenant.encode()).hexdigest()[:16] if tenant else ""
 
 
+_FOLDERS = ("/actions", "/web")
+"""Routes that have others below them; who is refused there has asked there, too."""
+
+
 class Telemetry:
     """The application with its requests counted in `measures`, and written to `log` where there is one. Answers carry `x-request-id`:
     the client's own where it has the form of one."""
@@ -75,7 +79,8 @@ class Telemetry:
         given, path = headers.get("x-request-id", ""), scope["path"]
         method = scope["method"] if scope["method"] in METHODS else OTHER
         request_id = given if _ID.fullmatch(given) else os.urandom(16).hex()
-        noted = Noted(path if path in ROUTES else OTHER, request_id)
+        first = f"/{path.split('/')[1]}" if path.startswith("/") else ""
+        noted = Noted(path if path in ROUTES else first if first in _FOLDERS else OTHER, request_id)
         status, begun = GONE, time.monotonic()
 
         async def told(message: MutableMapping[str, Any]) -> None:
