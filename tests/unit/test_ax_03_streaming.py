@@ -198,8 +198,9 @@ def test_ax_03_a_server_that_does_not_hang_up_behind_the_end_is_not_waited_for()
     with FakeChat() as endpoint:
         endpoint.next(chunks(delta(content="whole"), finish(), done=False, silent=True))
         begun = time.monotonic()
-        assert predict(chat_model(endpoint.row(), {}.get), "q").content == "whole"
-        assert time.monotonic() - begun < 5.0
+        row = endpoint.row(providers=(endpoint.provider(timeout_s=240.0),))
+        assert predict(chat_model(row, {}.get), "q").content == "whole"
+        assert time.monotonic() - begun < 120.0
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,8 @@ def test_ax_03_a_cancelled_question_ends_at_once_and_its_connection_with_it(repl
     cancel = threading.Event()
     with FakeChat() as endpoint:
         endpoint.next(reply)
-        model, came = chat_model(endpoint.row(), {}.get), threading.Event()
+        row = endpoint.row(providers=(endpoint.provider(timeout_s=240.0),))
+        model, came = chat_model(row, {}.get), threading.Event()
 
         def when_asked() -> None:
             while not endpoint.asked and not endpoint.closing.wait(0.01):
@@ -226,11 +228,11 @@ def test_ax_03_a_cancelled_question_ends_at_once_and_its_connection_with_it(repl
         begun = time.monotonic()
         with pytest.raises(Unavailable) as caught:
             list(stream(model, "q", cancel=cancel))
-        assert came.is_set() and time.monotonic() - begun < 5.0
+        assert came.is_set() and time.monotonic() - begun < 120.0
         assert caught.value.code == "E_CANCELLED"
         if reply.held:
             reply.held.set()
-        assert not reply.silent or endpoint.hung_up.wait(5.0)
+        assert not reply.silent or endpoint.hung_up.wait(60.0)
 
 
 def test_ax_03_who_has_cancelled_already_asks_nobody_further_and_no_other_provider() -> None:
@@ -266,4 +268,4 @@ def test_ax_03_who_reads_no_further_cuts_the_connection() -> None:
         events = stream(chat_model(endpoint.row(), {}.get), "q")
         assert next(events) == ContentDelta("one")
         events.close()  # type: ignore[attr-defined]
-        assert endpoint.hung_up.wait(5.0)
+        assert endpoint.hung_up.wait(60.0)
