@@ -277,7 +277,7 @@ def test_a_long_statement_stops_no_filter(many: Path) -> None:
         slow = pool.submit(
             kb.sql,
             "SELECT sum(a.size * b.size * c.size * d.size * e.size % 7) FROM note a, note b, note c, note d, note e",
-            timeout=3,
+            timeout=8,
         )
         time.sleep(0.2)
         assert len(kb.find("Note", where="size % 3 = 0", limit=500)) == DAYS * 4 / 3
