@@ -27,6 +27,7 @@ WRITERS = {
     "cli/git_driver.py": {"_write"},  # the file that git names
     "actions/folder.py": {
         "make",
+        "_made",
         "_put_whole",
     },  # config.yaml and the like of a new base, whose folder the guard has seen
     "actions/agents/skill.py": {"install"},  # the folder of a file that the guard has seen
