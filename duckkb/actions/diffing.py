@@ -16,8 +16,10 @@ from duckkb.errors import DuckkbError, FilterError, NotFound, StateError, UsageE
 from duckkb.ontology.model import RecordType
 from duckkb.review.check.changes import findings_of, trees
 from duckkb.review.diff.compare import Types
+from duckkb.review.diff.links import ForgeLinks
 from duckkb.review.diff.model import Counts, Diff, Numbers, RecordChange
 from duckkb.review.diff.versions import Comparison, Described, Files, Range, parse_range
+from duckkb.review.propose import remote
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import branches, repository, revisions
@@ -193,6 +195,18 @@ def _ends(root: Path, range: Range) -> tuple[str, ...] | None:
         return None
     found = tuple(one.commit for one in revisions.revisions(root, range.base, range.head))
     return found if all(found) else None
+
+
+def links_of(root: Path, base: str, head: str) -> ForgeLinks | None:
+    """Where a forge shows two commits (in hex, empty for none): in its own job, or as the remote of this clone says of those
+    that a branch of the remote has; None where nothing tells."""
+    if page := config.forge_page():
+        return ForgeLinks(page, base, head)
+    where = remote(root)
+    if where is None or not where.host:
+        return None
+    pushed = [commit if commit and branches.is_pushed(root, commit) else "" for commit in (base, head)]
+    return ForgeLinks.of(where.host, where.path, *pushed) if any(pushed) else None
 
 
 def _compared(root: Path, range: Range, types: frozenset[str] | None = None) -> Comparison:

@@ -122,9 +122,7 @@ def _without_secrets(url: str) -> str:
 
 def _filled(template: str, place: str, branch: str, install: str) -> str:
     """A template with what it must know: the base's place in the repository, the main branch, where duckkb is from."""
-    texts = {name: (files("duckkb.actions") / "templates" / name).read_text("utf-8") for name in (template, "base.sh")}
-    base = texts["base.sh"].rstrip("\n")
-    text = re.sub(r"( *)@BASE@", lambda found: indent(base, found[1]), texts[template])
+    text = _with_script(_with_script(_read(template), "DIFFERS", "differs.sh"), "BASE", "base.sh")
     kb = "" if place == "." else f"--kb {shlex.quote(place)} "
     values = {
         "KB": json.dumps(place, ensure_ascii=False),
@@ -135,6 +133,16 @@ def _filled(template: str, place: str, branch: str, install: str) -> str:
         "INDEX": json.dumps(f"duckkb {kb}index build", ensure_ascii=False),
     }
     return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
+
+
+def _with_script(text: str, mark: str, script: str) -> str:
+    """The text with a script in the place of a mark, indented as that is."""
+    body = _read(script).rstrip("\n")
+    return re.sub(rf"( *)@{mark}@", lambda found: indent(body, found[1]), text)
+
+
+def _read(template: str) -> str:
+    return (files("duckkb.actions") / "templates" / template).read_text("utf-8")
 
 
 def _refuse_links(top: Path) -> None:

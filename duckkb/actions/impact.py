@@ -20,12 +20,14 @@ from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import questions_in
 from duckkb.ports import Embedder
 from duckkb.review.check.guards import allowed, of_questions
+from duckkb.review.diff.model import Label
 from duckkb.review.diff.versions import parse_range
 from duckkb.review.health.growth import places
 from duckkb.review.impact import impact as judged
 from duckkb.review.impact import quality as evaluation
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Revision
 from duckkb.values import dataclass
 
 _Opened = tuple[Loaded, Wiring]
@@ -33,10 +35,14 @@ _Opened = tuple[Loaded, Wiring]
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A side by its name for people, and the revision to open; None for the working tree."""
+    """A side by its name, and the revision to open; None for the working tree."""
 
-    name: str
+    label: Label
     at: str | None
+
+    @property
+    def name(self) -> str:
+        return self.label.shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     removed = [question for question in own[0] if judged.milder(question, own[1])]
     rows = judged.side_by_side(questions, before, after, k)
     findings = (*said, *(allowed(findings) if allow_weaker else findings))
-    return ImpactReport(old.name, new.name, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
+    return ImpactReport(old.label, new.label, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
 
 
 def impact_object(base: Base, *, range: str | None = None, branch: str | None = None, k: int = 10) -> dict[str, Any]:
@@ -192,8 +198,13 @@ def _sides(root: Path, text: str | None) -> tuple[_Side, _Side]:
     wanted = parse_range(text)
     base = revisions.revision(root, wanted.base)
     if wanted.against != "commit":
-        return _Side(wanted.base, base.commit or base.tree), _Side("the working tree", None)
+        return _side(wanted.base, base), _Side(Label("the working tree"), None)
     head = revisions.revision(root, wanted.head)
     if wanted.since_parting:
         base = revisions.merge_base(root, base, head)
-    return _Side(wanted.base, base.commit or base.tree), _Side(wanted.head, head.commit or head.tree)
+    return _side(wanted.base, base), _side(wanted.head, head)
+
+
+def _side(name: str, at: Revision) -> _Side:
+    commit = at.commit or at.tree
+    return _Side(Label(name, commit), commit)

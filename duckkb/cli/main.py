@@ -65,6 +65,12 @@ VERBS = (
     Verb("table", "databases.table", "tables", "Search tables of a PostgreSQL with pgvector: show, query, search."),
     Verb("memory", "serving.memory", "serving", "What agents remember: put, search, history, stats, mark-accessed."),
     Verb("diff", "diff", "review", "Print what became of each record between two versions."),
+    Verb(
+        "review",
+        "review",
+        "review",
+        "Say under one headline what is wrong with a change, what differs, and what it does to search.",
+    ),
     Verb("apply", "diff", "review", "Apply a patch that diff printed, all of it or nothing."),
     Verb("check", "care", "review", "Report everything that is wrong in data/."),
     Verb("fmt", "care", "review", "Rewrite parts in canonical form."),

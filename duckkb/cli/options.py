@@ -166,6 +166,34 @@ type_name = click.argument("type_name", metavar="TYPE")
 dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
 force = click.option("--force", is_flag=True, help="Overwrite the file.")
 fail_on = click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
+_COUNTED = ("lost", "faded")
+_MEASURES = ("ndcg", "recall", *_COUNTED)
+
+
+def _read_limits(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    """`ndcg=0.05`: a measure, and the number from which on it fails."""
+    found = {}
+    for text in given:
+        name, _equals, number = text.partition("=")
+        try:
+            limit = float(number)
+        except ValueError:
+            limit = -1.0
+        most = 1e9 if name in _COUNTED else 1
+        if name not in _MEASURES or not 0 <= limit <= most or (name in _COUNTED and limit != int(limit)):
+            raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1), lost=NUMBER or faded=NUMBER")
+        found[name] = limit
+    return found
+
+
+limits = click.option(
+    "--fail-on",
+    "limits",
+    callback=_read_limits,
+    multiple=True,
+    metavar="MEASURE=LIMIT",
+    help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded (half of their words' score gone); repeatable.",
+)
 allow_shrink = click.option(
     "--allow-shrink",
     is_flag=True,

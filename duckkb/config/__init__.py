@@ -4,6 +4,7 @@ from duckkb.config.environment import apart as apart
 from duckkb.config.environment import around as around
 from duckkb.config.environment import byte_count as byte_count
 from duckkb.config.environment import environment as environment
+from duckkb.config.environment import forge_page as forge_page
 from duckkb.config.environment import in_workflow as in_workflow
 from duckkb.config.environment import plain_around as plain_around
 from duckkb.config.environment import secret as secret

@@ -130,6 +130,15 @@ def in_workflow(environ: Mapping[str, str] | None = None) -> bool:
     return given.get("GITHUB_ACTIONS", "").lower() == "true"
 
 
+def forge_page(environ: Mapping[str, str] | None = None) -> str:
+    """The page of the repository that a job of GitHub's works on (`https://github.com/team/kb`); empty elsewhere."""
+    given = os.environ if environ is None else environ
+    server, repository = given.get("GITHUB_SERVER_URL", ""), given.get("GITHUB_REPOSITORY", "")
+    is_alike = given.get("GITEA_ACTIONS") or given.get("FORGEJO_ACTIONS")  # which have other addresses
+    is_known = re.fullmatch(r"https?://[\w.:-]+", server) and re.fullmatch(r"[\w.-]+/[\w.-]+", repository)
+    return f"{server}/{repository}" if is_known and not is_alike else ""
+
+
 def _user_folder(given: Mapping[str, str], name: str, default: Path) -> Path:
     """Our folder in one of the XDG base folders; the standard says to ignore a relative path."""
     base = Path(given.get(name) or default)

@@ -148,7 +148,7 @@ def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
 @dataclass(frozen=True)
 class _RecordType:
     """What node and edge types share. `place` is the file:line that declares the type; `review` says that what agents write
-    of it has to be proposed. Where there is a `source`, its files are the records, or what they link to: nothing is stored."""
+    of it has to be proposed, `display` by which fields people know a record, its title first (none: `ontology.display` finds some). Where there is a `source`, its files are the records, or what they link to: nothing is stored."""
 
     name: str
     table: str
@@ -161,6 +161,7 @@ class _RecordType:
     place: str = ""
     relational: Reach | tuple[str, ...] = ()
     review: bool = False
+    display: tuple[str, ...] = ()
     source: DocumentSource | None = None
 
     @property

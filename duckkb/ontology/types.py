@@ -23,9 +23,10 @@ from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
 from duckkb.ontology.source import THIS_MACHINE, Section
 from duckkb.records import FROM, TO
 
-NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
-EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
-COLLECTION_KEYS = ("table", "policy", "merge", "review", "source")
+_SHARED_KEYS = ("policy", "merge", "review", "display")
+NODE_KEYS = ("table", "identity", "schema", "search", *_SHARED_KEYS)
+EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", *_SHARED_KEYS)
+COLLECTION_KEYS = ("table", "source", *_SHARED_KEYS)
 SOURCE_KEYS = (
     "path",
     "pattern",
@@ -112,6 +113,7 @@ def collection(name: str, section: Section) -> NodeType:
         section.place(),
         fields.relational,
         _review(section),
+        display=_display(section, None),
         source=source,
         generated=own.generated,
         is_collection=True,
@@ -290,6 +292,7 @@ def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, 
         "place": section.place(),
         "relational": fields.relational if fields else (),
         "review": _review(section),
+        "display": _display(section, schema),
     }
 
 
@@ -300,6 +303,12 @@ def _granularity(section: Section) -> Any:
 def _review(section: Section) -> bool:
     """`review: required`: what agents write of the type has to be proposed."""
     return section.get("review", Choice(REVIEWS), None) is not None
+
+
+def _display(section: Section, schema: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """`display`: the fields by which people know a record, its title first; with a `schema` those alone that it declares."""
+    named = section.names("display") if "display" in section else []
+    return tuple(name for name, at in named if schema is None or _is_field(section, name, at, schema))
 
 
 def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iterator[SearchField]:

@@ -51,12 +51,25 @@ def test_a_comment_tells_what_the_pull_request_does(forge: Forge) -> None:
     ended = forge.run("review", event)
     assert not ended.failed and ended.verdict == "passed", ended.err
     assert "### Knowledge: 1 changed\n" in ended.comment and "faster" not in ended.comment
+    assert "](https://github.com/team/kb/blob/" in ended.comment and "HEAD^1" not in ended.comment
+    assert "[this run](https://github.com/team/kb/actions/runs/77)" in ended.comment
     prefix = "" if forge.place == "." else "kb/"
     assert f"`{prefix}data/nodes/note/" in ended.comment and (prefix or "`data/") in ended.comment
     assert (ended.temp / "summary.md").read_text("utf-8") == ended.comment
     assert (ended.temp / "duckkb-review/number").read_text("utf-8") == "1\n"
     assert "<!doctype html>" in (ended.temp / "duckkb-page/knowledge.html").read_text("utf-8")
     assert '"version":"2.1.0"' in (ended.temp / "duckkb-page/duckkb.sarif").read_text("utf-8")
+
+
+def test_a_pull_request_without_a_file_of_the_base_costs_one_step(forge: Forge) -> None:
+    (forge.work / "engine.py").write_text("print('other code of the repository')\n", "utf-8")
+    event = forge.open()
+    ended = forge.run("review", event)
+    assert ended.codes == {"See whether the base differs": 0}, ended.err
+    assert ended.verdict == "nothing of the base differs"
+    assert forge.run("check", event).codes == {"See whether the base differs": 0}
+    _one_edit(forge)
+    assert "Compare" in forge.run("review", forge.open()).codes
 
 
 def test_a_merge_queue_is_reviewed_and_a_push_is_checked(forge: Forge) -> None:
@@ -75,7 +88,7 @@ def test_a_merge_queue_is_reviewed_and_a_push_is_checked(forge: Forge) -> None:
 
 def test_a_clone_that_is_too_shallow_is_no_verdict(forge: Forge) -> None:
     ended = _review(forge, _one_edit, depth=1)
-    assert ended.failed and ended.verdict == "impact could not run, diff could not run"
+    assert ended.failed and ended.verdict == "diff could not run, impact could not run"
     assert (
         "fetch-depth: 0" in ended.comment and "E_REVISION" in ended.comment and "no record differs" not in ended.comment
     )
@@ -89,7 +102,9 @@ def test_a_broken_configuration_is_annotated_and_said(forge: Forge) -> None:
     ended = _review(forge, break_it)
     prefix = "" if forge.place == "." else "kb/"
     assert (
-        ended.failed and ended.verdict == "impact could not run, findings" and f"`{prefix}config.yaml:" in ended.comment
+        ended.failed
+        and ended.verdict.startswith("impact could not run, 1 error")
+        and f"`{prefix}config.yaml:" in ended.comment
     )
     checked = forge.run("check", forge.open())
     assert checked.failed and f"::error file={prefix}config.yaml,line=" in checked.out
@@ -107,7 +122,7 @@ def test_a_pull_request_that_mends_the_main_branch_turns_green(forge: Forge) -> 
         path.write_bytes(data)
     event = forge.open()
     ended = forge.run("review", event)
-    assert not ended.failed and ended.verdict == "passed", ended.comment
+    assert not ended.failed and ended.verdict.startswith("passed with 1 warning (1 W_BASE_CONFIG); "), ended.comment
     assert "`W_BASE_CONFIG`" in ended.comment and "W_LENIENT" in ended.comment
     checked = forge.run("check", event)
     assert not checked.failed, checked.out + checked.err
@@ -125,7 +140,7 @@ def test_records_that_are_lost_and_broken_are_told_apart(forge: Forge) -> None:
         part.write_text(part.read_text("utf-8").replace('"title":"weather"', '"title":5'), "utf-8")
 
     both = _review(forge, break_one)
-    assert both.verdict == "limits crossed, findings" and "E_SCHEMA" in both.comment
+    assert both.verdict == "limits crossed, 1 error (1 E_SCHEMA)" and "E_SCHEMA" in both.comment
 
 
 def _remove_questions(forge: Forge) -> None:
@@ -187,16 +202,15 @@ def test_every_guard_that_a_pull_request_takes_away_is_named(forge: Forge) -> No
 def test_a_pull_request_cannot_switch_its_own_gate_off(forge: Forge, guard: str) -> None:
     change, path = GUARDS[guard]
     ended = _review(forge, change)
-    assert ended.failed and "findings" in ended.verdict, ended.err
+    assert ended.failed and "1 error" in ended.verdict, ended.err
     (said,) = [line for line in ended.comment.splitlines() if "**error** `E_GUARD`" in line]
     assert path in said and "kb/../" not in said
     if guard == "the judged questions":
-        assert ended.verdict == "limits crossed, findings" and "rank 1 → beyond 10" in ended.comment
-        prefix = "" if forge.place == "." else "kb/"
-        assert f"- E_GUARD `{prefix}ontology/questions.yaml`: " in ended.comment
+        assert ended.verdict == "limits crossed, 1 error (1 E_GUARD)" and "rank 1 → beyond 10" in ended.comment
+        assert ended.comment.count("E_GUARD") == 2, "in the headline, and among the findings"
     if guard == "a limit":
         lifted = forge.run("review", forge.open("duckkb: weaker rules"))
-        assert lifted.verdict == "passed" and "`W_GUARD`" in lifted.comment
+        assert lifted.verdict == "passed with 1 warning (1 W_GUARD)" and "`W_GUARD`" in lifted.comment
 
 
 def test_a_pull_request_that_deletes_many_records_turns_red_until_a_label_says_that_it_is_meant(forge: Forge) -> None:
@@ -227,7 +241,7 @@ def test_a_workflow_that_is_pinned_anew_or_deleted_is_seen_by_the_other_one(forg
         path = forge.work / ".github/workflows/duckkb-check.yml"
         path.write_text(re.sub("@[0-9a-f]{40} # v4.2.2", f"@{'b' * 40} # v5", path.read_text("utf-8")), "utf-8")
 
-    assert _review(forge, pin).verdict == "passed"
+    assert _review(forge, pin).verdict == "passed; no record differs"
     (forge.work / ".github/workflows/duckkb-review.yml").unlink()
     ended = forge.run("check", forge.open())
     assert ended.failed and "::error file=.github/workflows/duckkb-review.yml,line=1,title=E_GUARD::" in ended.out
@@ -257,5 +271,6 @@ def test_chinese_text_that_fills_the_comment_leaves_the_verdict_and_the_impact_i
 
     ended = _review(forge, fill)
     assert len(ended.comment.encode()) <= 65_000
-    assert ended.comment.index("Retrieval impact") < ended.comment.index("### Knowledge: ")
+    assert ended.comment.index("### Knowledge: ") < ended.comment.index("Retrieval impact")
+    assert "without room here" in ended.verdict
     assert "`潮汐`" in ended.comment and "limits crossed" in ended.verdict

@@ -203,7 +203,9 @@ def test_kx_01_what_git_does_not_know_and_what_has_no_lines_is_said_as_such(tmp_
     git(root, "init", "-q", "-b", "main")
     assert run_in(root, ["collection", "add", "docs", "--mask", "**/*.md", "--mask", "**/*.html"]).code == 0
     definition = root / "ontology/collections/docs.yaml"  # repositories in the folder are served where this says so
-    definition.write_text(definition.read_text("utf-8").replace("source:\n", "source:\n      gitignore: false\n"), "utf-8")
+    definition.write_text(
+        definition.read_text("utf-8").replace("source:\n", "source:\n      gitignore: false\n"), "utf-8"
+    )
     (root / "docs/a.md").write_text(FRONT + "one\ntwo", "utf-8")
     assert run_in(root, ["blame", "docs", "a.md", "text"]).lines == [
         {"lines": [5, 6], "commit": None, "uncommitted": True, "path": "docs/a.md"}

@@ -200,6 +200,20 @@ def test_what_the_review_left_behind_is_one_comment_that_follows_the_pull_reques
     assert "could not run" in (tmp_path / "posted").read_text("utf-8")
 
 
+def test_where_nothing_of_the_base_differs_a_comment_is_replaced_and_none_is_made(
+    runner: _Runner, tmp_path: Path
+) -> None:
+    left = runner.temp / "duckkb-review"
+    left.mkdir()
+    (left / "comment.md").write_text("<!-- duckkb-review -->\n**nothing of the base differs**\n", "utf-8")
+    (left / "number").write_text("7\n", "utf-8")
+    _comment(runner, "abc", tmp_path)
+    assert not (tmp_path / "posted").exists()
+    (tmp_path / "posted").write_text("**1 error**, as it was before", "utf-8")
+    _comment(runner, "abc", tmp_path)
+    assert "nothing of the base differs" in (tmp_path / "posted").read_text("utf-8")
+
+
 def test_what_is_installed_is_a_commit_and_can_be_said(tmp_path: Path) -> None:
     def installed(*args: str) -> set[str]:
         shutil.rmtree(tmp_path / ".github", ignore_errors=True)

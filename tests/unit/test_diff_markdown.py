@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from duckkb.errors import Finding
+from duckkb.review.diff.links import ForgeLinks
 from duckkb.review.diff.model import (
     Diff,
     DiffOptions,
@@ -54,7 +55,7 @@ OWN_HTML = re.compile(r"<details>\n<summary>[\d,]+ added</summary>\n|</details>\
 OWN_WORDS = re.compile(
     r"(?:Knowledge: |Findings|Configuration|Changed|Removed|From |to |error|warning|was |none|nothing|more|fields?|lines?"
     r"|others|of |type|added|changed|renamed|removed|no record differs|in the configuration|only written otherwise|and "
-    r"|[\d\s.,;:()→…-]|s)*"
+    r"|[\d\s.,;:()→…·-]|s)*"
 )
 NAMES = st.sampled_from(["Note", "Character", "图书"])
 
@@ -64,11 +65,13 @@ def _tokens(text: str) -> Iterator[Token]:
         yield from token.children or [token]
 
 
-def _harmless(text: str) -> None:
-    """No link, picture or markup out of the data, and none of its words outside of code."""
+def _harmless(text: str, page: str = "") -> None:
+    """No link, picture or markup out of the data, and none of its words outside of code; links lead to pages below `page`."""
     outside = []
     for token in _tokens(text):
-        assert token.type not in ("link_open", "image", "html_inline", "code_block"), (token.type, text)
+        assert token.type not in ("image", "html_inline", "code_block"), (token.type, text)
+        if token.type == "link_open":
+            assert page and str(token.attrs["href"]).startswith(page), token.attrs
         if token.type == "html_block":
             assert OWN_HTML.fullmatch(token.content), token.content
         elif token.type == "text":
@@ -85,7 +88,8 @@ def _harmless(text: str) -> None:
 
 def _change(op: Op, name: str, identity: str, before: str | None, after: str | None) -> RecordChange:
     sides = [json.dumps(text, ensure_ascii=False) if text is not None else None for text in (before, after)]
-    places = [RecordPlace(f"data/nodes/note/20260101/part_{identity[:40]}.jsonl", 3, b"", "") for _ in sides]
+    line = json.dumps({"__id": 1, "id": identity, "title": before or after, "status": after or before}).encode()
+    places = [RecordPlace(f"data/nodes/note/20260101/part_{identity[:40]}.jsonl", 3, line, "") for _ in sides]
     fields = (FieldChange(identity[:80] or "text", *sides),)
     was = identity[::-1] if op == "rename" else None
     here = [place if side is not None else None for place, side in zip(places, sides, strict=True)]
@@ -107,14 +111,18 @@ def _diff(texts: list[str], name: str = "Note") -> Diff:
     return Diff(label, label, tuple(changes), tuple(ontology), tuple(findings), 3)
 
 
-def _markdown(diff: Diff, budget: int = 60_000, *, full: bool = False) -> str:
-    return "\n".join(DIFF["markdown"].lines(diff, DiffOptions(full=full, budget=budget)))
+def _markdown(diff: Diff, budget: int = 60_000, *, full: bool = False, links: ForgeLinks | None = None) -> str:
+    return "\n".join(DIFF["markdown"].lines(diff, DiffOptions(full=full, budget=budget, links=links)))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_data_stays_inside_code_wherever_it_stands(text: str) -> None:
     _harmless(_markdown(_diff([text])))
     _harmless(_markdown(_diff([text * 40]), full=True))
+    page = "https://github.com/team/kb"
+    linked = _markdown(_diff([text]), links=ForgeLinks(page, "a" * 40, "b" * 40))
+    assert linked.count(f"]({page}/") > 6
+    _harmless(linked, page)
 
 
 @settings(max_examples=150)

@@ -13,6 +13,7 @@ from duckkb.engine.index.migrate import look
 from duckkb.errors import Finding, Refused, Unavailable, UsageError
 from duckkb.ontology.load import questions_in
 from duckkb.ontology.model import RecordType
+from duckkb.review.diff.model import Label
 from duckkb.review.impact import impact as judged
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
@@ -46,7 +47,9 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
             findings.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
     rows, prefix = judged.side_by_side(questions, before, after, options.k), revisions.prefix(unopened.root)
     limits = options.fail_on or {}
-    return ImpactReport(sides[0].name, sides[1].name, options.k, rows, (), limits, tuple(findings), prefix)
+    return ImpactReport(
+        Label(sides[0].name), Label(sides[1].name), options.k, rows, (), limits, tuple(findings), prefix
+    )
 
 
 def _asked_of(one: ModelSide, questions: Sequence[JudgedQuestion]) -> list[RecordType]:

@@ -65,7 +65,8 @@ BRANCHES = object_of(
 )
 _CONFLICT = object_of(
     {
-        **dict.fromkeys(("name", "type", "identity", "field", "path"), TEXT),
+        **dict.fromkeys(("name", "type", "field", "path"), TEXT),
+        "identity": {"description": "As the record has it: a scalar, or a list (of an edge: [from, to])."},
         **dict.fromkeys(("base", "ours", "theirs"), TEXT_OR_NONE),
         "etag": TEXT,
     },

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from duckkb.app import KnowledgeBase
+    from duckkb.review.diff.links import ForgeLinks
     from duckkb.review.diff.model import Diff, DiffOptions, Numbers, RecordChange
 
 _ONLY, _GIVEN = "duckkb.only", "duckkb.given"
@@ -131,10 +133,17 @@ def _print(found: "Diff", given: dict[str, Any]) -> None:
     if form in ROWS:
         _print_rows(found, wanted)
         return
+    wanted = replace(wanted, links=_links(found)) if DIFF[form].is_judged else wanted
     pieces = DIFF[form].lines(found, wanted)
     show = {"text": printed.drawn, "markdown": printed.comment}.get(form, printed.result)
     while some := list(islice(pieces, _AT_ONCE)):
         show("\n".join(some))
+
+
+def _links(found: "Diff") -> "ForgeLinks | None":
+    from duckkb.actions.diffing import links_of
+
+    return links_of(unopened().root, found.base.commit, found.head.commit)
 
 
 def _budget(form: str, given: dict[str, Any]) -> int:

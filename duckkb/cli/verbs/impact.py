@@ -14,37 +14,11 @@ if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
     from duckkb.review.impact.impact import ImpactReport
 
-_COUNTS = ("lost", "faded")
-_MEASURES = ("ndcg", "recall", *_COUNTS)
-
-
-def _limits(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
-    """`ndcg=0.05`: a measure, and the number from which on it fails."""
-    found = {}
-    for text in given:
-        name, _equals, number = text.partition("=")
-        try:
-            limit = float(number)
-        except ValueError:
-            limit = -1.0
-        most = 1e9 if name in _COUNTS else 1
-        if name not in _MEASURES or not 0 <= limit <= most or (name in _COUNTS and limit != int(limit)):
-            raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1), lost=NUMBER or faded=NUMBER")
-        found[name] = limit
-    return found
-
 
 @verb("impact", formats=tuple(IMPACT))
 @click.argument("range_text", metavar="[BASE[...HEAD]]", required=False)
 @click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
-@click.option(
-    "--fail-on",
-    "limits",
-    callback=_limits,
-    multiple=True,
-    metavar="MEASURE=LIMIT",
-    help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded (half of their words' score gone); repeatable.",
-)
+@options.limits
 @click.option(
     "--budget",
     type=click.IntRange(min=2_000),

@@ -15,7 +15,7 @@ from typing import Any
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.load import questions_in
-from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ontology.source import Document, pointer
 from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
@@ -55,13 +55,27 @@ def of_configuration(both: Configurations, changes: Sequence[RecordChange]) -> I
         other = new.ontology.by_table(kind.kind, kind.table)
         if other is None and (kind.review or kind.reviewed_fields):
             said = f"{kind.name}: a type with a required review is gone, or has another table"
-            yield finding(said, kind.place.rpartition(":")[0], 0, f"/{kind.kind}s/{kind.name}")
+            path, at = kind.place.rpartition(":")[0], _declared_at(kind, "")
+            yield finding(said, path, _line(new.documents, path, at), at)
         if other is not None and other != kind:
-            path, _, line = other.place.rpartition(":")
+            path = other.place.rpartition(":")[0]
             for field, said in _weaker(kind, other):
-                yield finding(f"{kind.name}: {said}", path, int(line or 0), f"/{kind.kind}s/{kind.name}{field}")
+                at = _declared_at(other, field)
+                yield finding(f"{kind.name}: {said}", path, _line(new.documents, path, at), at)
             yield from _by_new_rules(kind, Validator(kind, old.ontology), Validator(other, new.ontology), changes)
     yield from of_questions(old.documents, new.documents)
+
+
+def _declared_at(kind: RecordType, field: str) -> str:
+    """The pointer into its file of something that a type declares. The schema of a collection is its policy's."""
+    if isinstance(kind, NodeType) and kind.is_collection:
+        return f"{pointer('collections', kind.name)}{'/policy' if field.startswith('/schema') else ''}{field}"
+    return f"{pointer(f'{kind.kind}s', kind.name)}{field}"
+
+
+def _line(documents: Iterable[Document], path: str, at: str) -> int:
+    """The line where something stands in a file, or what was around it; 0 where the file is gone."""
+    return next((document.line(at) for document in documents if document.path == path), 0)
 
 
 def _limits(old: Described, new: Described) -> Iterator[Finding]:
@@ -128,7 +142,8 @@ def of_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[F
             yield finding(told, document.path, document.line(field), field)
     for path, texts in gone.items():
         many = f" and {len(texts) - 3:,} more" if len(texts) > 3 else ""
-        yield finding(f"no longer asked: {', '.join(texts[:3])}{many}", path, 0, "/questions")
+        said = f"no longer asked: {', '.join(texts[:3])}{many}"
+        yield finding(said, path, _line(new, path, "/questions"), "/questions")
 
 
 def _short(value: Any) -> str:

@@ -204,6 +204,7 @@ def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) ->
         _fields(old, new),
         _place(old) if old else None,
         _place(new) if new else None,
+        kind.display,
     )
 
 

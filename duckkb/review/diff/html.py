@@ -1,7 +1,8 @@
 """The page of a difference: records as they are scrolled to, with filters and search."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,27 @@ from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.reports.findings import told
 from duckkb.review.reports.html import KINDS, document, finding, safe
+from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
 
+_LONGEST_NAME = 120
 _SCRIPT = Path(__file__).parent / "page.js"
 
 
-def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """The page, piece by piece."""
+def render(diff: Diff, options: DiffOptions, judged: tuple[str, Sequence[str]] = ("", ())) -> Iterator[str]:
+    """The page, piece by piece. `judged` is a headline for it all, and what the change does to search, in lines."""
     title = f"Knowledge: {_shown(diff.base)} → {_shown(diff.head)}"
-    yield from document(title, _data(diff.rooted, options), _SCRIPT)
+    yield from document(title, _data(diff.rooted, options, judged), _SCRIPT)
 
 
-def _data(diff: Diff, options: DiffOptions) -> Iterator[str]:
+def _data(diff: Diff, options: DiffOptions, judged: tuple[str, Sequence[str]]) -> Iterator[str]:
     page = EntryPage(diff, options)
     page.tell_findings()
-    yield f'{{"summary":{safe(_summary(diff))},"changes":['
+    headline, impact = judged
+    said = {"headline": visible(headline), "impact": [visible(line) for line in impact]}
+    yield f'{{"summary":{safe(_summary(diff, options) | said)},"changes":['
     comma = ""
-    for piece in page.fit(page.changes, lambda change: safe(_change(change))):
+    for piece in page.fit(page.changes, lambda change: safe(_change(change, options))):
         yield comma + piece
         comma = ","
     left = Counter(change.type for change in page.changes)
@@ -37,8 +42,10 @@ def _shown(label: Label) -> str:
     return visible(label.shown).replace("\n", " ")
 
 
-def _summary(diff: Diff) -> dict[str, Any]:
+def _summary(diff: Diff, options: DiffOptions) -> dict[str, Any]:
+    links = options.links
     return {
+        "commits": [links.commit(is_old=True), links.commit(is_old=False)] if links else ["", ""],
         "base": _shown(diff.base),
         "head": _shown(diff.head),
         "words": WORDS,
@@ -50,18 +57,29 @@ def _summary(diff: Diff) -> dict[str, Any]:
     }
 
 
-def _change(change: RecordChange) -> dict[str, Any]:
+def _change(change: RecordChange, options: DiffOptions) -> dict[str, Any]:
     told = {"op": change.op, "type": change.type, "id": visible(change.identity)}
     told |= {"was": visible(change.was)} if change.was is not None else {}
     shown = [one for one in change.fields if not one.name.startswith("__") or change.op in ("update", "rename")]
     return told | {
+        "shown": [_plain(source) for source in change.shown.values()],
         "places": [_place(change.before), _place(change.after)],
+        "links": [
+            options.links.line(place.path, place.line_no, is_old=is_old) if options.links and place else ""
+            for place, is_old in ((change.before, True), (change.after, False))
+        ],
         "fields": [_row(leaf) for one in shown for leaf in leaves(one.name, one.before, one.after)],
     }
 
 
 def _place(place: RecordPlace | None) -> str:
     return visible(f"{place.path}:{place.line_no}") if place is not None else ""
+
+
+def _plain(source: str) -> str:
+    """A value for people, as far as a heading has room for it."""
+    value = json.loads(source)
+    return visible(cut(value if isinstance(value, str) else source, _LONGEST_NAME))
 
 
 def _row(leaf: Leaf) -> tuple[str, int, list[tuple[int, str]]]:

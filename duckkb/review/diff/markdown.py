@@ -7,24 +7,32 @@ into the budget is counted by type.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
+from duckkb.errors import Finding
 from duckkb.review.diff.model import OPS, WORDS, Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.diff.words import Run, around
 from duckkb.review.reports.budget import ReportSection, fitted, size
-from duckkb.review.reports.findings import told
-from duckkb.review.reports.markup import block, cell, cut, finding_line, many, span
+from duckkb.review.reports.findings import counted, told
+from duckkb.review.reports.markup import block, cell, cut, finding_line, linked, many, span
 
 _INLINE = 60
 _WIDTH = 96
 _LINES_OF_FIELD = 60
 _FIELDS = 30
 _BRIEF_FIELDS = 3
+_DETAIL = (_LINES_OF_FIELD, 6, 0)
+"""The most lines of a text of a record that came or went, the first of these with which everything has room; 0: its first fields."""
 _ROOM = "There is more than a comment has room for: "
 
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The comment, of at most `options.budget` bytes; where not all has room the last line is the command that goes on."""
+    yield fit(diff, options)[0]
+
+
+def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
+    """The comment, and how many records it has no room for."""
     diff = diff.rooted
     page = EntryPage(diff, options)
     changed, removed, added = (
@@ -33,7 +41,7 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     )
     before = len(diff.findings)
     rest = [[number for number in some if before + number > page.start] for some in (changed, removed, added)]
-    sections = [*(_told_once(diff) if page.is_first else ()), *_records(diff, rest, options)]
+    head = [*_told_once(diff, options)] if page.is_first else []
 
     def end(shown: Sequence[int]) -> str:
         """The first record that is not shown is where to go on; one of another section may then be told again."""
@@ -44,43 +52,62 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
         return f"\n{_ROOM}{span(page.next if page.told > max(page.start, before) else options.again('--full'))}\n"
 
     room = size(options.again(f"--after {len(diff.changes) + before}-00000000")) + len(_ROOM) + 20
-    yield fitted(_start(diff), sections, options.budget, end, room if any(rest) else 0).rstrip("\n")
+    start, text = _start(diff, options), ""
+    total = before + len(diff.changes)
+    for detail in _DETAIL:
+        sections = [*head, *_records(diff, rest, options, detail)]
+        text = fitted(start, sections, options.budget, end, room if any(rest) else 0).rstrip("\n")
+        if page.told == total:
+            break
+    return text, total - page.told
 
 
-def _start(diff: Diff) -> str:
+def _start(diff: Diff, options: DiffOptions) -> str:
     totals = diff.numbers.totals
     said = [f"{totals[op]:,} {WORDS[op]}" for op in OPS if totals[op]]
     said += [f"{len(diff.ontology):,} in the configuration"] if diff.ontology else []
     said += [f"{diff.respelled:,} only written otherwise"] if diff.respelled else []
-    errors = sum(finding.is_error for finding in diff.findings)
-    warnings = len(diff.findings) - errors
-    found = [many(errors, "error")] if errors else []
-    found += [many(warnings, "warning")] if warnings else []
-    between = f"From {span(cut(diff.base.shown, 120))} to {span(cut(diff.head.shown, 120))}"
+    found = counted(diff.findings)
+    sides = [
+        linked(cut(label.shown, 120), options.links.commit(is_old=is_old) if options.links else "")
+        for label, is_old in ((diff.base, True), (diff.head, False))
+    ]
+    between = f"From {sides[0]} to {sides[1]}"
     tail = f"; **{' and '.join(found)}**" if found else ""
     return f"### Knowledge: {', '.join(said) or 'no record differs'}\n\n{between}{tail}.\n\n"
 
 
-def _told_once(diff: Diff) -> Iterator[ReportSection]:
+def _told_once(diff: Diff, options: DiffOptions) -> Iterator[ReportSection]:
     """Numbers, a row a type, those with the most changes first; findings, and what the configuration says otherwise."""
     counts = sorted(diff.counts.items(), key=lambda one: (-sum(one[1].values()), one[0]))
     rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
     head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
     yield ReportSection(head, lambda: rows, [name for name, _ in counts], 0.1)
     ordered = sorted(told(diff.findings), key=lambda one: not one.is_error)
-    yield ReportSection("#### Findings\n", lambda: map(finding_line, ordered), [one.code for one in ordered], 0.25)
+
+    def listed(finding: Finding) -> str:
+        links = options.links if finding.path and finding.line else None
+        return finding_line(finding, links.line(finding.path, finding.line, is_old=False) if links else "")
+
+    yield ReportSection("#### Findings\n", lambda: map(listed, ordered), [one.code for one in ordered], 0.25)
     named = [change.what.split(" ")[0] for change in diff.ontology]
     yield ReportSection("\n#### Configuration\n", lambda: map(_configured, diff.ontology), named, 0.1)
 
 
-def _records(diff: Diff, numbers: Sequence[Sequence[int]], options: DiffOptions) -> Iterator[ReportSection]:
+def _records(
+    diff: Diff, numbers: Sequence[Sequence[int]], options: DiffOptions, detail: int
+) -> Iterator[ReportSection]:
     """Those that changed, went and came, by their numbers among all changes."""
     changed, removed, added = ([diff.changes[number - 1] for number in some] for some in numbers)
     kinds = [[change.type for change in some] for some in (changed, removed, added)]
     yield ReportSection("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds[0], 0.35)
-    yield ReportSection("\n#### Removed\n", lambda: map(_brief, removed), kinds[1], 0.1)
+
+    def whole(change: RecordChange) -> str:
+        return _whole(change, options, detail) if detail else _brief(change, options)
+
+    yield ReportSection("\n#### Removed\n", lambda: map(whole, removed), kinds[1], 0.1)
     fold = f"\n<details>\n<summary>{len(added):,} added</summary>\n"
-    yield ReportSection(fold, lambda: map(_brief, added), kinds[2], 0.1, "\n</details>\n")
+    yield ReportSection(fold, lambda: map(whole, added), kinds[2], 0.1, "\n</details>\n")
 
 
 def _configured(change: OntologyChange) -> str:
@@ -88,19 +115,50 @@ def _configured(change: OntologyChange) -> str:
     return f"- {span(cut(change.what, 200))}: {' → '.join(sides)}"
 
 
-def _brief(change: RecordChange) -> str:
+def _brief(change: RecordChange, options: DiffOptions) -> str:
     """One line: what it is, and its first fields."""
-    shown = [one for one in change.fields if not one.name.startswith("__") and not _is_identity(change, one)]
+    shown = _own_fields(change)
     # Short texts tell most of what a record is.
     shown.sort(key=lambda one: not (_value(one).startswith('"') and len(_value(one)) <= _INLINE))
     fields = [f"{span(cut(one.name, 60))} {span(cut(_value(one), 80))}" for one in shown[:_BRIEF_FIELDS]]
     fields += [many(len(shown) - _BRIEF_FIELDS, "more field")] if len(shown) > _BRIEF_FIELDS else []
-    return f"- {_name(change)}{': ' if fields else ''}{', '.join(fields)}"
+    return f"- {_name(change)} {_places(change, options)}{': ' if fields else ''}{', '.join(fields)}"
+
+
+def _own_fields(change: RecordChange) -> list[FieldChange]:
+    """The fields that say more than the name that stands before them."""
+    return [one for one in change.fields if not one.name.startswith("__") and not _is_identity(change, one)]
 
 
 def _name(change: RecordChange) -> str:
+    """Type, identity and, where the record has one, its title."""
     was = f" (was {span(cut(change.was, 200))})" if change.was is not None else ""
-    return f"{span(change.type)} {span(cut(change.identity, 200))}{was}"
+    name, source = next(iter(change.shown.items()), ("", '""'))
+    title = json.loads(source) if source.startswith('"') else source
+    if len(title) > _INLINE and name in {field.name for field in change.fields}:
+        title = ""  # it stands below, with what changed of it
+    return f"{span(change.type)} {span(cut(change.identity, 200))}{was}{f' · {span(cut(title, 120))}' if title else ''}"
+
+
+def _context(change: RecordChange) -> str:
+    """The fields beside the title that say which record it is and that did not change."""
+    changed = {field.name for field in change.fields}
+    kept = [(name, source) for name, source in [*change.shown.items()][1:] if name not in changed]
+    return "".join(f" · {span(cut(name, 60))} {span(cut(source, 80))}" for name, source in kept)
+
+
+def _places(change: RecordChange, options: DiffOptions) -> str:
+    """Where the record stands, and stood where that was another file."""
+    sides = [(place, is_old) for place, is_old in ((change.before, True), (change.after, False)) if place is not None]
+    if len(sides) == 2 and sides[0][0].path == sides[1][0].path:
+        sides = sides[1:]
+    return " → ".join(
+        linked(
+            f"{place.path}:{place.line_no}",
+            options.links.line(place.path, place.line_no, is_old=is_old) if options.links else "",
+        )
+        for place, is_old in sides
+    )
 
 
 def _is_identity(change: RecordChange, field: FieldChange) -> bool:
@@ -117,29 +175,39 @@ def _value(field: FieldChange) -> str:
 
 def _changed(change: RecordChange, options: DiffOptions) -> str:
     """What differs in a record; its fields by name alone where one record would take most of the room."""
-    places = [place for place in (change.before, change.after) if place is not None]
-    if len(places) == 2 and places[0].path == places[1].path:
-        places = places[1:]
-    where = " → ".join(span(f"{place.path}:{place.line_no}") for place in places)
-    head = f"\n##### {_name(change)}\n\n{where}\n"
-    whole = "\n".join([head, *_in_full(change, options)])
-    return whole if size(whole) <= options.budget // 4 else f"{head}\n{_brief(change)}"
+    head = f"\n##### {_name(change)}\n\n{_places(change, options)}{_context(change)}\n"
+    whole = "\n".join([head, *_in_full(change.fields, options, _LINES_OF_FIELD)])
+    return whole if size(whole) <= options.budget // 4 else f"{head}\n{_brief(change, options)}"
 
 
-def _in_full(change: RecordChange, options: DiffOptions) -> Iterator[str]:
-    every = [one for field in change.fields for one in _values(field)]
+def _whole(change: RecordChange, options: DiffOptions, longest: int) -> str:
+    """A record that came or went, with its texts."""
+    head = f"\n##### {_name(change)}\n\n{_places(change, options)}\n"
+    whole = "\n".join([head, *_in_full(_own_fields(change), options, longest, is_whole=True)])
+    return whole if size(whole) <= options.budget // 4 else f"\n{_brief(change, options)}\n"
+
+
+def _in_full(
+    fields: Iterable[FieldChange], options: DiffOptions, longest: int, *, is_whole: bool = False
+) -> Iterator[str]:
+    """The fields one below the other, of a text `longest` lines; of a record that came or went `is_whole` the side that it has."""
+    every = [one for field in fields for one in _values(field)]
     short, long = ([one for one in every if _is_short(one) is wanted] for wanted in (True, False))
     for some in short[:_FIELDS]:
-        sides = (span(text) if text is not None else "_none_" for text in (some[0].before, some[0].after))
-        yield f"- {span(cut(some[0].name, 200))}: {' → '.join(sides)}"
+        yield f"- {span(cut(some[0].name, 200))}: {_sides(some[0], is_whole)}"
     for some in long[:_FIELDS]:
         lines = [one for leaf in some for one in _lines(leaf.runs() if options.full else around(leaf.runs()))]
-        more = len(lines) - _LINES_OF_FIELD
-        lines = [*lines[:_LINES_OF_FIELD], f"  … {many(more, 'more line')}"] if more > 0 else lines
+        more = len(lines) - longest
+        lines = [*lines[:longest], f"  … {many(more, 'more line')}"] if more > 0 else lines
         yield f"- {span(cut(some[0].name, 200))}:\n\n{block(lines, 'diff')}"
     left = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
     if left:
         yield f"- {many(left, 'more field')}"
+
+
+def _sides(leaf: Leaf, is_whole: bool) -> str:
+    sides = [span(text) if text is not None else "_none_" for text in (leaf.before, leaf.after)]
+    return sides[leaf.before is None] if is_whole else " → ".join(sides)
 
 
 def _values(field: FieldChange) -> list[list[Leaf]]:

@@ -1,5 +1,7 @@
 """A difference between two versions of a knowledge base, as values. Nothing here reads or prints."""
 
+import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,11 +9,15 @@ from dataclasses import replace
 from typing import Literal
 
 from duckkb.errors import Finding
+from duckkb.ontology.display import display_names
+from duckkb.review.diff.links import ForgeLinks
+from duckkb.truth.files.source_text import split
 from duckkb.values import dataclass, field
 
 Op = Literal["insert", "update", "rename", "delete", "move"]
 OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
 WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
+_HERE_ALONE = re.compile(r"(HEAD|@)(?![\w/.-])")
 Counts = Mapping[str, Mapping[str, int]]
 """How many of each op, by type; every op stands there."""
 
@@ -25,6 +31,9 @@ class Label:
 
     @property
     def shown(self) -> str:
+        """The name with the commit; of one that means something here alone (`HEAD^1`) the commit."""
+        if self.commit and _HERE_ALONE.match(self.name):
+            return self.commit[:12]
         return f"{self.name} ({self.commit[:12]})" if self.commit and self.commit != self.name else self.name
 
     @property
@@ -58,7 +67,7 @@ class RecordChange:
     """What became of one record, found by its `__id`. `identity` is the new one (the old one of a deleted record) as the
     command line writes it; `was` the old one where a rename changed it. `fields` are the top-level fields that differ, in
     the order of the line, of an insert or delete all of them; without `__updated_at`, unless nothing else differs. A `move` is a record that stands in another part than before and
-    is the same: nothing that changed, but what a patch must say."""
+    is the same: nothing that changed, but what a patch must say. `display` are the fields by which its type says that people know it."""
 
     kind: Literal["node", "edge"]
     type: str
@@ -70,12 +79,20 @@ class RecordChange:
     fields: tuple[FieldChange, ...]
     before: RecordPlace | None
     after: RecordPlace | None
+    display: tuple[str, ...] = ()
 
     @property
     def place(self) -> RecordPlace:
         found = self.after or self.before
         assert found is not None, "a change has a side"
         return found
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """The fields by which people know the record as it is (or was), its title first, as JSON source text."""
+        line = self.place.line or b"{}"
+        sources = {name: source for name, (_, source) in split(line).items()}
+        return {name: sources[name] for name in display_names(json.loads(line), self.display, self.identity)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +219,7 @@ class Versions:
 class DiffOptions:
     """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
     bytes that are told, `after` the cursor from which to go on, `again` makes a command line of this one and more options,
-    `fail_on` the grade of the findings that count (`error`, `warning`)."""
+    `fail_on` the grade of the findings that count (`error`, `warning`), `links` where a forge shows files and commits."""
 
     full: bool = False
     color: bool = False
@@ -210,3 +227,4 @@ class DiffOptions:
     fail_on: str = "error"
     after: str = ""
     again: Callable[[str], str] = "duckkb diff {}".format
+    links: ForgeLinks | None = None

@@ -7,6 +7,11 @@
   const chosen = { ops: new Set(Object.keys(summary.ops)), type: "", words: [] };
   const texts = new Array(changes.length);
 
+  // An address is made of ours and of a commit; a page that opens another tells it nothing.
+  function linked(text, address) {
+    return address ? element("a", { href: address, rel: "noreferrer" }, text) : element("span", {}, text);
+  }
+
   // Runs are [kind, text]: 0 stands on both sides, 1 on the old alone, 2 on the new alone.
   function side(runs, kind, whole) {
     const cell = element("div", { className: whole ? "value whole" : "value", dir: "auto" });
@@ -54,11 +59,15 @@
     const title = element("h3", { id: `record-${index}` });
     title.append(element("span", { className: `op ${change.op}` }, summary.words[change.op]), ` ${change.type} `);
     title.append(element("code", {}, change.id), was);
+    const [name, ...context] = change.shown;
+    if (name !== undefined) title.append(element("span", { className: "name", dir: "auto" }, ` ${name}`));
     const [before, after] = change.places;
-    const where = before && after && before.split(":")[0] !== after.split(":")[0] ? `${before} → ${after}` : after || before;
+    const [wasAt, isAt] = change.places.map((text, side) => linked(text, change.links[side]));
+    const where = before && after && before.split(":")[0] !== after.split(":")[0] ? [wasAt, " → ", isAt] : [after ? isAt : wasAt];
     const made = element("article", { tabIndex: -1 });
     made.setAttribute("aria-label", title.textContent);
-    made.append(element("header", {}, title, element("div", { className: "place" }, where)));
+    const about = context.map((text) => element("span", { dir: "auto" }, ` · ${text}`));
+    made.append(element("header", {}, title, element("div", { className: "place" }, ...where, ...about)));
     if (change.fields.length) made.append(fieldTable(change));
     return made;
   }
@@ -67,7 +76,7 @@
     if (texts[index] === undefined) {
       const change = changes[index];
       const fields = change.fields.flatMap(([name, , runs]) => [name, runs.map((run) => run[1]).join("")]);
-      texts[index] = [change.type, change.id, change.was || "", ...change.places, ...fields].join("\n").toLowerCase();
+      texts[index] = [change.type, change.id, change.was || "", ...change.shown, ...change.places, ...fields].join("\n").toLowerCase();
     }
     return texts[index];
   }
@@ -116,9 +125,12 @@
       ["Escape", "leave the search"],
       ["?", "this help"],
     ]);
-    const from = element("p", {}, "From ", element("code", {}, summary.base), " to ", element("code", {}, summary.head));
+    const sides = [summary.base, summary.head].map((text, side) => element("code", {}, linked(text, summary.commits[side])));
+    const from = element("p", {}, "From ", sides[0], " to ", sides[1]);
     const respelled = summary.respelled ? `${many(summary.respelled, "line")} only written otherwise` : "";
-    const head = element("header", { className: "page" }, element("h1", {}, "Knowledge that changed"), from);
+    const head = element("header", { className: "page" }, element("h1", {}, "Knowledge that changed"));
+    if (summary.headline) head.append(element("p", { id: "headline" }, element("strong", {}, summary.headline)));
+    head.append(from);
     if (respelled) head.append(element("p", { className: "quiet" }, respelled));
     const tools = element("div", { className: "tools" });
     tools.setAttribute("role", "search");
@@ -130,6 +142,11 @@
     if (summary.ontology.length) main.append(foldable("Configuration", summary.ontology, configured));
     const title = element("h2", {}, "Records");
     main.append(title, count, records.list, records.end);
+    if (summary.impact.length) {
+      const impact = element("section", { id: "impact" }, element("h2", {}, "What this does to search"));
+      main.append(impact);
+      impact.append(element("pre", { dir: "auto", tabIndex: 0 }, summary.impact.join("\n")));
+    }
     document.body.replaceChildren(head, tools, main, help);
     onKeys(help, { j: () => records.go(1), k: () => records.go(-1) });
     choose();

@@ -61,9 +61,10 @@ def change_text(change: RecordChange) -> str:
     head: dict[str, Any] = {"kind": change.kind, "type": change.type, "table": change.table, "id": change.id}
     head |= {"op": change.op, "identity": change.identity}
     head |= {"was": change.was} if change.was is not None else {}
+    display = ",".join(f"{dumps(name)}:{source}" for name, source in change.shown.items())
     fields = ",".join(map(_field, change.fields))
     places = {"before": _place(change.before), "after": _place(change.after)}
-    return f'{dumps(head)[:-1]},"fields":[{fields}],{dumps(places)[1:]}'
+    return f'{dumps(head)[:-1]},"display":{{{display}}},"fields":[{fields}],{dumps(places)[1:]}'
 
 
 def _field(field: FieldChange) -> str:

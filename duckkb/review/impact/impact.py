@@ -11,6 +11,7 @@ from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Finding, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.records import identity_text
+from duckkb.review.diff.model import Label
 from duckkb.search import syntax
 from duckkb.search.plan import Intent
 from duckkb.values import dataclass, field
@@ -142,6 +143,13 @@ class QuestionRow:
             return True
         return (before.ranked, before.problem, before.degraded) != (after.ranked, after.problem, after.degraded)
 
+    @property
+    def is_judged_otherwise(self) -> bool:
+        """Whether what differs is about judged records, or whether there are answers."""
+        before = self.before
+        is_alike = before is not None and (before.problem, before.degraded) == (self.after.problem, self.after.degraded)
+        return bool(self.moves or self.faded) or not is_alike
+
 
 @dataclass(frozen=True, slots=True)
 class ImpactReport:
@@ -150,8 +158,8 @@ class ImpactReport:
     a drop of a mean, or a number of judged records, from which on a change fails; `prefix` is the folder of the base inside its
     repository."""
 
-    base: str
-    head: str
+    base: Label
+    head: Label
     k: int
     rows: tuple[QuestionRow, ...] = ()
     removed: tuple[JudgedQuestion, ...] = ()

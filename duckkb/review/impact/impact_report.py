@@ -19,8 +19,8 @@ def as_object(report: ImpactReport) -> dict[str, Any]:
     return {
         "version": 1,
         "outcome": "limits" if report.crossed else of_findings(report.errors),
-        "base": report.base,
-        "head": report.head,
+        "base": report.base.name,
+        "head": report.head.name,
         "k": report.k,
         "questions": len(report.rows),
         "compared": len(report.compared),
@@ -37,7 +37,7 @@ def as_object(report: ImpactReport) -> dict[str, Any]:
 
 def as_text(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a terminal."""
-    yield f"{report.base} -> {report.head}: {many(len(report.rows), 'judged question')}, the first {report.k} results"
+    yield f"{report.base.shown} -> {report.head.shown}: {many(len(report.rows), 'judged question')}, the first {report.k} results"
     yield from _means(report)
     for row in report.rows:
         if row.is_changed:
@@ -51,7 +51,7 @@ def as_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a pull request's comment, of at most `budget` bytes: the means, what was crossed or lacks, then the questions
     whose answers differ, the worst first. What has no room is counted."""
     head = [
-        f"### Retrieval impact: {_span(report.base)} → {_span(report.head)}",
+        f"### Retrieval impact: {_span(report.base.shown)} → {_span(report.head.shown)}",
         "",
         "| | before | after |",
         "|---|---|---|",
@@ -62,7 +62,10 @@ def as_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
     head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
     rooted = replace(report, findings=tuple(one.rooted(report.prefix) for one in report.findings))
     said = [f"- {one}" for one in _closing(rooted, _span)]
-    changed = sorted((row for row in report.rows if row.is_changed), key=_loss)
+    # What changed places without being judged stands last: nobody has to do anything about it.
+    changed = sorted(
+        (row for row in report.rows if row.is_changed), key=lambda row: (not row.is_judged_otherwise, *_loss(row))
+    )
     asked = ["\n".join(_question(row)) for row in changed]
     fold = "\n<details open><summary>Questions whose answers changed</summary>\n"
     sections = [

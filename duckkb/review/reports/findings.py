@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
-from duckkb.review.reports.markup import cut, finding_line, span
+from duckkb.review.reports.markup import cut, finding_line, many, span
 from duckkb.rules.invisible import visible
 
 Outcome = Literal["passed", "findings", "limits", "not_judged", "could_not_run"]
@@ -33,6 +33,17 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
         found.setdefault((one.code, what, _INDEX.sub("/0", one.field)), []).append(one)
     few = ([(one,) for one in some] if len(some) <= _FEW else [tuple(some)] for some in found.values())
     return [group for groups in few for group in groups]
+
+
+def counted(findings: Iterable[Finding]) -> list[str]:
+    """How many errors and warnings there are, in words; nothing of those that there are none of.
+
+    >>> counted([Finding("W_GUARD", "x"), Finding("W_GUARD", "y")])
+    ['2 warnings']
+    """
+    errors = [one.is_error for one in findings]
+    numbers = ((sum(errors), "error"), (len(errors) - sum(errors), "warning"))
+    return [many(number, noun) for number, noun in numbers if number]
 
 
 def told(findings: Iterable[Finding], prefix: str = "") -> list[Finding]:

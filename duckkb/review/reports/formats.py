@@ -56,6 +56,15 @@ IMPACT: Mapping[str, ReportFormat] = {
 }
 """Of an impact and the budget of a comment, in which the records that differ need room too."""
 
+REVIEW: Mapping[str, ReportFormat] = {
+    "markdown": ReportFormat("verdict:as_markdown", _OF_A_COMMENT),
+    "html": ReportFormat("verdict:as_page", 100_000_000),
+    "github": ReportFormat("verdict:as_commands"),
+    "sarif": ReportFormat("verdict:as_sarif"),
+    "json": ReportFormat("verdict:as_json", _BUDGET),
+}
+"""Of a review and how its difference is to be shown."""
+
 STOPPED: Mapping[str, ReportFormat] = {
     "github": ReportFormat("reports.findings:stopped_commands"),
     "markdown": ReportFormat("reports.findings:stopped_markdown"),

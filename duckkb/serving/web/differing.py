@@ -7,13 +7,14 @@ from typing import Any
 from markupsafe import Markup
 
 from duckkb.review.diff.words import Run, around, words
+from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
-from duckkb.serving.web.naming import title_of
 from duckkb.values import dataclass
 
 LONGEST = 4_000
 """Characters of a value that are compared word by word, from the first that differs on; what lies behind them is counted."""
 _CONTEXT = 400
+_LONGEST_NAME = 200
 _MOST_FIELDS, _MOST_INSIDE = 60, 40
 ABSENT = object()
 """In the place of a value that a side does not have."""
@@ -34,7 +35,7 @@ class ValueDifference:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRecord:
-    """A record that changed. `op` is insert, update, rename or delete, `was` its former identity; `mark` names both of its versions,
+    """A record that changed. `op` is insert, update, rename or delete, `was` its former identity; `title` and `context` are what people know it by; `mark` names both of its versions,
     `side` is the one (LEFT or RIGHT, as forges say it) whose line stands at `path`, `line`. `rest`: values that are not shown."""
 
     op: str
@@ -42,6 +43,7 @@ class ChangedRecord:
     identity: str
     was: str
     title: str
+    context: Sequence[str]
     differences: Sequence[ValueDifference]
     rest: int
     path: str
@@ -56,14 +58,14 @@ def changed(line: Mapping[str, Any]) -> ChangedRecord:
     values = list(_values(line["fields"]))
     after, before = line["after"], line["before"]
     place, identity = after or before, line["identity"]
-    fields = {one["name"]: one.get("after", one.get("before")) for one in line["fields"]}
-    is_whole = line["op"] in ("insert", "delete")
+    title, *context = map(_shortly, line["display"].values() or [identity])
     return ChangedRecord(
         line["op"],
         line["type"],
         identity,
         line.get("was", ""),
-        title_of(fields, identity) if is_whole else identity,
+        title,
+        context,
         [difference(*value) for value in values[:_MOST_FIELDS]],
         max(0, len(values) - _MOST_FIELDS),
         place["path"],
@@ -101,6 +103,10 @@ def _values(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Any
             yield name, list_of if ABSENT in sides and index.isdecimal() else path, *sides
         if not inside or len(inside) > _MOST_INSIDE:
             yield name, name, field.get("before", ABSENT), field.get("after", ABSENT)
+
+
+def _shortly(value: Any) -> str:
+    return cut(_text(value), _LONGEST_NAME)
 
 
 def _text(value: Any) -> str:

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-TITLES = ("title", "name", "label", "subject", "heading")
-"""Fields that say what a record is called, the first one that it has."""
+from duckkb.ontology.display import TITLES
+
 _LONGEST = 200
 
 

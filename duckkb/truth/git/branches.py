@@ -48,6 +48,13 @@ def ahead(root: Path) -> list[BranchTip]:
     return tips
 
 
+def is_pushed(root: Path, commit: str) -> bool:
+    """Whether a branch of a remote has a commit, as this clone knows it."""
+    return bool(
+        text(root, ["for-each-ref", "--count=1", f"--contains={commit}", "--format=%(refname)", "refs/remotes"])
+    )
+
+
 def named(root: Path, name: str) -> Revision:
     """What a branch is at, under a name that means it alone; nothing else that git knows (a tag, a commit, a stash). Raises
     `errors.StateError` (E_REVISION)."""

@@ -1,0 +1,64 @@
+"""review: what `diff` says of a change, judged as a whole, and what `impact` does, each also where the other could not run."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+
+from duckkb import config
+from duckkb.actions.diffing import DiffRequest, diff, links_of
+from duckkb.actions.folder import Unopened
+from duckkb.actions.impact import ImpactOptions, impact, refuse_limits
+from duckkb.errors import DuckkbError, UsageError
+from duckkb.review.diff.model import Diff, DiffOptions
+from duckkb.review.diff.versions import parse_range
+from duckkb.review.impact.impact import ImpactReport
+from duckkb.review.reports.formats import REVIEW
+from duckkb.review.verdict import Review
+from duckkb.truth.commit import outside
+from duckkb.truth.git import revisions
+
+
+def review(unopened: Unopened, range: str | None, options: ImpactOptions, *, allow_shrink: bool = False) -> Review:
+    """Judge a change: `BASE` against the working tree (HEAD where none is named), `BASE..HEAD` or `BASE...HEAD`. `options` are
+    those of the impact; its `allow_weaker`, and `allow_shrink`, as for `diff`. Raises `errors.UsageError` for what is no range and
+    no limit; what else keeps a part from being made stands in the review."""
+    refuse_limits(options)
+    wanted = DiffRequest(parse_range(range), whole=True, allow_weaker=options.allow_weaker, allow_shrink=allow_shrink)
+    made: Diff | DuckkbError
+    try:
+        made = diff(unopened, wanted)
+    except DuckkbError as problem:
+        _refuse_usage(problem)
+        made = problem
+    report: ImpactReport | DuckkbError
+    try:
+        report = impact(unopened, range, options)
+    except DuckkbError as problem:
+        _refuse_usage(problem)
+        report = problem
+    return Review(made, report, revisions.prefix(unopened.root))
+
+
+def lines(
+    unopened: Unopened,
+    review: Review,
+    form: str,
+    budget: int | None = None,
+    again: Callable[[str], str] = "duckkb diff {}".format,
+) -> Iterator[str]:
+    """Write the review in one of the formats of `REVIEW`, in at most `budget` bytes; `again` makes the command that goes on."""
+    made, links = review.diff, None
+    if isinstance(made, Diff):
+        links = links_of(unopened.root, made.base.commit, made.head.commit)
+    most = budget or REVIEW[form].budget or sys.maxsize
+    return REVIEW[form].lines(review, DiffOptions(budget=most, again=again, links=links))
+
+
+def save(unopened: Unopened, named: str, pieces: Iterable[str], *, force: bool) -> None:
+    """Write pieces of a report to a file. Raises `errors.UsageError` (E_PATH)."""
+    root = unopened.root
+    outside.write(named, (f"{piece}\n".encode() for piece in pieces), root, config.around(root), force=force)
+
+
+def _refuse_usage(problem: DuckkbError) -> None:
+    if type(problem) is UsageError:
+        raise problem

@@ -1,0 +1,70 @@
+"""review: a change under one headline, for those who decide on it."""
+
+import shlex
+
+import click
+
+from duckkb.cli import options, out, printed
+from duckkb.cli.formats import FORMATS
+from duckkb.cli.options import chosen, chosen_format
+from duckkb.cli.verb import end, judging, unopened, verb
+from duckkb.review.reports.formats import REVIEW
+
+
+@verb("review", formats=tuple(name for name in REVIEW if name not in FORMATS))
+@click.argument("range_text", metavar="[BASE[..HEAD|...HEAD]]", required=False)
+@options.limits
+@click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
+@click.option("--page", metavar="FILE", type=options.PathName(written=True), help="Write the page (--format html) too.")
+@click.option("--sarif", metavar="FILE", type=options.PathName(written=True), help="Write the SARIF log too.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=4_000),
+    metavar="BYTES",
+    help="The most that is printed (markdown 60,000, json 1,000,000; github and sarif are whole).",
+)
+@options.force
+@options.allow_shrink
+@options.allow_weaker
+def review_command(
+    range_text: str | None,
+    *,
+    limits: dict[str, float],
+    k: int,
+    page: str | None,
+    sarif: str | None,
+    budget: int | None,
+    force: bool,
+    allow_shrink: bool,
+    allow_weaker: bool,
+) -> None:
+    """Say under one headline what is wrong with a change, what differs, and what it does to search: the comment of a pull request.
+
+    \b
+    duckkb review main...topic
+    duckkb review main...HEAD --fail-on ndcg=0.05 --page knowledge.html --sarif duckkb.sarif
+
+    All findings are those of `duckkb check --since`, in every format. The headline names errors and warnings by their codes, limits
+    that were crossed, what could not run, and what nobody judged. Exit 1 unless it passed. The default is --format markdown.
+    """
+    from duckkb.actions.impact import ImpactOptions
+    from duckkb.actions.reviewing import lines, review, save
+
+    out.only_json("a review")
+    around = unopened()
+    lifted = {"allow_weaker": allow_weaker, "allow_shrink": allow_shrink}
+    with judging():
+        judged = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
+        told = review(around, range_text, judged, allow_shrink=allow_shrink)
+    for form, file in (("html", page), ("sarif", sarif)):
+        if file is not None and not (form == "html" and "diff" in told.problems):
+            save(around, file, lines(around, told, form), force=force)
+    form = {"jsonl": "json"}.get(name := chosen_format("markdown"), name)
+    again = ["duckkb", "diff", *filter(None, [range_text]), "--format", "markdown"]
+    again += [f"--{name.replace('_', '-')}" for name, is_lifted in lifted.items() if is_lifted]
+    for piece in lines(around, told, form, budget, lambda more: shlex.join([*again, *more.split(" ")])):
+        (printed.comment if form == "markdown" else printed.result)(piece)
+    for name, problem in told.problems.items():
+        printed.note(f"{name} could not run: {problem.code}: {problem.message}")
+    if told.outcome != "passed":
+        end()

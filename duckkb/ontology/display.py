@@ -1,0 +1,39 @@
+"""By which of its fields people know a record: its title, and what stands beside it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckkb.records import FROM, TO
+
+TITLES = ("title", "name", "label", "subject", "heading")
+"""Fields that say what a record is called, the first one that it has."""
+_CONTEXT = 2
+_SHORT = 60
+
+
+def display_names(record: Mapping[str, Any], declared: Sequence[str], identity: str) -> list[str]:
+    """Name the fields to show of a record, its title first.
+
+    Those that its type has `declared` (`display`). Else a field that is called as a title or the first text, and two short
+    values; not the `identity`, which stands beside them.
+
+    >>> display_names({"id": "n1", "size": 3, "text": "A storm.", "name": "Storm"}, (), "n1")
+    ['name', 'size', 'text']
+    """
+    if declared:
+        return [name for name in declared if record.get(name) not in (None, "")]
+    own = {
+        name: value
+        for name, value in record.items()
+        if not name.startswith("__") and name not in (FROM, TO) and str(value) != identity
+    }
+    texts = [name for name, value in own.items() if isinstance(value, str) and value.strip()]
+    title = next((name for name in TITLES if name in texts), texts[0] if texts else None)
+    short = [name for name, value in own.items() if name != title and _is_short(value)]
+    return ([title] if title else []) + short[:_CONTEXT]
+
+
+def _is_short(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip()) and len(value) <= _SHORT
+    return isinstance(value, int | float)

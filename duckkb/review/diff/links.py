@@ -1,0 +1,39 @@
+"""Where a forge shows a commit, and a line of a file as of one."""
+
+from urllib.parse import quote
+
+from duckkb.values import dataclass
+
+_FORMS = {"github": "", "gitlab": "/-"}
+"""By a word of the forge's host what stands between a repository's page and those of its commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgeLinks:
+    """`page` is that of the repository (`https://github.com/team/kb`), `between` what leads from there to its commits. `base` and
+    `head` are the commits of either side in hex, empty where the forge does not have that side."""
+
+    page: str
+    base: str = ""
+    head: str = ""
+    between: str = ""
+
+    @classmethod
+    def of(cls, host: str, path: str, base: str, head: str) -> "ForgeLinks | None":
+        """Make them for a repository by its host; None for a forge whose addresses are not known.
+
+        >>> ForgeLinks.of("gitlab.com", "team/kb", "", "abc").line("data/a b.jsonl", 3, is_old=False)
+        'https://gitlab.com/team/kb/-/blob/abc/data/a%20b.jsonl#L3'
+        """
+        between = next((between for word, between in _FORMS.items() if word in host), None)
+        return cls(f"https://{host}/{quote(path)}", base, head, between) if between is not None else None
+
+    def commit(self, *, is_old: bool) -> str:
+        """The page of a side's commit; empty where there is none."""
+        commit = self.base if is_old else self.head
+        return f"{self.page}{self.between}/commit/{commit}" if commit else ""
+
+    def line(self, path: str, line_no: int, *, is_old: bool) -> str:
+        """The page of a line, `path` from the top of the repository; empty where the forge does not have that side."""
+        commit = self.base if is_old else self.head
+        return f"{self.page}{self.between}/blob/{commit}/{quote(path)}#L{line_no}" if commit else ""

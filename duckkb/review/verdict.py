@@ -1,0 +1,147 @@
+"""A change as those are told of it who decide on it: under one headline what is wrong with it, what differs, and what that does
+to search. The comment, the page, the log for code scanning and the annotations are made of one such value.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from duckkb.errors import DuckkbError, Finding
+from duckkb.review.diff import html, markdown
+from duckkb.review.diff.model import Diff, DiffOptions
+from duckkb.review.diff.report import as_json as diff_json
+from duckkb.review.impact import impact_report
+from duckkb.review.impact.impact import ImpactReport
+from duckkb.review.reports import findings as reported
+from duckkb.review.reports import sarif
+from duckkb.review.reports.markup import dumps, many
+from duckkb.values import dataclass
+
+_HEADLINE = 600
+"""The most bytes of a headline and the limits below it."""
+_MOST_CODES = 6
+_IMPACT_SHARE = 0.45
+
+
+@dataclass(frozen=True)
+class Review:
+    """What `diff` and `impact` say of one change, or what kept one of them from saying it. `diff` is judged as a whole."""
+
+    diff: Diff | DuckkbError
+    impact: ImpactReport | DuckkbError
+    prefix: str = ""
+
+    @property
+    def problems(self) -> dict[str, DuckkbError]:
+        """What could not run, by name."""
+        both = {"diff": self.diff, "impact": self.impact}
+        return {name: part for name, part in both.items() if isinstance(part, DuckkbError)}
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings of the change, once: those of the difference, or what kept it from being made."""
+        return tuple(self.diff.findings)
+
+    @property
+    def left_out(self) -> tuple[Finding, ...]:
+        """What the impact had to leave out, which is no finding of the change."""
+        if isinstance(self.impact, DuckkbError):
+            return ()
+        known = {(one.code, one.path, one.field) for one in self.findings}
+        known |= {(one.code, "", "") for one in self.findings if one.code == "W_BASE_CONFIG"}
+        return tuple(one for one in self.impact.findings if (one.code, one.path, one.field) not in known)
+
+    @property
+    def outcome(self) -> reported.Outcome:
+        if self.problems:
+            return reported.COULD_NOT_RUN
+        errors = sum(one.is_error for one in self.findings)
+        limits = isinstance(self.impact, ImpactReport) and self.impact.crossed
+        return "findings" if errors else "limits" if limits else "passed"
+
+    def headline(self, not_shown: int = 0) -> str:
+        """The outcome in a line: what could not run, what crossed a limit, errors and warnings with their codes, what was
+        not judged or left out; `not_shown` records have no room. `passed` alone stands there where nothing else is to be said."""
+        impact = self.impact if isinstance(self.impact, ImpactReport) else None
+        said = [f"{name} could not run" for name in self.problems]
+        said += ["limits crossed"] if impact and impact.crossed else []
+        grades = reported.counted(self.findings)
+        if self.outcome == "passed":
+            said, grades = [" with ".join(["passed", *grades])], []
+        codes = Counter(one.code for one in self.findings).most_common()
+        named = [f"{count:,} {code}" for code, count in codes[:_MOST_CODES]]
+        named += ["…"] if len(codes) > _MOST_CODES else []
+        head = ", ".join([*said, *grades]) + (f" ({', '.join(named)})" if named else "")
+        return "; ".join([head, *self._caveats(impact, not_shown)])
+
+    def _caveats(self, impact: ImpactReport | None, not_shown: int) -> Iterator[str]:
+        if isinstance(self.diff, Diff) and self.diff.is_empty:
+            yield "no record differs"
+        if impact and not impact.rows:
+            yield "no question judges what this does to search"
+        if impact and impact.degraded:
+            yield "search was compared by words alone"
+        if self.left_out:
+            yield f"{many(len(self.left_out), 'note')} on what the impact left out"
+        if not_shown:
+            yield f"{many(not_shown, 'record')} without room here"
+
+
+def as_markdown(review: Review, options: DiffOptions) -> Iterator[str]:
+    """The comment, of at most `options.budget` bytes: the headline, findings and records, then the impact."""
+    impact = _impact(review, int(options.budget * _IMPACT_SHARE))
+    room = options.budget - len(impact.encode()) - _HEADLINE
+    if isinstance(review.diff, DuckkbError):
+        body, left = "\n".join(reported.stopped_markdown(review.diff, review.prefix)), 0
+    else:
+        body, left = markdown.fit(review.diff, replace(options, budget=max(2_000, room)))
+    yield f"**{review.headline(left)}**\n"
+    yield f"{body}\n"
+    yield impact
+
+
+def _impact(review: Review, budget: int) -> str:
+    if isinstance(review.impact, DuckkbError):
+        return "\n".join(reported.stopped_markdown(review.impact, review.prefix))
+    own = replace(review.impact, findings=review.left_out)
+    return "\n".join(impact_report.as_markdown(own, budget))
+
+
+def as_page(review: Review, options: DiffOptions) -> Iterator[str]:
+    """The page of the difference with the headline and the impact. Raises what kept the difference from being made."""
+    if isinstance(review.diff, DuckkbError):
+        raise review.diff
+    if isinstance(review.impact, DuckkbError):
+        lines = [f"Could not run: {review.impact.message}"]
+    else:
+        lines = list(impact_report.as_text(replace(review.impact, findings=review.left_out), options.budget))
+    yield from html.render(review.diff, options, (review.headline(), lines))
+
+
+def as_sarif(review: Review, options: DiffOptions) -> Iterator[str]:
+    """The log for code scanning; of a difference that could not be made it says that."""
+    if isinstance(review.diff, DuckkbError):
+        yield from sarif.stopped(review.diff, review.prefix)
+    else:
+        yield from sarif.lines(review.findings, review.prefix)
+
+
+def as_commands(review: Review, options: DiffOptions) -> Iterator[str]:
+    """The workflow commands of a job's log."""
+    for problem in review.problems.values():
+        yield from reported.stopped_commands(problem, review.prefix)
+    yield from reported.commands(review.findings, review.prefix)
+
+
+def as_json(review: Review, options: DiffOptions) -> Iterator[str]:
+    """One object: `diff` and `impact` as these verbs print them, null where one could not run."""
+    head = {"version": 1, "outcome": review.outcome, "headline": review.headline()}
+    told: dict[str, Any] = {
+        name: {"code": one.code, "message": one.message, "suggestion": one.suggestion}
+        for name, one in review.problems.items()
+    }
+    diff = "null" if isinstance(review.diff, DuckkbError) else "".join(diff_json(review.diff, options))
+    impact = None if isinstance(review.impact, DuckkbError) else impact_report.as_object(review.impact)
+    yield f'{dumps(head | {"problems": told})[:-1]},"diff":{diff},"impact":{dumps(impact)}}}'
