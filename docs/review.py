@@ -153,15 +153,43 @@ knowledge base, `{BRANCH}`, which edits two concepts, adds one and removes anoth
 def _comment(kb: _Copy) -> str:
     shown = kb.duckkb("diff", f"main...{BRANCH}", "--format", "markdown")
     return f"""\
+## All of it under one headline
+
+`duckkb review main...{BRANCH}` writes the comment of a pull request: a headline, the findings, the records, and last what the
+change does to search. The headline names what is to be decided: errors and warnings with their codes, limits that were crossed,
+what could not run, and what nobody judged. `passed` alone stands there where nothing else is to be said.
+
+| the headline says | because |
+|---|---|
+| `passed with 7 warnings (6 W_GUARD, 1 W_MERGED)` | rules were weakened with leave, and a merge by lines brought a record back |
+| `limits crossed, 1 error (1 E_SCHEMA)` | search lost too much, and a record breaks its schema |
+| `passed; no question judges what this does to search` | `ontology/questions.yaml` has none |
+| `impact could not run` | this is no verdict on the change |
+
+`--page FILE` and `--sarif FILE` write the page and the log for code scanning beside it; `--format github` prints annotations, `json`
+one object. All of them have the findings of `duckkb check --since`, and so have `diff --fail-on` and `--format markdown`, `html`
+and `github` of `diff`. Other forms of `diff` look at the touched files alone; as JSON their `outcome` is `not_judged`.
+
 ## The change, as records
 
-`duckkb diff main...{BRANCH} --format markdown` writes what a comment of a pull request shows. All data stands in code spans
-and fences, so that it can neither mention, link nor inject.
+`duckkb diff main...{BRANCH} --format markdown` writes the records of that comment. All data stands in code spans and fences, so
+that it can neither mention nor inject; links lead to the forge's pages of lines and commits, in a job on GitHub and where the
+remote of this clone is on GitHub or GitLab and has the commit.
 
 {_fenced(shown, "markdown")}\
 `--format html` makes one page with fields side by side, filters, search and keys, which works from disk:
 
 ![The page of a difference](images/review.png)
+
+A record is told by its title and two short fields. Which these are a type says itself, the title first; without `display` it is
+a field such as `title` or `name`, or the first text:
+
+```yaml
+nodes:
+  Policy:
+    identity: id
+    display: [heading, owner, status]
+```
 
 """
 
@@ -283,10 +311,12 @@ def _hosting(kb: _Copy) -> str:
 
 {listed}
 - *check* runs `duckkb check` and `duckkb fmt --check` on pull requests and on what a merge queue is about to merge.
-- *review* writes the impact report and the comment above into the summary of the run, and fails where there are errors or a
-  limit is reached (`LIMITS` in the file). It runs on what a fork proposes, so it has no secret and no right to write; in a
-  merge queue it looks at what is about to be merged. The page (`--format html`) and the SARIF log are artefacts of the run.
-  The comment begins with its outcome: passed, limits crossed, findings, or what could not run, which is no verdict.
+- *review* writes what `duckkb review` says into the summary of the run, and fails where there are errors or a limit is reached
+  (`LIMITS` in the file). It runs on what a fork proposes, so it has no secret and no right to write; in a merge queue it looks
+  at what is about to be merged. The page and the SARIF log are in the artefact `duckkb-page` of the run, to which the comment
+  leads.
+- *check* and *review* end after one step, without a comment, where a pull request changes neither `config.yaml`, `ontology/` and
+  `data/` (with document collections: no file in the base's folder) nor a workflow, a hook or `.gitattributes`.
 - *comment* posts what *review* left behind as one comment that follows the pull request. It checks nothing out and runs
   nothing of the pull request: it takes a number and a text, and posts only where the pull request is at the commit of the run.
 - *index* runs at night: every record checked, exported and imported again, the index built from nothing twice and compared,

@@ -53,6 +53,12 @@ def lines(
     return REVIEW[form].lines(review, DiffOptions(budget=most, again=again, links=links))
 
 
+def refuse_places(unopened: Unopened, files: Iterable[str]) -> None:
+    """Raise `errors.UsageError` (E_PATH) where `save` would not write."""
+    for named in files:
+        outside.writable(named, unopened.root, config.around(unopened.root))
+
+
 def save(unopened: Unopened, named: str, pieces: Iterable[str], *, force: bool) -> None:
     """Write pieces of a report to a file. Raises `errors.UsageError` (E_PATH)."""
     root = unopened.root

@@ -48,10 +48,11 @@ def review_command(
     that were crossed, what could not run, and what nobody judged. Exit 1 unless it passed. The default is --format markdown.
     """
     from duckkb.actions.impact import ImpactOptions
-    from duckkb.actions.reviewing import lines, review, save
+    from duckkb.actions.reviewing import lines, refuse_places, review, save
 
     out.only_json("a review")
     around = unopened()
+    refuse_places(around, filter(None, (page, sarif)))
     lifted = {"allow_weaker": allow_weaker, "allow_shrink": allow_shrink}
     with judging():
         judged = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
