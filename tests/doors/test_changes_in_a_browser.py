@@ -52,7 +52,7 @@ def test_what_was_viewed_is_marked_until_it_changes_again(page: tuple[Page, str,
     tab = review(page)
     for key in "jjvv":
         tab.press(key)
-    assert tab.run(VIEWED) == "n0,n1" and tab.run("document.activeElement.textContent") == "n2"
+    assert tab.run(VIEWED) == "n0,n1" and tab.run("document.activeElement.textContent") == "Geese 2"
     assert tab.run("document.querySelector('.is-viewed .difference').hidden")
     assert "2 of 5" in tab.run("document.getElementById('viewed-count').textContent")
     assert review(page).run(VIEWED) == "n0,n1"
