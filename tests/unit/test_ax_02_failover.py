@@ -2,13 +2,14 @@
 
 import threading
 import traceback
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from duckkb.errors import Unavailable
 from duckkb.llm import chat_model, predict, stream
-from duckkb.llm.providers import make_chat_model
+from duckkb.llm.providers import make_chat_model, open_call
 from duckkb.messages import ContentDelta
 from duckkb.settings import ChatModelSettings
 from tests.fake_chat import FakeChat, chunks, delta, event
@@ -92,11 +93,17 @@ def test_ax_02_what_was_begun_is_not_begun_anew_elsewhere() -> None:
         assert second.asked == []
 
 
-def test_ax_02_a_late_provider_is_given_up_also_in_the_middle() -> None:
+def test_ax_02_a_late_provider_is_given_up_also_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(open_call, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with FakeChat() as first, FakeChat() as second:
         first.next(chunks(delta(content="The first"), done=False, silent=True))
-        error = refusal(both(first, second, timeout_s=0.3))
-        assert error.details["reason"] == "timeout" and second.asked == []
+        events = stream(chat_model(both(first, second), {"FAKE_KEY": KEY}.get), "q")
+        assert next(events) == ContentDelta("The first")
+        now[0] += 1_000.0
+        with pytest.raises(Unavailable) as caught:
+            list(events)
+        assert caught.value.details["reason"] == "timeout" and second.asked == []
         assert first.hung_up.wait(60.0), "the server is told"
 
 
