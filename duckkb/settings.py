@@ -230,6 +230,7 @@ class Settings:
     max_depth: int = 64
     merge_granularity: Literal["field", "record"] = "field"
     embed_wait_s: float = 20.0
+    served_seconds: float = 30.0
     snapshot_bytes: int = 262_144
     shrink: Shrink = field(default_factory=Shrink)
     rerank: RerankSettings = field(default_factory=RerankSettings)

@@ -117,6 +117,11 @@ class KnowledgeBase:
                 self._other.close()
 
     @property
+    def served_seconds(self) -> float:
+        """How long what reads may take where the base is served; 0: any."""
+        return self._wired.wiring.settings.served_seconds
+
+    @property
     def root(self) -> Path:
         """The folder of the knowledge base."""
         return self._base.root

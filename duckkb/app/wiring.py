@@ -23,10 +23,11 @@ from duckkb.truth.files.tree import Tree
 
 if TYPE_CHECKING:
     from duckkb.config import Loaded
+    from duckkb.lanes.sql.process.engines import Engines
     from duckkb.lanes.sql.process.isolated import Isolated
     from duckkb.truth.git.revisions import Revision
 
-    Engines = Isolated | tuple[Isolated, Isolated] | None
+    Engine = Isolated | tuple[Engines, Engines] | None
 
 
 def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
@@ -152,9 +153,10 @@ def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
-def _engine(chosen: OpenOptions) -> "Engines":
-    """The process for filters, started at once where it will be needed: it gets ready while truth is read; and one for
-    statements, so that a long one stops no filter; a command asks one thing, of one process. None for an engine in this process."""
+def _engine(chosen: OpenOptions) -> "Engine":
+    """The process for filters, started at once where it will be needed: it gets ready while truth is read. Where more than one thing
+    is asked, two for filters and two for statements, each started when it is first needed: a long one stops no other, and no
+    filter. None for an engine in this process."""
     if chosen.sql_in_process:
         return None
     from duckkb.lanes.sql.process.isolated import Isolated
@@ -165,7 +167,11 @@ def _engine(chosen: OpenOptions) -> "Engines":
 
         if not written(chosen.first_filter):
             engine.start()
-    return engine if chosen.command or chosen.first_filter is not None else (engine, Isolated())
+    if chosen.command or chosen.first_filter is not None:
+        return engine
+    from duckkb.lanes.sql.process.engines import Engines
+
+    return Engines(engine, Isolated()), Engines(Isolated(), Isolated())
 
 
 def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
@@ -241,7 +247,7 @@ def _tables(
     rows: Callable[[RecordType], Rows],
     ends: EndIds,
     cached: Callable[[], Any] | None,
-    engine: "Engines",
+    engine: "Engine",
 ) -> Sql:
     from duckkb.lanes.sql.tables import Tables
 

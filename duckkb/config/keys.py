@@ -252,6 +252,11 @@ KEYS: tuple[Key, ...] = (
         "The part of a table's records that it may delete, where that is more than shrink_records.",
     ),
     Key(
+        "limits.served_seconds", "served_seconds", Number(0, 86_400),
+        "How long an answer that only reads may take where a base is served, and most of what callers can ask for by a `timeout`,"
+        " in seconds; 0: any.",
+    ),
+    Key(
         "merge.granularity", "merge_granularity", Choice(GRANULARITIES),
         "What two branches may both change without a conflict: different fields of a record, or different records.",
         "type",

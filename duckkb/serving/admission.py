@@ -1,5 +1,6 @@
 """Which call is next: so many at a time, the tenants in turn, none that is asked for again while it is under way, and an answer in
-time or none."""
+time or none. A call that takes long, as it waits for another process or computes, goes on beside the others: nobody else waits for it.
+"""
 
 import asyncio
 import math
@@ -10,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 
+from duckkb.deadline import Deadline, heeded
 from duckkb.errors import Unavailable
 from duckkb.values import dataclass
 
@@ -18,8 +20,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """`slots` calls are under way at once, `concurrency` of them one tenant's (0: all but one), and `waiting` calls wait. A tenant
-    makes `rate` calls a second, and as many at once as it makes in one (0: no bound). A call is answered within `timeout` seconds
+    """`slots` calls are under way at once, and beside them `long` ones that have been for `long_after` seconds; `concurrency` calls are one
+    tenant's (0: all slots but one; where half of the long ones are taken, one), and `waiting` calls wait. A tenant makes `rate` calls a second, and as many at once as it makes in one (0: no bound). A call is answered within `timeout` seconds
     (0: no bound). With `dedupe` equal reads of one caller that wait at the same time are one."""
 
     slots: int = 4
@@ -28,13 +30,16 @@ class CallLimits:
     rate: float = 0.0
     timeout: float = 0.0
     dedupe: bool = True
+    long: int = 16
+    long_after: float = 0.25
 
 
 class _Call:
-    """What was asked for, and how many still wait for it. Once it has `begun` it is carried through."""
+    """What was asked for, and how many still wait for it. Once it has `begun` its `deadline` is cancelled where nobody does."""
 
     def __init__(self, tenant: str, work: Callable[[], Any], key: Hashable) -> None:
         self.tenant, self.work, self.key = tenant, work, key
+        self.deadline, self.is_long = Deadline(), False
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.answer.add_done_callback(lambda one: one.cancelled() or one.exception())  # nobody may be left to look
         self.begun, self.asked_by = False, 0
@@ -46,10 +51,11 @@ class Admission:
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
         self._most = limits.concurrency or max(1, limits.slots - 1)
-        self._threads = anyio.CapacityLimiter(limits.slots)
+        self._threads = anyio.CapacityLimiter(limits.slots + limits.long)
         self._lines: dict[str, deque[_Call]] = {}  # who comes next stands first
         self._active: Counter[str] = Counter()
         self._tasks: set[asyncio.Future[None]] = set()
+        self._long = 0
         self._shared: dict[Hashable, _Call] = {}
         self._buckets: dict[str, tuple[float, float]] = {}
 
@@ -63,10 +69,12 @@ class Admission:
         """Calls that are under way."""
         return len(self._tasks)
 
-    async def run(self, tenant: str, work: Callable[[], T], timeout: float = 0.0, *, same: Hashable = None) -> T:
+    async def run(
+        self, tenant: str, work: Callable[[], T], timeout: float = 0.0, *, same: Hashable = None, is_write: bool = False
+    ) -> T:
         """What `work` gives, done in a thread when its turn comes. A call that is the `same` as one that waits is answered with that
-        one; not with one that has begun, which may have looked at the files before. Raises `errors.Unavailable`: E_BUSY,
-        E_TIMEOUT (what had begun is carried through); and what `work` raises."""
+        one; not with one that has begun, which may have looked at the files before. Where nobody waits any more, the deadline of what
+        had begun is cancelled; a write is carried through. Raises `errors.Unavailable`: E_BUSY, E_TIMEOUT; and what `work` raises."""
         self._refuse_hasty(tenant)
         call = self._shared.get(same) if same is not None else None
         if call is None:
@@ -76,13 +84,16 @@ class Admission:
         try:
             done, _ = await asyncio.wait({call.answer}, timeout=seconds)
             if not done:
-                raise _late(call, seconds)
+                raise _late(call, seconds, is_write)
             return cast("T", call.answer.result())
         finally:
             call.asked_by -= 1
-            if not call.asked_by and not call.begun and not call.answer.done():
-                self._lines[call.tenant].remove(call)
-                self._forget(call)
+            if not call.asked_by and not call.answer.done():
+                if not call.begun:
+                    self._lines[call.tenant].remove(call)
+                    self._forget(call)
+                elif not is_write:
+                    call.deadline.cancel()
 
     def _refuse_hasty(self, tenant: str) -> None:
         """A token bucket a tenant, which holds those of one second."""
@@ -110,7 +121,7 @@ class Admission:
         return call
 
     def _begin(self) -> None:
-        while len(self._tasks) < self.limits.slots and (call := self._next()) is not None:
+        while len(self._tasks) - min(self._long, self.limits.long) < self.limits.slots and (call := self._next()):
             call.begun = True
             self._forget(call)
             self._active[call.tenant] += 1
@@ -118,7 +129,7 @@ class Admission:
 
     def _next(self) -> _Call | None:
         for tenant, line in self._lines.items():
-            if line and self._active[tenant] < self._most:
+            if line and self._active[tenant] < (self._most if self._long < self.limits.long / 2 else 1):
                 del self._lines[tenant]
                 call = line.popleft()
                 if line:
@@ -127,12 +138,21 @@ class Admission:
         return None
 
     async def _carry_out(self, call: _Call) -> None:
+        clock = asyncio.get_running_loop().call_later(self.limits.long_after, self._let_beside, call)
         try:
-            call.answer.set_result(await anyio.to_thread.run_sync(call.work, limiter=self._threads))
+            with heeded(call.deadline):
+                call.answer.set_result(await anyio.to_thread.run_sync(call.work, limiter=self._threads))
         except Exception as problem:
             call.answer.set_exception(problem)
+        clock.cancel()
+        self._long -= call.is_long
         self._active -= Counter([call.tenant])  # keeps what is above zero alone
         self._tasks.discard(cast("asyncio.Future[None]", asyncio.current_task()))
+        self._begin()
+
+    def _let_beside(self, call: _Call) -> None:
+        call.is_long = True
+        self._long += 1
         self._begin()
 
     def _forget(self, call: _Call) -> None:
@@ -147,7 +167,9 @@ def _busy(said: str, seconds: float) -> Unavailable:
     return Unavailable(said, "E_BUSY", f"ask again in {after} s, with fewer calls at once", {"retry_after_s": after})
 
 
-def _late(call: _Call, seconds: float | None) -> Unavailable:
-    told = "it goes on without you" if call.begun else "it had not begun and was left out"
+def _late(call: _Call, seconds: float | None, is_write: bool) -> Unavailable:
+    told = "it had not begun and was left out"
+    if call.begun:
+        told = "it goes on without you" if is_write else "it was stopped"
     said = f"there was no answer within {seconds:g} s; {told}"
     return Unavailable(said, "E_TIMEOUT", "give it more time, or ask for less", {"begun": call.begun})

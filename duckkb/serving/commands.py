@@ -48,8 +48,8 @@ class Listening:
 @dataclass(frozen=True, slots=True)
 class Answering:
     """How many processes answer (0: the server's own), and the limits of calls: of one tenant how many at once (0: all but one of
-    the slots) and a second (0: no bound), how many wait, within how many seconds (0: no bound). `dedupe`: equal reads that wait
-    are one. `metrics_open`: /metrics needs no token; `metrics_tenants`: it names tenants. `log`: whether stderr has a line a
+    the slots) and a second (0: no bound), how many wait, within how many seconds (0: no bound), and how many of these what only reads
+    may work (`longest`; None: as the settings of the base say). `dedupe`: equal reads that wait are one. `metrics_open`: /metrics needs no token; `metrics_tenants`: it names tenants. `log`: whether stderr has a line a
     request, also with the questions."""
 
     workers: int = 0
@@ -57,6 +57,7 @@ class Answering:
     rate: float = 0.0
     waiting: int = 256
     timeout: float = 0.0
+    longest: float | None = None
     dedupe: bool = True
     metrics_open: bool = False
     metrics_tenants: bool = False
@@ -66,10 +67,13 @@ class Answering:
     def limits(self) -> "CallLimits":
         """With as many slots as can be of use."""
         from duckkb.serving.admission import CallLimits
-        from duckkb.serving.pool.process import CHANNELS
+        from duckkb.serving.pool.process import CHANNELS, SIDE_BY_SIDE
 
-        slots = CHANNELS * self.workers + 1 if self.workers else _SLOTS  # writes have a process of their own
-        return CallLimits(slots, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe)
+        if not self.workers:
+            return CallLimits(_SLOTS, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe)
+        slots = SIDE_BY_SIDE * self.workers + 1  # writes have a process of their own
+        long = (CHANNELS - SIDE_BY_SIDE) * self.workers
+        return CallLimits(slots, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe, long)
 
 
 def serve_stdio(path: BasePath, chosen: "OpenOptions") -> None:
@@ -117,7 +121,7 @@ def serve_http(
     held = daemon.hold() if listening.in_background else None
     with (
         sockets.bind(listening.host, listening.port, listening.names) as bound,
-        _served(path, chosen, answering.workers) as served,
+        _served(path, chosen, answering.workers, answering.longest) as served,
     ):
         url = sockets.url_of(bound) + root_path + listening.route
 
@@ -156,19 +160,19 @@ def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
 
 
 @contextmanager
-def _served(path: BasePath, chosen: "OpenOptions", workers: int = 0) -> "Iterator[Answerer]":
-    """What answers: so many worker processes, or this one. It is closed afterwards unless a call holds it up."""
+def _served(path: BasePath, chosen: "OpenOptions", workers: int = 0, longest: float | None = 0) -> "Iterator[Answerer]":
+    """What answers: so many worker processes, or this one; what only reads within `longest` seconds. It is closed afterwards unless a call holds it up."""
     from duckkb.serving import running
 
     served: Answerer
     if workers:
         from duckkb.serving.pool.pool import Pool
 
-        served = Pool(path, chosen, workers)
+        served = Pool(path, chosen, workers, longest)
     else:
         from duckkb.serving.served import Served
 
-        served = Served(path, chosen)
+        served = Served(path, chosen, longest)
     try:
         yield served
     finally:

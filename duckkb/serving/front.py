@@ -61,7 +61,7 @@ class Front:
         same = None if writes or not self.admission.limits.dedupe else _same(caller, name, given)
         work = partial(seen.traced, self.served.run, name, given, caller)
         with seen.asking(name, given, caller):
-            answer = await self.admission.run(caller.tenant, work, asked.timeout, same=same)
+            answer = await self.admission.run(caller.tenant, work, asked.timeout, same=same, is_write=writes)
         seen.answered(answer)
         if self._measures is not None:
             self._measures.answered(name, answer, time.monotonic() - began, seen.route, caller.tenant)
@@ -70,6 +70,11 @@ class Front:
     async def read(self, asked: Asked, what: Callable[..., T], *given: Any) -> T:
         """What a function gives of the base and these arguments. Raises as `run`."""
         return await self.admission.run(asked.caller.tenant, partial(what, self.served, *given), asked.timeout)
+
+    async def propose(self, asked: Asked, name: str, given: Mapping[str, Any], message: str) -> dict[str, Any]:
+        """As `Served.proposed`; raises also as `Admission.run`."""
+        work = partial(self.served.proposed, name, given, asked.caller, message)
+        return await self.admission.run(asked.caller.tenant, work, asked.timeout, is_write=True)
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from duckkb import deadline
 from duckkb.actions.folder import OpenOptions, find
+from duckkb.actions.registry.offered import ACTIONS
 from duckkb.app import KnowledgeBase, opened
 from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
@@ -17,17 +19,21 @@ from duckkb.serving.lines import say
 
 class Served:
     """What is asked of a served base, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
-    proposal, all of one tenant on one branch for as long as this process serves."""
+    proposal, all of one tenant on one branch for as long as this process serves. What only reads is given `longest` seconds, where
+    None stands for those that the base's settings say, and 0 for no bound."""
 
-    def __init__(self, path: str | Path | None, chosen: OpenOptions) -> None:
-        self._path, self._chosen = path, replace(chosen, agent=True)
+    def __init__(self, path: str | Path | None, chosen: OpenOptions, longest: float | None = 0) -> None:
+        self._path, self._chosen, self._longest = path, replace(chosen, agent=True), longest
         self._opening, self._proposals = threading.Lock(), Proposals(KnowledgeBase, lenient=chosen.lenient)
         self._kb: KnowledgeBase | None = None
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """The answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
+        kb = self._opened_for(caller)
         try:
-            return self._opened_for(caller).run(name, given, caller, strict=not self._chosen.lenient)
+            is_write = name in ACTIONS and ACTIONS[name].writes
+            with deadline.bounded(None if is_write else self._seconds(kb), caller.tenant):
+                return kb.run(name, given, caller, strict=not self._chosen.lenient)
         except Refused as problem:
             if problem.code != "E_REVIEW" or name == "resolve":  # which settles what lies in the files, and no branch
                 raise
@@ -42,7 +48,10 @@ class Served:
         """The base as it was at a commit, for whoever may see all of it: its types may have been others then. Raises
         `errors.Refused` (E_FORBIDDEN)."""
         refuse_past(caller)
-        with opened(self._opened().root, replace(self._chosen, at=commit)) as kb:
+        with (
+            opened(self._opened().root, replace(self._chosen, at=commit)) as kb,
+            deadline.bounded(self._seconds(kb), caller.tenant),
+        ):
             yield kb
 
     @property
@@ -55,6 +64,9 @@ class Served:
         with self._opening:
             if self._kb is not None:
                 self._kb.close()
+
+    def _seconds(self, kb: KnowledgeBase) -> float | None:
+        return (kb.served_seconds if self._longest is None else self._longest) or None
 
     def _opened_for(self, caller: Caller) -> KnowledgeBase:
         """Who sees a part of the base is not told why the whole does not load: that names other parts."""

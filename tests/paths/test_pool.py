@@ -334,7 +334,8 @@ def test_workers_have_nothing_of_a_server_and_end_with_it_however_it_ends(root: 
 
 
 @pytest.mark.long
-def test_closing_lets_what_is_under_way_end_and_takes_nothing_more(root: Path) -> None:
+def test_closing_lets_what_is_under_way_end_and_takes_nothing_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "CHANNELS", 2)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(4) as threads:
         pids = pool.pids()["readers"]
         asked = range(process.CHANNELS)

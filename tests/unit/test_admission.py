@@ -3,12 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
 pytest.importorskip("anyio", reason="serving needs the extra `serve`")
 
+from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.serving.admission import Admission, CallLimits
 from duckkb.serving.http.application import Bodies
@@ -85,6 +87,52 @@ def test_kx_19_who_goes_before_its_turn_leaves_nothing_behind() -> None:
         held.set()
         await asyncio.gather(first, stays)
         assert done == ["stays"] and admission.waiting == 0
+
+    _played(play)
+
+
+def test_calls_that_take_long_hold_no_slot_and_their_tenants_leave_room_for_others() -> None:
+    async def play() -> None:
+        limits = CallLimits(slots=2, long=4, long_after=0)
+        admission, held, done = Admission(limits), threading.Event(), list[str]()
+
+        def call(tenant: str, work: Callable[[], Any]) -> asyncio.Task[Any]:
+            return asyncio.ensure_future(admission.run(tenant, work))
+
+        long = [call(tenant, lambda: held.wait(30)) for tenant in ("a", "a", "b", "b", "c")]
+        while admission.active < 3:
+            await asyncio.sleep(0.01)
+        assert await call("d", lambda: done.append("d")) is None and done == ["d"]
+        assert (admission.active, admission.waiting) == (3, 2), "one of each: half of the long ones are taken"
+        held.set()
+        assert await asyncio.gather(*long) == [True] * 5
+        assert (admission.active, admission.waiting) == (0, 0)
+
+    _played(play)
+
+
+@pytest.mark.parametrize("goes", ["late", "gone"])
+def test_a_read_that_nobody_waits_for_any_more_is_stopped_and_a_write_is_carried_through(goes: str) -> None:
+    async def play() -> None:
+        admission, stopped, begun = Admission(CallLimits()), list[str](), threading.Semaphore(0)
+
+        def work(name: str) -> None:
+            interrupted = threading.Event()
+            with deadline.current().interrupting(interrupted.set):
+                begun.release()
+                if interrupted.wait(30 if name == "read" else 0):
+                    stopped.append(name)
+
+        for name in ("read", "write"):
+            asked = admission.run("a", partial(work, name), 0.2 if goes == "late" else 0, is_write=name == "write")
+            call = asyncio.ensure_future(asked)
+            await asyncio.to_thread(begun.acquire)
+            if goes == "gone":
+                call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        while admission.active:
+            await asyncio.sleep(0.01)
+        assert stopped == ["read"]
 
     _played(play)
 

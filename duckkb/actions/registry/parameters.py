@@ -115,6 +115,8 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "rerank_timeout_ms": {"minimum": 1},
     "timeout": {"exclusiveMinimum": 0, "maximum": 3_600},
 }
+TIMES: Mapping[str, float] = {"timeout": 1, "rerank_timeout_ms": 1_000}
+"""Parameters that are a time, with how many of their units are a second: no call may take longer than it has."""
 _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("ask", "budget"): {"minimum": 1, "maximum": 1_000_000},
     ("ask", "limit"): {"minimum": 1, "maximum": 1_000},

@@ -1,12 +1,15 @@
 """Run an action by its name, for a caller: the one function behind MCP, HTTP and whatever else serves a base."""
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from duckkb import deadline
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.answers import plain, with_notices
 from duckkb.actions.registry.offered import ACTIONS
+from duckkb.actions.registry.parameters import TIMES
 from duckkb.actions.registry.record_lines import finding_line
 from duckkb.caller import Caller
 from duckkb.codes import CODES
@@ -68,7 +71,23 @@ def _arguments(action: Action, given: Mapping[str, object]) -> dict[str, Any]:
             suggestion=first.remedy,
             findings=findings,
         )
-    return parameters.whole_numbers(given)
+    return _shortened(action.name, parameters.whole_numbers(given))
+
+
+def _shortened(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """With times that are no longer than what is left for this call."""
+    if (left := deadline.current().left) < math.inf:
+        deadline.refuse_late()
+        for time, rule in _times(name).items():
+            if (value := arguments.get(time, rule.get("default"))) is not None:
+                most = left * TIMES[time]
+                arguments[time] = min(value, max(1, int(most)) if rule["type"] == "integer" else most)
+    return arguments
+
+
+@cache
+def _times(name: str) -> dict[str, dict[str, Any]]:
+    return {time: rule for time, rule in ACTIONS[name].input["properties"].items() if time in TIMES}
 
 
 @cache

@@ -19,6 +19,7 @@ from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
+from duckkb.lanes.sql.process.engines import Engines
 from duckkb.lanes.sql.reader.question import Question, read_condition, read_statement, read_tree
 from duckkb.lanes.sql.reader.reading import reads_clock
 from duckkb.lanes.sql.reader.syntax import Node
@@ -40,8 +41,8 @@ EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
 class Tables:
-    """Runtime tables of a whole ontology in one engine (a confined DuckDB in this process unless another is given), or in two:
-    one for filters, and one for `statements`, which may take long. Threads may ask them side by side.
+    """Runtime tables of a whole ontology in one engine (a confined DuckDB in this process unless another is given), or in several:
+    some for filters, and some for `statements`, which may take long. Threads may ask them side by side.
 
     `rows` gives the records of a type as they are now, `ends` resolves an edge's ends to record ids, `cache_rows` gives the
     rows of the search cache. All three are called when a statement needs them, never before.
@@ -54,15 +55,15 @@ class Tables:
         ends: EdgeEnds | None = None,
         cache_rows: "Callable[[], pa.Table] | None" = None,
         *,
-        engine: Engine | tuple[Engine, Engine] | None = None,
+        engine: Engine | tuple[Engines, Engines] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._rows = rows
         self._ends = ends
         self._cache_rows = cache_rows
         self._now = now
-        one = Confined() if engine is None else engine
-        self._engine, self._statements = one if isinstance(one, tuple) else (one, one)
+        several = engine if isinstance(engine, tuple) else (Engines(engine or Confined()),) * 2
+        self._filters, self._statements = several
         self._ontology = self._whole = ontology
         self._besides: tuple[str, ...] = (SEARCH_INDEX, SEARCH_CACHE)
         self._tables: dict[tuple[str, str], RowTable] = {}
@@ -76,17 +77,15 @@ class Tables:
         if tests := simple.tests(condition, table.columns):
             found = table.lasting(lambda: table.matching(tests))
             return table.keep(condition, IdSet(found.array, simple.texts(tests)))
-        engine = self._engine
-        with self._asking(engine), engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
-            run = partial(self._try_ids, table)
+        with self._asking(self._filters) as engine, engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
+            run = partial(self._try_ids, table, engine)
             asked = read_condition(engine, kind.table, table.columns, condition, self._now(), run)
             found = self._shown(table, engine).ids(asked.sql, FILTER_SECONDS)
         return found if reads_clock(condition) else table.keep(condition, found)
 
     def tree(self, kind: RecordType, columns: Columns, condition: str) -> Node:
         """What a condition over such columns says, as the tree that would run; no record is looked at. Raises FilterError."""
-        engine = self._engine
-        with engine.turn, engine.within(FILTER_SECONDS):
+        with self._filters.turn() as engine, engine.within(FILTER_SECONDS):
             return read_tree(engine, columns, condition, self._now())
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
@@ -95,15 +94,14 @@ class Tables:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
         known: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
         known |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
-        engine = self._statements
-        with self._asking(engine), engine.within(limits.seconds):
-            run = partial(self._try_rows, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
+        with self._asking(self._statements) as engine, engine.within(limits.seconds):
+            run = partial(self._try_rows, engine, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
             asked = read_statement(engine, known, statement, self._now(), run)
             if asked is None:
                 names = sorted([*(kind.table for kind in self._ontology), *self._besides])
                 return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
             with _refusals("E_SQL", asked.tables):
-                self._prepare(asked.tables)
+                self._prepare(asked.tables, engine)
                 return engine.rows(asked.sql, limits)
 
     def narrowed(self, ontology: Ontology) -> "Tables":
@@ -115,23 +113,22 @@ class Tables:
 
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
-        for engine in (self._engine, self._statements):
-            with engine.turn:
-                engine.drop()
+        for engines in (self._filters, self._statements):
+            engines.drop()
 
-    def _try_ids(self, table: RowTable, asked: Question) -> None:
-        self._shown(table, self._engine).ids(asked.sql, TRIAL_SECONDS)
+    def _try_ids(self, table: RowTable, engine: Engine, asked: Question) -> None:
+        self._shown(table, engine).ids(asked.sql, TRIAL_SECONDS)
 
-    def _try_rows(self, limits: SqlLimits, asked: Question) -> None:
-        self._prepare(asked.tables)
-        self._statements.rows(asked.sql, limits)
+    def _try_rows(self, engine: Engine, limits: SqlLimits, asked: Question) -> None:
+        self._prepare(asked.tables, engine)
+        engine.rows(asked.sql, limits)
 
     @contextmanager
-    def _asking(self, engine: Engine) -> Iterator[None]:
-        """In the engine's turn, which is offered the files that lie ready if it has just begun."""
-        with engine.turn:
+    def _asking(self, engines: Engines) -> Iterator[Engine]:
+        """An engine's turn; it is offered the files that lie ready if it has just begun."""
+        with engines.turn() as engine:
             engine.offer(lambda: [path for kind in self._whole for path in self._table(kind).files()])
-            yield
+            yield engine
 
     def _columns(self, kind: RecordType) -> Columns:
         return self._table(kind).columns
@@ -154,22 +151,22 @@ class Tables:
         versions = {name: self._rows(self._whole.nodes[name]).version for name in names}
         return " ".join(f"{name}:{version.store}:{version.revision}" for name, version in versions.items())
 
-    def _prepare(self, wanted: Collection[str]) -> None:
-        """Have the engine see what a statement names."""
+    def _prepare(self, wanted: Collection[str], engine: Engine) -> None:
+        """Have an engine see what a statement names."""
         for kind in self._ontology:
             if kind.table.casefold() in wanted:
-                self._shown(self._table(kind), self._statements)
+                self._shown(self._table(kind), engine)
         if SEARCH_INDEX in wanted:
             from duckkb.lanes.sql.arrow import entry_table
 
             kinds = [(kind.table, rows) for kind in self._ontology for rows in self._rows(kind).batches()]
             entries = ((table, row.record.id, entry) for table, rows in kinds for row in rows for entry in row.entries)
-            self._statements.register(SEARCH_INDEX, entry_table(entries))
+            engine.register(SEARCH_INDEX, entry_table(entries))
         if SEARCH_CACHE in wanted:
             from duckkb.lanes.sql.arrow import CACHE_SCHEMA
 
             rows = self._cache_rows() if self._cache_rows else CACHE_SCHEMA.empty_table()
-            self._statements.register(SEARCH_CACHE, rows)
+            engine.register(SEARCH_CACHE, rows)
 
     def _shown(self, table: RowTable, engine: Engine) -> Engine:
         """The engine, which sees the records of a type as they are now."""

@@ -11,6 +11,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any
 
+from duckkb import deadline
 from duckkb.engine.base import Base
 from duckkb.ontology.model import Ontology
 from duckkb.truth import layout
@@ -70,7 +71,7 @@ def counted(base: Base, history: History, seconds: float) -> CountedHistory:
     for sample in history.samples:
         commit = sample.by.commit
         if commit not in noted:
-            if is_new and time.monotonic() > until:
+            if (is_new and time.monotonic() > until) or deadline.is_over():
                 break
             noted[commit], is_new = _followed(base, found[-1][1] if found else {}, before, commit), True
         found.append((sample, noted[commit]))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from duckkb import deadline
 from duckkb.engine import query, vectors
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Finding, NotFound, UsageError
@@ -233,10 +234,15 @@ def milder(question: JudgedQuestion, others: Sequence[JudgedQuestion]) -> str:
 
 def ask(base: Base, questions: Sequence[JudgedQuestion], k: int) -> list[RankedAnswer | None]:
     """The answers of one side, each the first `k` identities; None for a question about a type that it does not have.
-    Vectors that are missing are made first, however long that takes."""
+    Vectors that are missing are made first, however long that takes. Raises `errors.Unavailable` (E_TIMEOUT) once nobody waits."""
     kinds = {one.type: kind for one in questions if (kind := base.ontology.find(one.type)) is not None}
     fill(base, kinds.values())
-    return [answer(base, kinds[one.type], one, k) if one.type in kinds else None for one in questions]
+    answers: list[RankedAnswer | None] = []
+    for question in questions:
+        deadline.refuse_late()
+        kind = kinds.get(question.type)
+        answers.append(None if kind is None else answer(base, kind, question, k))
+    return answers
 
 
 def side_by_side(
@@ -294,6 +300,7 @@ def fill(base: Base, kinds: Iterable[RecordType]) -> None:
         pending = vectors.count_lacking(base, wanted)
         if not pending or pending >= left:
             return
+        deadline.refuse_late()
         left = pending
         vectors.fill_pending(base, wanted)
 

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
+from duckkb import deadline
 from duckkb.engine import vectors
 from duckkb.engine.base import Base
 from duckkb.engine.index.notes import ground_of
@@ -66,7 +67,7 @@ def now(base: Base, seconds: float) -> list[tuple[JudgedQuestion, Row | None]]:
         rows = _noted_rows(base, note, ground)
         new: dict[str, Row] = {}
         for question in (one for one in asked if one.type == name and _key(one) not in rows):
-            if is_new and time.monotonic() > until:
+            if (is_new and time.monotonic() > until) or deadline.is_over():
                 break
             new[_key(question)], is_new = _row(base, question), True
         found |= rows | new
@@ -87,7 +88,7 @@ def over(base: Base, history: History, most: int, seconds: float) -> tuple[tuple
         commit = sample.by.commit
         if commit in noted:
             found[commit] = Evaluated(sample, noted[commit])
-        elif begun < most and (not begun or time.monotonic() < until):
+        elif begun < most and (not begun or time.monotonic() < until) and not deadline.is_over():
             begun += 1
             found[commit], is_whole = _evaluated(base, sample, asked)
             if is_whole:

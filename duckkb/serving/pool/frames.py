@@ -26,6 +26,15 @@ class Start:
 
     path: str | Path | None
     chosen: OpenOptions
+    longest: float | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Nobody waits for the answer to the request of this number, from 1, at this channel."""
+
+    channel: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

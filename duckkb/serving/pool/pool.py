@@ -25,11 +25,17 @@ from duckkb.values import dataclass
 class Pool:
     """What is asked of a base, from any thread, answered by `readers` processes that each have it open (as many as there are
     cores, where none is said), and all writes by one more, started for the first: so no write stops a reader. Each request
-    looks at the files, so one that comes after the receipt of a write sees what was written."""
+    looks at the files, so one that comes after the receipt of a write sees what was written. `longest` is as for `Served`."""
 
-    def __init__(self, path: str | Path | None, chosen: OpenOptions, readers: int | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path | None,
+        chosen: OpenOptions,
+        readers: int | None = None,
+        longest: float | None = 0,
+    ) -> None:
         self._path = path
-        self._start = frames.Start(path, replace(chosen, progress=None, single_core=True))
+        self._start = frames.Start(path, replace(chosen, progress=None, single_core=True), longest)
         self._readers = Workers(self._start, readers or _cores())
         self._lock, self._closed = threading.Lock(), False
         self._writer: Workers | None = None

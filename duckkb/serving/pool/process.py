@@ -11,8 +11,10 @@ from duckkb.llm.call_pool import CallCounts
 from duckkb.serving.pool import frames
 from duckkb.values import dataclass
 
-CHANNELS = 2
+SIDE_BY_SIDE = 2
 """How many questions one worker answers side by side: while one waits for a model, another is answered."""
+CHANNELS = 8
+"""How many it has, with those that take long, as they wait for the process that runs SQL: nobody else waits for them."""
 LAST_ANSWERS_S = 10.0
 """How long a worker that is to end goes on with what is under way."""
 PROGRAM: tuple[str, ...] = ("-P", "-m", "duckkb.serving.pool.worker")
@@ -44,7 +46,8 @@ class Worker:
             for _, other in pairs:
                 other.close()
         self._control = pairs[0][0]
-        self.channels = [Channel(self, own) for own, _ in pairs[1:]]
+        self.channels = [Channel(self, place, own) for place, (own, _) in enumerate(pairs[1:])]
+        self._saying = threading.Lock()
         self.pid, self.is_usable, self.was_ready = self._process.pid, False, False
         self.calls: list[CallCounts] = []
         self._since = monotonic()
@@ -91,8 +94,12 @@ class Worker:
             self._killed_later = threading.Timer(LAST_ANSWERS_S + 1, self.kill)
             self._killed_later.daemon = True
             self._killed_later.start()
-            with suppress(OSError):
-                frames.send(self._control, frames.packed(LAST_ANSWERS_S))
+            self.tell(LAST_ANSWERS_S)
+
+    def tell(self, what: object) -> None:
+        """Say something to it; one that has ended is found out by others."""
+        with suppress(OSError), self._saying:
+            frames.send(self._control, frames.packed(what))
 
     def kill(self) -> None:
         """End it at once."""
@@ -109,8 +116,14 @@ class Worker:
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """Where one request at a time is asked of a worker."""
+    """Where one request at a time is asked of a worker; `asked` is the number of the last one."""
 
     worker: Worker
+    place: int
     socket: socket.socket
     is_busy: bool = False
+    asked: int = 0
+
+    def stop(self, number: int) -> None:
+        """Have the worker stop a request, if it still works on that: nobody waits for the answer."""
+        self.worker.tell(frames.Stop(self.place, number))

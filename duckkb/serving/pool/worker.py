@@ -2,8 +2,8 @@
 
 usage: python -m duckkb.serving.pool.worker DESCRIPTOR...
 
-The descriptors are sockets: the first says how many seconds there are for what is under way when the worker is to end, or
-closes with the server; at each other one request is answered at a time.
+The descriptors are sockets: the first says which request is to be stopped, how many seconds there are for what is under way when the
+worker is to end, or closes with the server; at each other one request is answered at a time.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 import threading
 from time import monotonic, sleep
 
+from duckkb.deadline import Deadline, heeded
 from duckkb.errors import DuckkbError
 from duckkb.llm import call_pool
 from duckkb.serving import running
@@ -35,12 +36,13 @@ def main(descriptors: list[str]) -> None:
     for one in (control, *channels):
         one.set_inheritable(False)
     start: frames.Start = frames.receive(control)
-    served = Served(start.path, start.chosen)
-    threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in channels]
+    served, places = Served(start.path, start.chosen, start.longest), [_Place(one) for one in channels]
+    threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in places]
     for thread in (threading.Thread(target=_get_ready, args=(served, control), daemon=True), *threads):
         thread.start()
     try:
-        seconds = frames.receive(control)
+        while isinstance(seconds := frames.receive(control), frames.Stop):
+            places[seconds.channel].stop(seconds.number)
         threading.Thread(target=_end_with_the_server, args=(control,), daemon=True).start()
         _finish(served, threads, seconds)
     finally:
@@ -72,11 +74,37 @@ def _tell(control: socket.socket, is_open: threading.Event) -> None:
         os._exit(1)  # the server has ended
 
 
-def _answer(served: Served, channel: socket.socket) -> None:
+class _Place:
+    """A channel, with the deadline of the request that is answered there."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self._lock, self._asked, self._stopped, self._deadline = threading.Lock(), 0, 0, Deadline()
+
+    def begin(self) -> Deadline:
+        """The deadline of the next request."""
+        with self._lock:
+            self._asked, self._deadline = self._asked + 1, Deadline()
+            if self._stopped == self._asked:  # it was said before the request was read
+                self._deadline.cancel()
+            return self._deadline
+
+    def stop(self, number: int) -> None:
+        """Cancel the deadline of the request of this number, unless it has its answer."""
+        with self._lock:
+            self._stopped = number
+            if self._asked == number:
+                self._deadline.cancel()
+
+
+def _answer(served: Served, place: _Place) -> None:
+    channel = place.channel
     try:
         while True:
             request: frames.Request = frames.receive(channel)
-            frames.send(channel, _reply(served, request))
+            with heeded(place.begin()):
+                reply = _reply(served, request)
+            frames.send(channel, reply)
     except (EOFError, OSError):
         return
     except Exception as problem:

@@ -2,11 +2,13 @@
 
 import threading
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
+from functools import partial
 from signal import Signals
 from time import monotonic
 
+from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.llm.call_pool import CallCounts
 from duckkb.serving.lines import say
@@ -41,17 +43,19 @@ class Workers:
             keeper.start()
 
     def ask(self, request: frames.Request) -> frames.Reply:
-        """What became of a request. Raises `Gone`, `errors.Unavailable` (E_BUSY, E_UNAVAILABLE)."""
+        """What became of a request. Raises `Gone`, `errors.Unavailable` (E_BUSY, E_TIMEOUT, E_UNAVAILABLE)."""
         frame = frames.packed(request)
         while True:
             channel = self._take()
+            channel.asked += 1
             try:
                 frames.send(channel.socket, frame)
             except OSError:  # it had ended before: nobody has seen the request
                 self._drop(channel)
                 continue
             try:
-                reply: frames.Reply = frames.receive(channel.socket)
+                with deadline.current().interrupting(partial(channel.stop, channel.asked)):
+                    reply: frames.Reply = frames.receive(channel.socket)
             except (EOFError, OSError):
                 self._drop(channel)
                 raise Gone from None
@@ -110,7 +114,10 @@ class Workers:
             self._waiting.append(mine)
             self._hand_out()
         try:
-            return mine.result()
+            with deadline.current().interrupting(mine.cancel):
+                return mine.result()
+        except CancelledError:
+            raise deadline.late() from None
         except KeyboardInterrupt:
             if not mine.cancel():
                 self._give_back(mine.result())

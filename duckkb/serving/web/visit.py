@@ -96,7 +96,7 @@ class Visit:
         Raises as `Served.proposed`."""
         arguments = {key: value for key, value in given.items() if value is not None}
         await asyncio.to_thread(self.asked.decide, "web propose", name, arguments)
-        return await self.front.read(self.asked, _proposed, name, arguments, self.caller, message)
+        return await self.front.propose(self.asked, name, arguments, message)
 
     def link(self, page: str, **given: object) -> str:
         """The address of a page, at the commit of this one; what is empty is left out."""
@@ -143,7 +143,3 @@ class Visit:
 def _of_past(served: Answerer, commit: str, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
     with served.at(commit, caller) as past:
         return past.run(name, given, caller)
-
-
-def _proposed(served: Answerer, name: str, given: Mapping[str, Any], caller: Caller, message: str) -> dict[str, Any]:
-    return served.proposed(name, given, caller, message)

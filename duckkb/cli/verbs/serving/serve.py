@@ -76,6 +76,14 @@ reaching = options.several(
 )
 @click.option("--timeout", type=options.Seconds(0, 86_400), default=0, metavar="SECONDS", help="For an answer; 0: any.")
 @click.option(
+    "--max-seconds",
+    "longest",
+    type=options.Seconds(0, 86_400),
+    default=None,
+    metavar="SECONDS",
+    help="What only reads may take, and callers ask for by a `timeout`; 0: any. By itself limits.served_seconds (30).",
+)
+@click.option(
     "--dedupe", type=click.Choice(["join", "off"]), default="join", show_default=True, help="Equal reads of a caller."
 )
 @sessions
@@ -149,7 +157,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
         root_path=given["prefix"],
         origins=given["origins"],
     )
-    own = ("workers", "concurrency", "rate", "waiting", "timeout", "metrics_open", "metrics_tenants", "log")
+    own = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants", "log")
     limits = {name: given[name] for name in own}
     answering = commands.Answering(**limits, dedupe=given["dedupe"] == "join")
     with stop.expected():

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.process.engine import Engine, Reason, Rejected, broken, over_limit, unknown_version
@@ -136,9 +137,10 @@ class Confined(Engine):
             clock.daemon = True
             clock.start()
             try:
-                connection.execute(statement)
-                types = [str(column[1]) for column in connection.description or ()]
-                return take(connection.to_arrow_reader(_ROWS), types)
+                with deadline.current().interrupting(connection.interrupt):
+                    connection.execute(statement)
+                    types = [str(column[1]) for column in connection.description or ()]
+                    return take(connection.to_arrow_reader(_ROWS), types)
             finally:
                 clock.cancel()
                 clock.join()  # a late interrupt must not hit the next statement

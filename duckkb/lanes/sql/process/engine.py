@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
+from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.ports import SqlLimits
@@ -37,10 +37,10 @@ class Rejected(Exception):
 
 class Engine(ABC):
     """One in-memory DuckDB without files, network, extensions or a way to change its settings. Of threads, and of the tables of
-    several generations of a base, one at a time asks it, in its `turn`.
+    several generations of a base, one at a time asks it (`engines`).
 
-    Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_INTERNAL` where the engine failed in itself,
-    with `retryable` among its details); what runs a statement raises Rejected.
+    Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_TIMEOUT` where nobody waits any more, `E_INTERNAL` where
+    the engine failed in itself, with `retryable` among its details); what runs a statement raises Rejected.
     """
 
     generation = 0
@@ -48,7 +48,6 @@ class Engine(ABC):
     _end = 0.0
 
     def __init__(self) -> None:
-        self.turn = RLock()
         self.shown: dict[str, object] = {}
         """By name what its users registered and defined in this `generation` of it."""
 
@@ -67,13 +66,14 @@ class Engine(ABC):
             self._given = None
 
     def _left(self, seconds: float) -> float:
-        """`seconds`, or what the deadline leaves of them; raises `errors.Unavailable` (E_LIMIT) where that is nothing."""
+        """`seconds`, or what the deadlines leave of them; raises `errors.Unavailable` (E_LIMIT, E_TIMEOUT) where that is nothing."""
+        deadline.refuse_late()
         if self._given is None:
-            return seconds
+            return deadline.at_most(seconds)
         left = min(seconds, self._end - monotonic())
         if left <= 0:
             raise over_limit(self._given)
-        return left
+        return deadline.at_most(left)
 
     @abstractmethod
     def parse(self, text: str) -> Any:

@@ -15,6 +15,7 @@ from signal import Signals
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
+from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.process.bounds import OVER_MEMORY, UNKNOWN_VERSION
@@ -132,7 +133,7 @@ class Isolated(Engine):
             channel.close()
 
     def _ask(self, op: str, *given: Any, seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
-        """One request and its answer; kills the process once the time and the grace are over."""
+        """One request and its answer; kills the process once the time and the grace are over, or nobody waits any more."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise broken()
@@ -143,15 +144,16 @@ class Isolated(Engine):
         clock.daemon = True
         clock.start()
         try:
-            self._begin()
-            send(process.stdin, [op, given, seconds])
-            if table is not None:
-                import pyarrow as pa
+            with deadline.current().interrupting(process.kill):
+                self._begin()
+                send(process.stdin, [op, given, seconds])
+                if table is not None:
+                    import pyarrow as pa
 
-                with pa.ipc.new_stream(process.stdin, table.schema) as writer:
-                    writer.write_table(table)
-                process.stdin.flush()
-            answer = receive(process.stdout)
+                    with pa.ipc.new_stream(process.stdin, table.schema) as writer:
+                        writer.write_table(table)
+                    process.stdin.flush()
+                answer = receive(process.stdout)
         except (EOFError, OSError, ValueError) as error:
             raise self._ended(process, monotonic() >= end) from error
         except BaseException:
@@ -170,6 +172,8 @@ class Isolated(Engine):
             process.wait(GRACE_SECONDS)
         code = process.returncode
         self.drop()
+        if deadline.current().is_cancelled:
+            return deadline.late()
         if code == UNKNOWN_VERSION:
             return unknown_version()
         return over_limit(self._given) if too_late or _is_over_memory(code) else broken()

@@ -1,0 +1,68 @@
+"""Engines that answer side by side, each one thread at a time; whoever had none for longest is next."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition, get_ident
+from time import monotonic
+
+from duckkb import deadline
+from duckkb.lanes.sql.process.engine import Engine
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    owner: str
+    thread: int
+
+
+class Engines:
+    """As many statements at once as there are engines; one whose process was not needed yet has none."""
+
+    def __init__(self, *engines: Engine) -> None:
+        self._idle = [*reversed(engines)]  # the last is the next: what was used before knows tables already
+        self._changed = Condition()
+        self._waiting: list[_Waiting] = []
+        self._last_turns: dict[str, float] = {}
+        self._dropped = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[Engine]:
+        """An engine for the block. Raises `errors.Unavailable` (E_TIMEOUT) where none is free before the call's deadline."""
+        with deadline.current().interrupting(self._notify):
+            engine, dropped = self._take(_Waiting(deadline.current().owner, get_ident()))
+        try:
+            yield engine
+        finally:
+            with self._changed:
+                if self._dropped != dropped:
+                    engine.drop()
+                self._idle.append(engine)
+                self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Let all of them go, those at work once they are done; the next use opens another."""
+        with self._changed:
+            self._dropped += 1
+            for engine in self._idle:
+                engine.drop()
+
+    def _take(self, mine: _Waiting) -> tuple[Engine, int]:
+        with self._changed:
+            self._waiting.append(mine)
+            try:
+                while not self._idle or self._next() is not mine:
+                    deadline.refuse_late()
+                    self._changed.wait(deadline.at_most(60))
+                self._last_turns[mine.owner] = monotonic()
+                return self._idle.pop(), self._dropped
+            finally:
+                self._waiting.remove(mine)
+                self._changed.notify_all()
+
+    def _next(self) -> _Waiting:
+        return min(self._waiting, key=lambda each: self._last_turns.get(each.owner, 0.0))
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
