@@ -98,7 +98,7 @@ def test_wiki_links_lead_where_their_names_lead_in_the_whole_collection(tmp_path
     root = _base(tmp_path, VAULT)
     assert _links(root) == LINKS
     neighbours = run_in(root, ["graph", "neighbors", "docs", "folder/Fourth.md"]).lines
-    assert {(line["path"], line["_edge"]["direction"]) for line in neighbours} == {
+    assert {(line["path"], line["_edge"]["_direction"]) for line in neighbours} == {
         ("folder/Third.md", "in"),
         ("other/Second.md", "in"),
         ("other/deep/Deep note.md", "out"),
