@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Log = Literal["off", "requests", "queries"]
 _CLOSE_S = 0.4
 _SLOTS = 4
+LOOPBACK_PROXY = "127.0.0.1,::1"
 
 BasePath = str | Path | None
 """Where the base lies, as `app.open` takes it."""
@@ -30,7 +31,8 @@ class Listening:
     """Where a server listens (port 0: one that is free), under which `names` of others' it is asked besides this machine's, how many
     sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
     that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records.
-    `root_path`: the path below which a proxy has it; `origins`: those of others whose pages may ask."""
+    `root_path`: the path below which a proxy has it; `origins`: those of others whose pages may ask. `proxies`: who
+    is believed about where a request came from, addresses and networks with commas between."""
 
     host: str = "127.0.0.1"
     port: int = 8181
@@ -43,6 +45,7 @@ class Listening:
     edits: bool = False
     root_path: str = ""
     origins: tuple[str, ...] = ()
+    proxies: str = LOOPBACK_PROXY
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +112,14 @@ def serve_http(
     from duckkb.serving.http.reaching import BelowPath, checked_origin, checked_root_path
     from duckkb.serving.mcp.mount import McpMount, SessionLimits
     from duckkb.serving.mcp.server import make
+    from duckkb.serving.strangers import Strangers
     from duckkb.serving.telemetry.measures import Measures
     from duckkb.serving.telemetry.middleware import Telemetry
     from duckkb.serving.tenants import BearerTokens
     from duckkb.serving.web.sessions import Sessions
 
     root_path, origins = checked_root_path(listening.root_path), tuple(map(checked_origin, listening.origins))
+    proxies = sockets.proxies_of(listening.proxies)
     root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
     tokens = BearerTokens(root)
     token, daemon = tokens.prepare(), Daemon.of(root)
@@ -135,11 +140,11 @@ def serve_http(
 
         front = Front(served, answering.limits, measures)
         mount = McpMount(make(front), SessionLimits(listening.sessions, listening.idle))
-        sessions = Sessions(tokens)
+        sessions = Sessions(tokens, Strangers(tokens, measures.refused))
         doors = Doors(listening.names, answering.metrics_open, listening.edits, origins)
         app = application(front, sessions, tokens, mount, measures, doors)
         noted = Telemetry(app, measures, _log(root, served, measures, answering.log))
-        sockets.serve(BelowPath(noted, root_path), bound, ready)
+        sockets.serve(BelowPath(noted, root_path), bound, ready, proxies)
 
 
 def start(path: BasePath, command: list[str], backend: str | None = None) -> dict[str, Any]:

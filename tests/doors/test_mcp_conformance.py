@@ -48,7 +48,7 @@ def node() -> str:
 def fixtures(root: Path) -> Iterator[str]:
     """The URL of a server with what the suite asks for by name."""
     log = root.with_name("log")
-    program, token = "tests.harness.mcp.fixtures", {"DUCKKB_MCP_TOKEN": "of-the-suite"}
+    program, token = "tests.harness.mcp.fixtures", {"DUCKKB_MCP_TOKEN": "of-the-suite-and-of-nobody-else-at-all"}
     with served(root, "mcp", "--http", log=log, program=program, **token) as server:
         yield str(server.told["url"])
 

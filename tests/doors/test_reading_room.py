@@ -117,9 +117,9 @@ def test_a_wrong_token_begins_no_session_and_is_written_down(base: Path, open_ro
         assert answer.status_code == status and "set-cookie" not in answer.headers
         assert not token or token not in answer.text
         assert client.get("/web/search").status_code == 303
-    decisions = run_in(base, ["tenant", "status", "--audit", "50", "--json"]).line["decisions"]
+    refusals = run_in(base, ["tenant", "status", "--audit", "50", "--json"]).line["refusals"]
     assert {("web sign-in", "E_DENIED"), ("web sign-in", "E_TOKEN")} <= {
-        (one["action"], one["outcome"]) for one in decisions
+        (one["action"], one["outcome"]) for one in refusals
     }
 
 

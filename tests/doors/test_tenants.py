@@ -18,12 +18,14 @@ import pytest
 
 from duckkb.caller import Caller
 from duckkb.cli.verbs.serving.tenant import tenant_command
+from duckkb.errors import UsageError
 from duckkb.serving.tenants import BearerTokens, Denial, bearer, changing
 from duckkb.serving.tenants import audit as audit_log
 from duckkb.serving.tenants.files import TenantFiles
 from tests.conftest import NOTES, Ran, make_base, run_in
 
 Tenant = Callable[..., Ran]
+_GIVEN = "given-by-the-operator-and-never-guessed"
 
 
 @pytest.fixture
@@ -141,20 +143,21 @@ def test_kx_10_without_a_tenant_there_is_one_server_token(
     place.unlink()
     assert status_of(tokens, made) == 403 and tokens.authenticate(place.read_text().strip()) == admin
     made = place.read_text().strip()
-    monkeypatch.setenv("DUCKKB_MCP_TOKEN", "given-by-the-operator")
+    monkeypatch.setenv("DUCKKB_MCP_TOKEN", _GIVEN)
     given = BearerTokens(notes)
     assert given.prepare() == "DUCKKB_MCP_TOKEN" == tenant("status").line["server_token"]
-    assert given.authenticate("given-by-the-operator") == admin and status_of(given, made) == 403
+    assert given.authenticate(_GIVEN) == admin and status_of(given, made) == 403
     ann = token_of(tenant("add", "ann"))
-    assert [status_of(one, token) for one, token in ((tokens, made), (given, "given-by-the-operator"))] == [403, 403]
+    assert [status_of(one, token) for one, token in ((tokens, made), (given, _GIVEN))] == [403, 403]
     assert tokens.prepare() is None and tenant("status").line["server_token"] is None
     assert tenant("disable", "ann").code == 0 and status_of(tokens, made) == 403, "a disabled one is one too"
     assert tenant("remove", "ann").code == 0
     assert (status_of(tokens, ann), tokens.authenticate(made)) == (403, admin)
-    monkeypatch.setenv("DUCKKB_MCP_TOKEN", "two words")
-    with pytest.raises(Exception, match="DUCKKB_MCP_TOKEN") as raised:
-        BearerTokens(notes)
-    assert "two words" not in str(raised.value)
+    for refused in ("two words that are together long enough", "Q", "Q" * 31):
+        monkeypatch.setenv("DUCKKB_MCP_TOKEN", refused)
+        with pytest.raises(UsageError, match="DUCKKB_MCP_TOKEN holds") as raised:
+            BearerTokens(notes)
+        assert refused not in raised.value.message and "openssl rand -hex 32" in str(raised.value.suggestion)
 
 
 def test_kx_10_what_is_changed_holds_from_the_next_request_on(

@@ -16,6 +16,7 @@ from duckkb.serving.http.entrance import Doors
 from duckkb.serving.mcp.mount import McpMount, SessionLimits
 from duckkb.serving.mcp.server import make
 from duckkb.serving.served import Served
+from duckkb.serving.strangers import Strangers
 from duckkb.serving.telemetry.measures import Measures
 from duckkb.serving.tenants import BearerTokens
 from duckkb.serving.web.sessions import Sessions
@@ -53,7 +54,7 @@ class Room:
         self.tokens = BearerTokens(root)
         where = self.tokens.prepare()
         self.token = Path(where).read_text("utf-8").strip() if where else ""
-        self.sessions = Sessions(self.tokens)
+        self.sessions = Sessions(self.tokens, Strangers(self.tokens))
         front = Front(self.served)
         mount = McpMount(make(front), SessionLimits(10, 600))
         self.app = application(front, self.sessions, self.tokens, mount, Measures(), Doors(edits=edits))

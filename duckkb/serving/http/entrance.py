@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duckkb.caller import Caller
-from duckkb.errors import DuckkbError, Refused, Unavailable, UsageError
+from duckkb.errors import Refused, Unavailable, UsageError
 from duckkb.serving.front import ASKED, Asked
-from duckkb.serving.lines import say, unexpected
+from duckkb.serving.lines import unexpected
 from duckkb.serving.statuses import HEADERS, plain, told
 from duckkb.serving.telemetry.middleware import GONE
 from duckkb.serving.telemetry.noted import Noted, noted
@@ -58,6 +58,7 @@ class Entrance:
 
     def __init__(self, app: ASGIApp, tokens: BearerTokens, doors: Doors, gate: PageGate) -> None:
         self._app, self._tokens, self._doors, self._names, self._gate = app, tokens, doors, doors.names, gate
+        self._strangers = gate.sessions.strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -122,8 +123,8 @@ class Entrance:
         )
         if not isinstance(found, Denial):
             return found
-        seen.code = found.code
-        await asyncio.to_thread(self._note, found, seen)
+        if (busy := await self._strangers.refuse(found, f"http {seen.route}", seen)) is not None:
+            return told(busy)
         error = {"code": found.code, "message": found.message, "suggestion": ""}
         return plain({"error": error}, found.status, HEADERS.get(found.status))
 
@@ -132,20 +133,12 @@ class Entrance:
         if who is not None:
             seen = noted(scope)
             seen.tenant = who.tenant
-            audit = partial(_audited, self._tokens, who.tenant, seen.request_id)
+            audit = partial(_audited, self._tokens, who.tenant, seen)
             scope[ASKED] = Asked(who, seen, _timeout(headers), audit)
 
-    def _note(self, denial: Denial, seen: Noted) -> None:
-        try:
-            self._tokens.audit(denial.tenant, f"http {seen.route}", denial.code, seen.request_id)
-        except DuckkbError as problem:
-            say(f"http: {problem.code} {problem.message}")
-        if denial.problem is not None:
-            say(f"http: {denial.problem.code} {denial.problem.message}")
 
-
-def _audited(tokens: BearerTokens, tenant: str, id: str, action: str, outcome: str) -> None:
-    tokens.audit(tenant, action, outcome, id)
+def _audited(tokens: BearerTokens, tenant: str, seen: Noted, action: str, outcome: str) -> None:
+    tokens.audit(tenant, action, outcome, seen.request_id, seen.address)
 
 
 def _foreign(headers: Headers, names: frozenset[str], origins: Container[str]) -> Response | None:

@@ -51,6 +51,18 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def proxies_of(text: str) -> list[str]:
+    """Addresses and networks, with commas between. Raises `errors.UsageError` where one is neither."""
+    proxies = [each.strip() for each in text.split(",") if each.strip()]
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError:
+            said = f"{proxy} is no address or network of a proxy"
+            raise UsageError(said, suggestion="--forwarded-allow-ips 10.0.0.7,10.1.0.0/16") from None
+    return proxies
+
+
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -100,8 +112,9 @@ class _Uvicorn(uvicorn.Server):
         self._ready()
 
 
-def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until a signal comes; what is under way then has some seconds to end. `ready` is told when requests are taken."""
+def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None], proxies: list[str]) -> None:
+    """Serve until a signal comes; what is under way then has some seconds to end. `ready` is told when requests are taken. What
+    `proxies` say of the address of a client is believed."""
     take_over("mcp", "anyio", "asyncio", "uvicorn", "sse_starlette")
     config = uvicorn.Config(
         app,
@@ -109,6 +122,7 @@ def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None]) -> None
         log_config=None,
         access_log=False,
         server_header=False,
+        forwarded_allow_ips=proxies,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
         ws="none",

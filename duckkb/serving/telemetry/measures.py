@@ -41,6 +41,7 @@ class Measures:
         self._requests = self._counter("http_requests", "Requests answered", "route", "method", "status", *self._tenant)
         self._request_ms = self._times("http_request_duration_ms", "Time of a request", _MS, "route", "method")
         self._request_s = self._times("http_request_duration_seconds", "Time of a request", _SECONDS, "route", "method")
+        self._refusals = self._counter("refusals", "Requests not let in", "code")
         by = ("profile", "degraded", "route")
         self._queries = self._counter("query_requests", "Searches answered", *by, *self._tenant)
         self._routes = self._counter("query_route", "Searches answered by route", "route")
@@ -61,6 +62,10 @@ class Measures:
         self._requests.labels(route, method, str(status), *self._named(tenant)).inc()
         self._request_ms.labels(route, method).observe(1000 * seconds)
         self._request_s.labels(route, method).observe(seconds)
+
+    def refused(self, code: str) -> None:
+        """Count a request that was not let in: without a token (E_TOKEN), or with a wrong one (E_DENIED)."""
+        self._refusals.labels(code).inc()
 
     def query(self, route: str, profile: str, degraded: Collection[str], seconds: float, tenant: str = "") -> None:
         """Count a search: `profile` is its mode, or `query` or `words` of one of documents; `degraded` says in a word each what it

@@ -37,6 +37,7 @@ class RequestLog:
             "request_id": noted.request_id,
             "trace_id": trace_id,
             "tenant": tenant_hash(noted.tenant),
+            "address": noted.address,
             "route": noted.route,
             "method": method,
             "status": status,
@@ -79,8 +80,10 @@ class Telemetry:
         given, path = headers.get("x-request-id", ""), scope["path"]
         method = scope["method"] if scope["method"] in METHODS else OTHER
         request_id = given if _ID.fullmatch(given) else os.urandom(16).hex()
+        client = scope.get("client")
         first = f"/{path.split('/')[1]}" if path.startswith("/") else ""
-        noted = Noted(path if path in ROUTES else first if first in _FOLDERS else OTHER, request_id)
+        route = path if path in ROUTES else first if first in _FOLDERS else OTHER
+        noted = Noted(route, request_id, address=str(client[0]) if client else "")
         status, begun = GONE, time.monotonic()
 
         async def told(message: MutableMapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ Run = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
 @dataclass(slots=True)
 class Noted:
     """One request. `code` is that of the error that it ends in, `hits` how many results it has; `arguments` are those of an action
-    that reads, which no label and no span holds; `steps` are kept where `is_traced`."""
+    that reads, which no label and no span holds; `address` is that of the client; `steps` are kept where `is_traced`."""
 
     route: str = ""
     request_id: str = ""
@@ -29,6 +29,7 @@ class Noted:
     hits: int | None = None
     degraded: tuple[str, ...] = ()
     code: str = ""
+    address: str = ""
     is_traced: bool = False
     steps: list[Step] = field(default_factory=list)
 

@@ -1,5 +1,7 @@
-"""The audit log of a base: one line a decision. It has no place for tokens or questions."""
+"""The audit log of a base: one line a decision; and beside it a sample of those who were refused at the entrance, so that strangers
+push no decision out. They have no place for tokens or questions."""
 
+import ipaddress
 import json
 import os
 import re
@@ -13,49 +15,89 @@ from duckkb.errors import Unavailable
 from duckkb.serving.tenants.files import TenantFiles, refuse_foreign
 from duckkb.serving.tenants.tenant import is_id
 from duckkb.truth import state
+from duckkb.values import dataclass
 
-_MOST_BYTES = 8_000_000
-_OLDER = 4
+_MOST_BYTES, _OLDER = 8_000_000, 4
+_MOST_BYTES_REFUSED, _OLDER_REFUSED = 1_000_000, 1
 # Both come from clients, and are too short for a token: what does not fit is not written.
 _ACTION = re.compile(r"[a-z][a-z0-9_ ./-]{0,39}")
 _REQUEST = re.compile(r"[A-Za-z0-9._:-]{1,40}")
 
 
-def audit(files: TenantFiles, tenant: str, action: str, outcome: str, request_id: str = "") -> None:
-    """Write a decision down: whose it is (the ID of a tenant, "server", or empty where nobody knows), the name of an action or a
-    route, and `outcome`, such as "allowed", or a code. A text of another form is written as "?". Raises
-    `errors.Unavailable` (E_TENANTS, E_IO): who cannot write it down should not go on."""
-    line = {
-        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
-        "base": str(files.root),
-        "tenant": tenant if not tenant or is_id(tenant) else "?",
-        "action": action if _ACTION.fullmatch(action) else "?",
-        "outcome": outcome if _REQUEST.fullmatch(outcome) else "?",
-        "request": request_id if not request_id or _REQUEST.fullmatch(request_id) else "?",
-    }
-    try:
-        files.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        size = _append(files.audit, f"{json.dumps(line)}\n".encode())
-    except OSError as error:
-        said = f"the audit log {files.audit} cannot be written: {error.strerror or error}"
-        raise Unavailable(said, "E_IO", state.remedy_of(error, "mend permissions")) from error
-    if size > _MOST_BYTES:
-        with suppress(Unavailable, OSError):  # it is written; the next one tries again
-            _rotate(files)
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is written down: whose it is (the ID of a tenant, "server", or empty where nobody knows), the name of an action or a route,
+    and `outcome`, such as "allowed", or a code; of a request its ID and the address from which it came."""
+
+    tenant: str
+    action: str
+    outcome: str
+    request_id: str = ""
+    address: str = ""
+
+    def line(self, files: TenantFiles) -> dict[str, Any]:
+        """As it is written; a text of another form is "?" there."""
+        return {
+            "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
+            "base": str(files.root),
+            "tenant": self.tenant if not self.tenant or is_id(self.tenant) else "?",
+            "action": self.action if _ACTION.fullmatch(self.action) else "?",
+            "outcome": self.outcome if _REQUEST.fullmatch(self.outcome) else "?",
+            "request": self.request_id if not self.request_id or _REQUEST.fullmatch(self.request_id) else "?",
+            "address": self.address if not self.address or _is_address(self.address) else "?",
+        }
+
+
+def audit(files: TenantFiles, entry: Entry) -> None:
+    """Write a decision down. Raises `errors.Unavailable` (E_TENANTS, E_IO): who cannot write it down should not go on."""
+    _write(files, files.audit, entry.line(files), _MOST_BYTES, _OLDER)
+
+
+def note_refusal(files: TenantFiles, entry: Entry, left_out: int) -> None:
+    """Write down that somebody was not let in, and how many more since the line before. Raises as `audit`."""
+    line = entry.line(files) | {"left_out": left_out}
+    _write(files, files.refused, line, _MOST_BYTES_REFUSED, _OLDER_REFUSED)
 
 
 def last(files: TenantFiles, count: int) -> list[dict[str, Any]]:
     """The last decisions of a base, the newest last. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+    return _last(files, files.audit, _OLDER, count)
+
+
+def last_refused(files: TenantFiles, count: int) -> list[dict[str, Any]]:
+    """The last refusals that were written down, likewise."""
+    return _last(files, files.refused, _OLDER_REFUSED, count)
+
+
+def _is_address(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(text))
+    return False
+
+
+def _write(files: TenantFiles, path: Path, line: dict[str, Any], most: int, older: int) -> None:
+    try:
+        files.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        size = _append(path, f"{json.dumps(line)}\n".encode())
+    except OSError as error:
+        said = f"the audit log {path} cannot be written: {error.strerror or error}"
+        raise Unavailable(said, "E_IO", state.remedy_of(error, "mend permissions")) from error
+    if size > most:
+        with suppress(Unavailable, OSError):  # it is written; the next one tries again
+            _rotate(files, path, most, older)
+
+
+def _last(files: TenantFiles, path: Path, older: int, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for line in _newest_first(files):
+    for line in _newest_first(files, path, older):
         if len(found) >= count:
             break
         found.append(line)
     return found[::-1]
 
 
-def _newest_first(files: TenantFiles) -> Iterator[dict[str, Any]]:
-    for file in (files.audit, *(_older(files.audit, number) for number in range(1, _OLDER + 1))):
+def _newest_first(files: TenantFiles, path: Path, older: int) -> Iterator[dict[str, Any]]:
+    for file in (_older(path, number) for number in range(older + 1)):
         for line in reversed((files.own(file) or b"").splitlines()):
             with suppress(ValueError):  # what a full disk tore
                 yield json.loads(line)
@@ -71,12 +113,12 @@ def _append(path: Path, line: bytes) -> int:
     return found.st_size + len(line)
 
 
-def _rotate(files: TenantFiles) -> None:
+def _rotate(files: TenantFiles, path: Path, most: int, older: int) -> None:
     with files.locked(5, ".audit"):
-        if files.audit.lstat().st_size > _MOST_BYTES:
-            for number in range(_OLDER, 0, -1):
+        if path.lstat().st_size > most:
+            for number in range(older, 0, -1):
                 with suppress(FileNotFoundError):
-                    _older(files.audit, number - 1).replace(_older(files.audit, number))
+                    _older(path, number - 1).replace(_older(path, number))
 
 
 def _older(path: Path, number: int) -> Path:

@@ -11,7 +11,7 @@ from typing import Literal
 from duckkb import config
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, UsageError
-from duckkb.serving.tenants.audit import audit
+from duckkb.serving.tenants.audit import Entry, audit, note_refusal
 from duckkb.serving.tenants.files import Facts, TenantFiles
 from duckkb.serving.tenants.tenant import Tenant
 from duckkb.values import dataclass
@@ -20,6 +20,8 @@ VARIABLE = "DUCKKB_MCP_TOKEN"
 SERVER = "server"
 """The tenant of whoever has the server token."""
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]{1,512}={0,2}")
+_SHORTEST = 32
+"""Characters of a token that an operator gives: those of 128 bits in hex."""
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a file shows in its times, however coarse they are."""
 _WAIT = 5.0
@@ -50,12 +52,16 @@ class BearerTokens:
     May be asked by several threads."""
 
     def __init__(self, root: Path) -> None:
-        """Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token."""
+        """Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed."""
         self._files = TenantFiles.of(root)
         given = config.secret(VARIABLE)
-        if given is not None and _FORM.fullmatch(given) is None:
-            said = f"{VARIABLE} holds characters that no bearer token has"
-            raise UsageError(said, "E_TOKEN", f"export {VARIABLE}=$(openssl rand -hex 32)")
+        if given is not None and (len(given) < _SHORTEST or _FORM.fullmatch(given) is None):
+            fault = (
+                f"fewer than {_SHORTEST} characters"
+                if len(given) < _SHORTEST
+                else "characters that no bearer token has"
+            )
+            raise UsageError(f"{VARIABLE} holds {fault}", "E_TOKEN", f"export {VARIABLE}=$(openssl rand -hex 32)")
         self._given = None if given is None else _hashed(given)
         self._held: tuple[tuple[Facts, Facts], _Entries] | None = None
 
@@ -93,9 +99,13 @@ class BearerTokens:
                 found = meant
         return found or _UNKNOWN
 
-    def audit(self, tenant: str, action: str, outcome: str, request_id: str = "") -> None:
+    def audit(self, tenant: str, action: str, outcome: str, request_id: str = "", address: str = "") -> None:
         """As `audit.audit`, of this base."""
-        audit(self._files, tenant, action, outcome, request_id)
+        audit(self._files, Entry(tenant, action, outcome, request_id, address))
+
+    def note_refusal(self, denial: Denial, action: str, request_id: str, address: str, left_out: int) -> None:
+        """As `audit.note_refusal`, of this base."""
+        note_refusal(self._files, Entry(denial.tenant, action, denial.code, request_id, address), left_out)
 
     def _entries(self) -> _Entries:
         """As they were read last, while the files are as they were."""

@@ -16,7 +16,7 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import ROLES, Role
 from duckkb.errors import Conflict, NotFound, Refused, UsageError, shell_word
 from duckkb.ontology.model import NodeType, Ontology
-from duckkb.serving.tenants.audit import audit, last
+from duckkb.serving.tenants.audit import Entry, audit, last, last_refused
 from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.serving.tenants.files import TenantFiles
 from duckkb.serving.tenants.tenant import Tenant, is_id, is_name
@@ -152,8 +152,8 @@ def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> 
 
 
 def status(root: Path, decisions: int = 0) -> dict[str, Any]:
-    """How many tenants there are, by role and disabled; where they, the server token and the audit log are kept; with
-    `decisions`, the last so many. Raises as `every`."""
+    """How many tenants there are, by role and disabled; where they, the server token, the audit log and the sample of who was refused are
+    kept; with `decisions`, the last so many of both. Raises as `every`."""
     files = TenantFiles.of(root)
     tenants = files.read()
     roles = Counter(one.role for one in tenants.values())
@@ -166,7 +166,8 @@ def status(root: Path, decisions: int = 0) -> dict[str, Any]:
         "file": str(files.tenants),
         "server_token": None if tenants else given,
         "audit": str(files.audit),
-        **({"decisions": last(files, decisions)} if decisions else {}),
+        "refused": str(files.refused),
+        **({"decisions": last(files, decisions), "refusals": last_refused(files, decisions)} if decisions else {}),
     }
 
 
@@ -195,7 +196,7 @@ def _change(
         made = change(before)
         after = {key: one for key, one in before.items() if key != id} | ({made.id: made} if made else {})
         if after != before:
-            audit(files, id, f"tenant {action}", "done")
+            audit(files, Entry(id, f"tenant {action}", "done"))
             files.write(after)
 
 

@@ -56,6 +56,11 @@ class TenantFiles:
         return self.folder / f"{self._name}.audit.jsonl"
 
     @property
+    def refused(self) -> Path:
+        """A sample of the requests that were not let in, the newest."""
+        return self.folder / f"{self._name}.refused.jsonl"
+
+    @property
     def _name(self) -> str:
         return sha256(os.fsencode(self.root)).hexdigest()[:32]
 

@@ -11,6 +11,7 @@ import time
 from hashlib import sha256
 
 from duckkb.caller import Caller
+from duckkb.serving.strangers import Strangers
 from duckkb.serving.tenants import BearerTokens, Denial
 from duckkb.serving.tenants.authentication import SERVER
 from duckkb.values import dataclass
@@ -41,7 +42,8 @@ class Sessions:
     """The sessions of one server. May be asked by several threads. `base` is part of every key under which a browser keeps something:
     another base may be served under the same address later."""
 
-    def __init__(self, tokens: BearerTokens) -> None:
+    def __init__(self, tokens: BearerTokens, strangers: Strangers) -> None:
+        self.strangers = strangers
         self._tokens, self._key, self._lock = tokens, secrets.token_bytes(32), threading.Lock()
         self.base = tokens.base
         self._held: dict[str, _Session] = {}
@@ -54,9 +56,9 @@ class Sessions:
             return caller
         return SignedIn(self._begun(sha256(token.encode()).hexdigest()), caller.tenant)
 
-    def audit(self, tenant: str, action: str, outcome: str, request_id: str) -> None:
+    def audit(self, tenant: str, action: str, outcome: str, request_id: str, address: str) -> None:
         """As `audit.audit`, of this base."""
-        self._tokens.audit(tenant, action, outcome, request_id)
+        self._tokens.audit(tenant, action, outcome, request_id, address)
 
     def nameless(self) -> str:
         """What a cookie holds before anybody is signed in: the name of no session."""

@@ -159,12 +159,11 @@ async def _sign_in(visit: Visit) -> Response:
         return _with_session(visit, visit.shown("sign_in.html", next=target, problem=problem, proof=proof), name)
     found = visit.sessions.sign_in(visit.form.get("token", "").strip())
     seen = noted(visit.request.scope)
-    who = found.tenant
-    code = found.code if isinstance(found, Denial) else "allowed"
-    await asyncio.to_thread(visit.sessions.audit, who, "web sign-in", code, seen.request_id)
     if isinstance(found, Denial):
-        seen.code = found.code
+        if (busy := await visit.sessions.strangers.refuse(found, "web sign-in", seen)) is not None:
+            raise busy
         return visit.shown("sign_in.html", found.status, next=target, problem=found.code)
+    await asyncio.to_thread(visit.sessions.audit, found.tenant, "web sign-in", "allowed", seen.request_id, seen.address)
     seen.tenant = found.tenant
     return _with_session(visit, RedirectResponse(target, 303), found.session)
 

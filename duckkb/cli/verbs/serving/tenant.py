@@ -150,9 +150,12 @@ def tenant_enable_command(id: str) -> None:
 
 
 @verb("status", group=tenant_command)
-@click.option("--audit", type=click.IntRange(0, 10_000), default=0, metavar="N", help="Also the last N decisions.")
+@click.option(
+    "--audit", type=click.IntRange(0, 10_000), default=0, metavar="N", help="Also the last N decisions, and refusals."
+)
 def tenant_status_command(audit: int) -> None:
-    """Count tenants, and say where they, the server token (null while there are tenants) and the audit log are kept."""
+    """Count tenants, and say where they, the server token (null while there are tenants), the audit log and the sample of requests that
+    were `refused` are kept."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.status(_root(), audit))

@@ -1,0 +1,108 @@
+"""Who is refused at the entrance: counted, written down as a sample in a log of its own, and answered the later, the more wrong tokens
+came from its address.
+
+Whoever shows a right token is never kept waiting, so nobody is locked out by others behind one proxy; and few answers are held back at
+a time, so that connections are left.
+"""
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from duckkb.errors import DuckkbError, Unavailable
+from duckkb.serving.lines import say
+from duckkb.serving.telemetry.noted import Noted
+from duckkb.serving.tenants import BearerTokens, Denial
+from duckkb.values import dataclass
+
+_FREE = 10
+"""Wrong tokens of an address that are answered at once: a mistake, or programs with the token of yesterday."""
+_FIRST_S, _LONGEST_S, _FORGOTTEN_S = 0.1, 3.0, 600.0
+_HELD, _HELD_OF_ONE = 32, 4
+_ADDRESSES = 4_096
+_LINES, _LINE_S = 60, 1.0
+"""Lines that are written at once, and seconds after which there may be one more."""
+
+
+@dataclass(slots=True)
+class _Address:
+    """`wrong` tokens since it was quiet for long, and answers that are `held` back."""
+
+    wrong: int = 0
+    held: int = 0
+    seen: float = 0.0
+
+
+class Strangers:
+    """Of one server, asked in one event loop. `count` is told the code of each refusal."""
+
+    def __init__(
+        self,
+        tokens: BearerTokens,
+        count: Callable[[str], None] = lambda code: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._tokens, self._count, self._clock, self._sleep = tokens, count, clock, sleep
+        self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._held = 0
+        self._lines, self._at, self._unwritten = float(_LINES), clock(), 0
+
+    async def refuse(self, denial: Denial, action: str, seen: Noted) -> Unavailable | None:
+        """Count a refusal, write it down unless too many are, and wait where its address sent many wrong tokens. The error to answer
+        instead where too many wait already (E_BUSY)."""
+        seen.code = denial.code
+        self._count(denial.code)
+        if self._is_sampled():
+            left_out, self._unwritten = self._unwritten, 0
+            await asyncio.to_thread(self._write, denial, action, seen, left_out)
+        return await self._wait(seen.address) if denial.status == 403 else None
+
+    def _is_sampled(self) -> bool:
+        now = self._clock()
+        self._lines, self._at = min(_LINES, self._lines + (now - self._at) / _LINE_S), now
+        if self._lines < 1:
+            self._unwritten += 1
+            return False
+        self._lines -= 1
+        return True
+
+    def _write(self, denial: Denial, action: str, seen: Noted, left_out: int) -> None:
+        try:
+            self._tokens.note_refusal(denial, action, seen.request_id, seen.address, left_out)
+        except DuckkbError as problem:
+            say(f"http: {problem.code} {problem.message}")
+        if denial.problem is not None:
+            say(f"http: {denial.problem.code} {denial.problem.message}")
+
+    async def _wait(self, address: str) -> Unavailable | None:
+        known, now = self._addresses.setdefault(_network(address), _Address()), self._clock()
+        known.wrong = 1 if now - known.seen > _FORGOTTEN_S else known.wrong + 1
+        known.seen = now
+        self._addresses.move_to_end(_network(address))
+        if len(self._addresses) > _ADDRESSES:
+            self._addresses.popitem(last=False)
+        if known.wrong <= _FREE:
+            return None
+        seconds = min(_LONGEST_S, _FIRST_S * 2.0 ** min(known.wrong - _FREE - 1, 10))
+        if known.held >= _HELD_OF_ONE or self._held >= _HELD:
+            said = "too many wrong tokens came from this address"
+            return Unavailable(said, "E_BUSY", "send the token of `duckkb tenant add`", {"retry_after_s": 3})
+        known.held, self._held = known.held + 1, self._held + 1
+        try:
+            await self._sleep(seconds)
+        finally:
+            known.held, self._held = known.held - 1, self._held - 1
+        return None
+
+
+def _network(address: str) -> str:
+    """What is one party: of IPv6 a network, as each has many addresses there."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return ""
+    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network(f"{parsed}/64", strict=False))

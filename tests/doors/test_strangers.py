@@ -1,0 +1,133 @@
+"""Who has no right token: counted, sampled in a log of its own, and kept waiting, while everybody else is answered as ever."""
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="serving needs the extra `serve`")
+
+from duckkb.serving.strangers import Strangers
+from duckkb.serving.telemetry.noted import Noted
+from duckkb.serving.tenants import BearerTokens, Denial
+from tests.conftest import NOTES, commit, make_base, run_in
+from tests.harness.servers import ask, served
+
+_WRONG = "0" * 64
+
+
+def _base(root: Path) -> str:
+    """A base, and the token of a viewer."""
+    make_base(root, NOTES)
+    assert run_in(root, ["put", "Note", '{"id": "n1", "title": "ducks"}']).code == 0
+    commit(root)
+    token: str = run_in(root, ["tenant", "add", "ann", "Note", "--json"]).line["token"]
+    return token
+
+
+def _requests(log: Path) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "request"]
+
+
+def test_requests_without_a_token_push_no_decision_out_and_are_counted_by_address(tmp_path: Path) -> None:
+    root, log = tmp_path / "kb", tmp_path / "log"
+    token = _base(root)
+    with served(root, "serve", "--metrics-open", log=log) as server:
+        connection, given = server.connection(), {"type": "Note", "identity": "n1"}
+        assert ask(connection, "POST", "/actions/get", token, given)[0].status == 200
+        for _ in range(200):
+            assert ask(connection, "POST", "/actions/get", "", given)[0].status == 401
+        behind_a_proxy = {"x-forwarded-for": "203.0.113.9, 198.51.100.7"}
+        assert ask(connection, "POST", "/actions/get", token, given, behind_a_proxy)[0].status == 200
+        measures = ask(connection, "GET", "/metrics")[1].decode()
+    assert 'duckkb_refusals_total{code="E_TOKEN"} 200.0' in measures.splitlines()
+    told = run_in(root, ["tenant", "status", "--audit", "1000", "--json"]).line
+    decided = [(one["tenant"], one["outcome"], one["address"]) for one in told["decisions"]]
+    assert decided[-2:] == [("ann", "allowed", "127.0.0.1"), ("ann", "allowed", "198.51.100.7")]
+    assert "E_TOKEN" not in {outcome for _, outcome, _ in decided}
+    assert {(one["outcome"], one["address"]) for one in told["refusals"]} == {("E_TOKEN", "127.0.0.1")}
+    assert 0 < len(told["refusals"]) < 200
+    assert {line["address"] for line in _requests(log)} == {"127.0.0.1", "198.51.100.7"}
+
+
+def test_a_client_that_is_no_proxy_is_not_believed_about_its_address(tmp_path: Path) -> None:
+    root, log = tmp_path / "kb", tmp_path / "log"
+    token = _base(root)
+    with served(root, "serve", "--forwarded-allow-ips", "10.0.0.0/8", log=log) as server:
+        forged = {"x-forwarded-for": "198.51.100.7"}
+        assert ask(server.connection(), "POST", "/actions/types", token, {}, forged)[0].status == 200
+    assert {line["address"] for line in _requests(log)} == {"127.0.0.1"}
+    wrong = run_in(root, ["serve", "--port", "0", "--forwarded-allow-ips", "proxy.example.org", "--json"])
+    assert wrong.code == 2 and "proxy.example.org" in str(wrong.error)
+
+
+class _Waiting:
+    """Strangers whose time passes when they wait, and by hand."""
+
+    def __init__(self, root: Path) -> None:
+        self.now, self.waited = 1_000.0, list[float]()
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
+        self.strangers = Strangers(BearerTokens(root), clock=lambda: self.now, sleep=self._sleep)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        await self.goes_on.wait()
+
+    async def refuse(self, address: str, status: Any = 403) -> bool:
+        """Whether the refusal is told as it is."""
+        denial = Denial(status, "E_DENIED", "no")
+        return await self.strangers.refuse(denial, "http /query", Noted(address=address)) is None
+
+
+def _played(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(play())
+
+
+def test_wrong_tokens_of_an_address_are_answered_ever_later_until_it_was_quiet(tmp_path: Path) -> None:
+    async def play() -> None:
+        waiting = _Waiting(make_base(tmp_path / "kb", NOTES))
+        for _ in range(10):
+            assert await waiting.refuse("203.0.113.9") and await waiting.refuse("203.0.113.9", 401)
+        assert waiting.waited == []
+        for _ in range(8):
+            assert await waiting.refuse("203.0.113.9")
+        assert waiting.waited == [0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0]
+        assert await waiting.refuse("198.51.100.7") and len(waiting.waited) == 8
+        waiting.now += 601
+        assert await waiting.refuse("203.0.113.9") and len(waiting.waited) == 8
+
+    _played(play)
+
+
+def test_few_answers_are_held_back_at_once_and_addresses_of_one_network_count_as_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        waiting = _Waiting(make_base(tmp_path / "kb", NOTES))
+        for number in range(10):
+            assert await waiting.refuse(f"2001:db8::{number:x}")
+        waiting.goes_on.clear()
+        held = [asyncio.ensure_future(waiting.refuse(f"2001:db8::{number:x}")) for number in range(20, 24)]
+        while len(waiting.waited) < 4:
+            await asyncio.sleep(0)
+        assert not await waiting.refuse("2001:db8::ff"), "told to come again"
+        waiting.goes_on.set()
+        assert await asyncio.gather(*held) == [True] * 4
+
+    _played(play)
+
+
+def test_what_is_kept_of_addresses_and_written_of_refusals_is_bounded(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+
+    async def play() -> None:
+        waiting = _Waiting(root)
+        for number in range(5_000):
+            assert await waiting.refuse(f"10.0.{number // 250}.{number % 250}")
+        assert len(vars(waiting.strangers)["_addresses"]) == 4_096
+
+    _played(play)
+    refusals = run_in(root, ["tenant", "status", "--audit", "10000", "--json"]).line["refusals"]
+    assert len(refusals) == 60
