@@ -37,8 +37,9 @@ def test_the_default_is_the_local_model_which_needs_no_trust(trusted: bool) -> N
     assert embedder.fingerprint == LocalE5(Path("/elsewhere"), "int8", symmetric=True).fingerprint
 
 
-def test_an_address_turns_any_model_into_an_endpoint() -> None:
-    for embedding in (REMOTE, replace(REMOTE, model="multilingual-e5-small"), replace(REMOTE, api_key_env=None)):
+def test_an_address_serves_any_model_but_the_offline_one() -> None:
+    assert isinstance(made(replace(REMOTE, model="multilingual-e5-small")), LocalE5)
+    for embedding in (REMOTE, replace(REMOTE, api_key_env=None)):
         embedder = made(embedding, variables={"EXAMPLE_KEY": "k"})
         assert isinstance(embedder, OpenAIEndpoint)
         assert embedder.fingerprint.dimension == 256
@@ -51,7 +52,7 @@ def test_no_model_is_a_choice() -> None:
 
 
 def test_a_model_without_an_address_says_which_setting_is_missing() -> None:
-    error = refusal(made(EmbeddingSettings(model="text-embedding-3-small")))
+    error = refusal(made(EmbeddingSettings(model="some-model")))
     assert error.code == "E_MODEL" and "base_url" in error.suggestion
 
 
