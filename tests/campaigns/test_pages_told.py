@@ -204,7 +204,8 @@ def _shown(
     seed: int,
     campaign: Campaign,
 ) -> list[Any]:
-    """What a tenant who sees a part is shown: of each answer status, headers and body, without the proof; deeds of others between."""
+    """What a tenant who sees a part is shown: of each answer status, headers and body, without the proof and what names the folder;
+    deeds of others between."""
     worlds.base(root, *worlds_of)
     tokens, deeds, found = tokens_of(root), campaign.random(f"deeds{seed}"), list[Any]()
     with worlds.opened(root) as kb, opened(root, clock=worlds.CLOCK, lenient=True, sql_in_process=True) as at:
@@ -217,7 +218,8 @@ def _shown(
             headers = sorted(
                 (name, one) for name, one in answer.headers.items() if name not in ("x-request-id", "date")
             )
-            found.append((answer.status_code, headers, answer.text.replace(proofs[role], "PROOF")))
+            shown = answer.text.replace(proofs[role], "PROOF").replace(at.sessions.base, "BASE")
+            found.append((answer.status_code, headers, shown))
             assert str(root) not in answer.text
     return found
 

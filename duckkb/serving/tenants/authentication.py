@@ -4,6 +4,7 @@ import hmac
 import re
 import time
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -65,7 +66,7 @@ class BearerTokens:
         self._given = None if given is None else _hashed(given)
         self._held: tuple[tuple[Facts, Facts], _Entries] | None = None
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The name of this base in a browser, where several may have been served under one address."""
         root = self._files.root

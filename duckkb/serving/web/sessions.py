@@ -45,9 +45,13 @@ class Sessions:
     def __init__(self, tokens: BearerTokens, strangers: Strangers) -> None:
         self.strangers = strangers
         self._tokens, self._key, self._lock = tokens, secrets.token_bytes(32), threading.Lock()
-        self.base = tokens.base
         self._held: dict[str, _Session] = {}
         self._codes: dict[str, float] = {}
+
+    @property
+    def base(self) -> str:
+        """The name of the base in the keys of a browser."""
+        return self._tokens.base
 
     def sign_in(self, token: str) -> SignedIn | Denial:
         """A session for whoever shows this token; or why there is none."""
