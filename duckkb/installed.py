@@ -3,6 +3,8 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+_running: str | None = None
+
 
 def version_of(package: str, module: str) -> str:
     """As `importlib.metadata.version`, which is asked where the package cannot be read at a glance; raises
@@ -19,6 +21,35 @@ def version_of(package: str, module: str) -> str:
     from importlib.metadata import version
 
     return version(package)
+
+
+def current() -> str | None:
+    """The version of duckkb that lies on the disk now; None where there is none."""
+    from importlib.metadata import PackageNotFoundError
+
+    try:
+        return version_of("duckkb", "duckkb")
+    except (PackageNotFoundError, OSError, ValueError):
+        return None
+
+
+def remember_running() -> None:
+    """What lies on the disk now is what this process runs, for as long as it does."""
+    global _running
+    _running = current()
+
+
+def running() -> str | None:
+    """The version that was remembered; None where none was."""
+    return _running
+
+
+def replaced() -> str:
+    """Why no process of the version that runs here can be started any more; empty where one can."""
+    now = current()
+    if _running is None or now == _running:
+        return ""
+    return f"this process runs duckkb {_running}, and {now or 'none'} is installed now"
 
 
 def _beside(origin: Path, package: str) -> list[Path]:

@@ -66,7 +66,8 @@ class OpenOptions:
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
     will be asked first; `embedding` stands for the configured model. `command`: the process
     is one command, which has no threads, so that children of it may do a part of the work, and whose first call may answer from
-    the files as they lay when the base was opened. `agent`: an agent writes, as DUCKKB_AGENT says otherwise. `single_core`: the
+    the files as they lay when the base was opened. `agent`: an agent writes, as DUCKKB_AGENT says otherwise. `is_served`: the
+    process answers for long, and starts at once what it will need. `single_core`: the
     process is one of several that answer, so that none takes more than one core for one answer. `chat` stands for every configured chat model. `backend` is the address of a target, which is
     asked instead of files."""
 
@@ -86,6 +87,7 @@ class OpenOptions:
     reranker: Reranker | None = None
     expander: Expander | None = None
     agent: bool = False
+    is_served: bool = False
     single_core: bool = False
     chat: ChatModel | None = None
     backend: str | None = None

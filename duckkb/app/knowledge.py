@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from duckkb.engine import care
     from duckkb.engine.index import jobs, plan, sharding
     from duckkb.llm.loop import Tool
+    from duckkb.settings import Settings
 else:
     answering = Deferred("actions.answering.ask")
     asking = Deferred("actions.asking")
@@ -117,9 +118,9 @@ class KnowledgeBase:
                 self._other.close()
 
     @property
-    def served_seconds(self) -> float:
-        """How long what reads may take where the base is served; 0: any."""
-        return self._wired.wiring.settings.served_seconds
+    def configured(self) -> "Settings":
+        """What its configuration says outside the ontology, as it was read last."""
+        return self._wired.wiring.settings
 
     @property
     def root(self) -> Path:

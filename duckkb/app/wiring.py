@@ -156,7 +156,7 @@ def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
 def _engine(chosen: OpenOptions) -> "Engine":
     """The process for filters, started at once where it will be needed: it gets ready while truth is read. Where more than one thing
     is asked, two for filters and two for statements, each started when it is first needed: a long one stops no other, and no
-    filter. None for an engine in this process."""
+    filter; a server has the first of each at once, as later another version may be installed. None for an engine in this process."""
     if chosen.sql_in_process:
         return None
     from duckkb.lanes.sql.process.isolated import Isolated
@@ -171,7 +171,11 @@ def _engine(chosen: OpenOptions) -> "Engine":
         return engine
     from duckkb.lanes.sql.process.engines import Engines
 
-    return Engines(engine, Isolated()), Engines(Isolated(), Isolated())
+    first = Isolated()
+    if chosen.is_served:
+        engine.start()
+        first.start()
+    return Engines(engine, Isolated()), Engines(first, Isolated())
 
 
 def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:

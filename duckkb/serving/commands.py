@@ -3,6 +3,7 @@ than most commands."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,6 +104,7 @@ def serve_http(
     Raises `errors.StateError` (E_NO_KB), `errors.Unavailable` (E_PORT, E_TENANTS, E_IO), `errors.Refused` (E_SERVING)."""
     _refuse_without_libraries()
     from duckkb.actions.folder import find
+    from duckkb.serving import preloading
     from duckkb.serving.browser import SIGN_IN_ONCE, show
     from duckkb.serving.daemon import Daemon
     from duckkb.serving.front import Front
@@ -120,6 +122,8 @@ def serve_http(
 
     root_path, origins = checked_root_path(listening.root_path), tuple(map(checked_origin, listening.origins))
     proxies = sockets.proxies_of(listening.proxies)
+    preloading.import_all()
+    chosen = replace(chosen, is_served=True)
     root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
     tokens = BearerTokens(root)
     token, daemon = tokens.prepare(), Daemon.of(root)

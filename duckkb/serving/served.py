@@ -14,6 +14,7 @@ from duckkb.app import KnowledgeBase, opened
 from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable
+from duckkb.serving import preloading
 from duckkb.serving.lines import say
 
 
@@ -49,7 +50,7 @@ class Served:
         `errors.Refused` (E_FORBIDDEN)."""
         refuse_past(caller)
         with (
-            opened(self._opened().root, replace(self._chosen, at=commit)) as kb,
+            opened(self._opened().root, replace(self._chosen, at=commit, is_served=False)) as kb,
             deadline.bounded(self._seconds(kb), caller.tenant),
         ):
             yield kb
@@ -59,6 +60,11 @@ class Served:
         """That of the base's folder."""
         return self._opened().root.resolve().name
 
+    @property
+    def is_up(self) -> bool:
+        """As that of a pool: there is no process but this one."""
+        return True
+
     def close(self) -> None:
         """Let go of the base; waits for a call that is under way."""
         with self._opening:
@@ -66,7 +72,7 @@ class Served:
                 self._kb.close()
 
     def _seconds(self, kb: KnowledgeBase) -> float | None:
-        return (kb.served_seconds if self._longest is None else self._longest) or None
+        return (kb.configured.served_seconds if self._longest is None else self._longest) or None
 
     def _opened_for(self, caller: Caller) -> KnowledgeBase:
         """Who sees a part of the base is not told why the whole does not load: that names other parts."""
@@ -83,6 +89,8 @@ class Served:
             if self._kb is None:
                 # A line that cannot be read stops those who see its type, and nobody else.
                 self._kb = opened(find(self._path, self._chosen.backend), replace(self._chosen, lenient=True))
+                if self._chosen.is_served:
+                    preloading.import_models(self._kb.configured)
             return self._kb
 
 

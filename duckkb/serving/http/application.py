@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from duckkb import installed
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable, Unreadable, UsageError
@@ -98,7 +99,9 @@ class _Routes:
 
     async def ready(self, _: Request) -> Response:
         if await self._ready.now():
-            return plain({"status": "ready"})
+            now = await asyncio.to_thread(installed.current)
+            replaced = {} if now == installed.running() else {"installed": now, "restart": True}
+            return plain({"status": "ready", "version": installed.running(), **replaced})
         return told(Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment"))
 
     async def metrics(self, request: Request) -> Response:
@@ -156,9 +159,9 @@ class Readiness:
         try:
             look = partial(self._front.served.run, "types", {}, Caller("server"))
             await anyio.to_thread.run_sync(look, limiter=self._thread)
-            self._is_ready = True
+            self._is_ready = self._front.served.is_up
         except Unreadable:  # of some types; whoever sees others is answered
-            self._is_ready = True
+            self._is_ready = self._front.served.is_up
         except Exception:
             self._is_ready = False
         self._at, self._look = time.monotonic(), None

@@ -24,7 +24,8 @@ from duckkb.values import dataclass
 
 class Pool:
     """What is asked of a base, from any thread, answered by `readers` processes that each have it open (as many as there are
-    cores, where none is said), and all writes by one more, started for the first: so no write stops a reader. Each request
+    cores, where none is said), and all writes by one more, started for the first, or at once where that is for long: so no write stops a
+    reader. Each request
     looks at the files, so one that comes after the receipt of a write sees what was written. `longest` is as for `Served`."""
 
     def __init__(
@@ -38,7 +39,8 @@ class Pool:
         self._start = frames.Start(path, replace(chosen, progress=None, single_core=True), longest)
         self._readers = Workers(self._start, readers or _cores())
         self._lock, self._closed = threading.Lock(), False
-        self._writer: Workers | None = None
+        self._writer: Workers | None = Workers(self._start, 1) if chosen.is_served else None
+        self._was_up = False
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """As `Served.run`. Raises also `errors.Unavailable` where the process that was asked ended (E_WORKER), where too many
@@ -63,6 +65,12 @@ class Pool:
     def name(self) -> str:
         """That of the base's folder. Raises `errors.StateError` (E_NO_KB)."""
         return find(self._path, self._start.chosen.backend).resolve().name
+
+    @property
+    def is_up(self) -> bool:
+        """Whether all processes have come up, once."""
+        self._was_up = self._was_up or all(each["alive"] == each["workers"] for each in self.measures().values())
+        return self._was_up
 
     def close(self) -> None:
         """Take no more requests; what is under way has some seconds to end, and so have the processes."""

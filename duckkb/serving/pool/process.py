@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 from time import monotonic
 
+from duckkb import installed
 from duckkb.llm.call_pool import CallCounts
 from duckkb.serving.pool import frames
 from duckkb.values import dataclass
@@ -27,6 +28,8 @@ class Worker:
     """A process that was started for a base. Raises OSError where none can be."""
 
     def __init__(self, start: frames.Start) -> None:
+        if why := installed.replaced():
+            raise OSError(why)
         pairs = [socket.socketpair() for _ in range(1 + CHANNELS)]
         theirs = [str(pair[1].fileno()) for pair in pairs]
         try:

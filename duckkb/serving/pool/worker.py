@@ -16,7 +16,7 @@ from time import monotonic, sleep
 from duckkb.deadline import Deadline, heeded
 from duckkb.errors import DuckkbError
 from duckkb.llm import call_pool
-from duckkb.serving import running
+from duckkb.serving import preloading, running
 from duckkb.serving.lines import unexpected
 from duckkb.serving.pool import frames
 from duckkb.serving.served import Served
@@ -38,7 +38,10 @@ def main(descriptors: list[str]) -> None:
     start: frames.Start = frames.receive(control)
     served, places = Served(start.path, start.chosen, start.longest), [_Place(one) for one in channels]
     threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in places]
-    for thread in (threading.Thread(target=_get_ready, args=(served, control), daemon=True), *threads):
+    for thread in (
+        threading.Thread(target=_get_ready, args=(served, control, start.chosen.is_served), daemon=True),
+        *threads,
+    ):
         thread.start()
     try:
         while isinstance(seconds := frames.receive(control), frames.Stop):
@@ -49,11 +52,13 @@ def main(descriptors: list[str]) -> None:
         os._exit(0)
 
 
-def _get_ready(served: Served, control: socket.socket) -> None:
-    """Open the base and say so. One that does not load answers each request with why."""
+def _get_ready(served: Served, control: socket.socket, is_served: bool) -> None:
+    """Import what answers, open the base and say so. One that does not load answers each request with why."""
     is_open = threading.Event()
     threading.Thread(target=_tell, args=(control, is_open), daemon=True).start()
     try:
+        if is_served:
+            preloading.import_all(doors=False)
         _ = served.name
     except Exception as problem:
         if not isinstance(problem, DuckkbError):

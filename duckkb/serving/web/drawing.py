@@ -21,6 +21,13 @@ def drawn(template: str, values: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(values).encode("utf-8", "replace").decode()
 
 
+def load() -> None:
+    """Read all that pages are made of."""
+    for template in _templates().list_templates():
+        _templates().get_template(template)
+    edition()
+
+
 def static(root: str, name: str) -> str:
     """The address of a file below the pages' root, which names what all files hold: what lies there never changes."""
     return f"{root}/static/{edition()}/{name}"

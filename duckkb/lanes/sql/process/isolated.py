@@ -15,7 +15,7 @@ from signal import Signals
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
-from duckkb import deadline
+from duckkb import deadline, installed
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.process.bounds import OVER_MEMORY, UNKNOWN_VERSION
@@ -208,6 +208,8 @@ def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     import socket
     import subprocess
 
+    if why := installed.replaced():
+        raise Unavailable(f"The process for queries cannot be started: {why}.", suggestion="start this server anew")
     ours, theirs = socket.socketpair() if hasattr(socket, "send_fds") else (None, None)
     handed = (theirs.fileno(),) if theirs else ()
     try:

@@ -1,0 +1,70 @@
+"""What a server needs of its installation, taken in before it says that it is ready: from then on the files may be replaced by those of
+another version, or be gone, and whatever it is asked is answered by what it began with."""
+
+from contextlib import suppress
+from importlib import import_module
+from pkgutil import walk_packages
+
+import duckkb
+from duckkb import installed
+from duckkb.settings import NO_MODEL, Settings
+
+ELSEWHERE = (
+    "duckkb.__main__",
+    "duckkb.cli",
+    "duckkb.integrations",
+    "duckkb.tables",
+    "duckkb.lanes.targets",  # imported with a base that is published, with its driver
+    "duckkb.llm.providers.guarded_http",  # with one that asks a service for vectors or chats
+)
+LIBRARIES = (
+    "chardet",
+    "git.cmd",
+    "git.exc",
+    "jsonschema",
+    "jsonschema.exceptions",
+    "jsonschema.validators",
+    "jsonschema_rs",
+    "numpy",
+    "pathspec",
+    "portalocker",
+    "pyarrow.compute",
+    "referencing",
+)
+"""Those that modules import where they first need them, but models and formats of documents, which a base may not have."""
+
+
+def import_all(*, doors: bool = True) -> None:
+    """Import every module that may answer a request, and what they load lazily, those of `doors` and pages too; those whose extra is not
+    installed are left out. The version that is installed now is the one that runs."""
+    installed.remember_running()
+    elsewhere = ELSEWHERE if doors else (*ELSEWHERE, "duckkb.serving")
+    modules = (module.name for module in walk_packages(duckkb.__path__, "duckkb.", onerror=lambda name: None))
+    for name in modules:
+        if not any(f"{name}.".startswith(f"{other}.") for other in elsewhere):
+            _import(name)
+    for name in LIBRARIES:
+        _import(name)
+    from duckkb.ontology.presets import presets
+
+    presets()
+    if doors:
+        from duckkb.serving.web import drawing, words
+
+        drawing.load()
+        for language in words.LANGUAGES:
+            words.words(language)
+
+
+def import_models(settings: Settings) -> None:
+    """Import what the models of a base need."""
+    if settings.embedding.base_url or settings.models:
+        _import("duckkb.llm.providers.guarded_http")
+    if settings.embedding.model != NO_MODEL and not settings.embedding.base_url:
+        for name in ("onnxruntime", "sentencepiece"):
+            _import(name)
+
+
+def _import(name: str) -> None:
+    with suppress(ImportError):
+        import_module(name)
