@@ -88,7 +88,7 @@ def refresh(base: Base) -> None:
         with protocol.reading(root, whole.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
-        refuse_unreadable(base.tree, base.root)
+        refuse_unreadable(base.tree, base.whole.root)
 
 
 def is_behind(base: Base) -> bool:
@@ -100,7 +100,7 @@ def is_behind(base: Base) -> bool:
         return True
     refuse_missing_truth(base.root, base.tree)  # which may have come since it was loaded, and gone again
     if not base.wiring.lenient:
-        refuse_unreadable(base.tree, base.root)
+        refuse_unreadable(base.tree, base.whole.root)
     return False
 
 
@@ -129,7 +129,7 @@ def sync(base: Base) -> None:
         whole.restart(opened.tree, opened.lines)
     base.renew()
     if not base.wiring.lenient:
-        refuse_unreadable(base.tree, base.root)
+        refuse_unreadable(base.tree, base.whole.root)
 
 
 def answered(

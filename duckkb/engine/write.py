@@ -81,7 +81,7 @@ def writable(base: Base) -> Iterator[None]:
     """Hold the exclusive lock over a base that is recovered, in step with the files, readable and not in a merge."""
     boot.refuse_tracked_state(base.whole.root)
     if base.wiring.proposal is not None:
-        boot.refuse_unreadable(base.tree, base.root)
+        boot.refuse_unreadable(base.tree, base.whole.root)
         yield
         return
     boot.refuse_past(base)

@@ -35,7 +35,7 @@ LIBRARIES = (
 
 
 def import_all(*, doors: bool = True) -> None:
-    """Import every module that may answer a request, and what they load lazily, those of `doors` and pages too; those whose extra is not
+    """Import every module that may answer a request, and what they load lazily, those of `doors` too; those whose extra is not
     installed are left out. The version that is installed now is the one that runs."""
     installed.remember_running()
     elsewhere = ELSEWHERE if doors else (*ELSEWHERE, "duckkb.serving")
@@ -48,12 +48,6 @@ def import_all(*, doors: bool = True) -> None:
     from duckkb.ontology.presets import presets
 
     presets()
-    if doors:
-        from duckkb.serving.web import drawing, words
-
-        drawing.load()
-        for language in words.LANGUAGES:
-            words.words(language)
 
 
 def import_models(settings: Settings) -> None:

@@ -323,7 +323,7 @@ def test_every_parameter_has_a_schema_and_a_meaning_and_every_meaning_a_paramete
 
 UNDER_ANOTHER_NAME = {"search_documents": "query", "get_document": "get"}
 NO_ACTIONS = {
-    "of the process": ("root", "notices", "published", "close", "run", "watch"),
+    "of the process": ("root", "configured", "notices", "published", "close", "run", "watch"),
     "reads or writes files that the caller's machine names": (
         "export_file", "import_files", "backup", "apply_patch", "embed_input", "vector_input",
     ),

@@ -57,7 +57,7 @@ READING = (
     "git uninstall", "graph neighbors", "graph path", "impact", "index build", "index migrate", "index plan",
     "index refresh", "index status", "init", "list", "log", "ls", "mcp", "mcp config", "mcp stop",
     "memory history", "memory mark-accessed", "memory search", "memory stats", "models list", "models test", "multi-get", "pack",
-    "policy check", "policy list", "policy show", "query", "scheduler status", "schema", "search", "serve",
+    "policy check", "policy list", "policy show", "query", "review", "scheduler status", "schema", "search", "serve",
     "serve stop", "skill install", "sql", "status", "tenant add", "tenant ask", "tenant disable",
     "tenant enable", "tenant grant", "tenant list", "tenant remove", "tenant revoke", "tenant rotate",
     "graph citing", "graph near", "growth", "index adopt", "publish", "quality", "table query", "table search", "table show",

@@ -135,7 +135,7 @@ global:
   vector_copy: none
 layout: {part: fixed}
 arch: {command: "graph .", output: code.json, timeout_s: 9}
-limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5}
+limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5, served_seconds: 9}
 merge: {granularity: record}
 search: {embed_wait_s: 0}
 snapshot: {min_bytes: 0}
@@ -164,6 +164,7 @@ include: ["ontology/**/*.yaml"]
         8,
         "record",
         0.0,
+        9.0,
         0,
         Shrink(5, 0.5),
         RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),

@@ -96,6 +96,7 @@ export type ErrorCode =
   "E_SHARD" |
   "E_SHRINK" |
   "E_SNAPSHOT" |
+  "E_SOURCE_MISSING" |
   "E_SPARSE" |
   "E_SQL" |
   "E_STALE" |
@@ -118,6 +119,7 @@ export type ErrorCode =
   "E_UNKNOWN_TYPE" |
   "E_UNREADABLE" |
   "E_UNSUPPORTED" |
+  "E_UNTRACKED" |
   "E_UNTRUSTED" |
   "E_URL" |
   "E_USAGE" |
@@ -160,6 +162,7 @@ export type FindAnswer = {
     };
     "_scores"?: Record<string, unknown>;
     "_degraded"?: boolean;
+    "_filled"?: boolean;
     "_explain"?: Record<string, unknown>;
     [field: string]: unknown;
   }>;
@@ -285,6 +288,7 @@ export type QueryAnswer = {
     "snippet"?: string;
     "body"?: string;
     "where"?: string;
+    "_filled"?: boolean;
     "explain"?: Record<string, unknown> | null;
   }>;
   "notices": Array<{
@@ -325,6 +329,7 @@ export type SearchAnswer = {
     "snippet"?: string;
     "body"?: string;
     "where"?: string;
+    "_filled"?: boolean;
     "explain"?: Record<string, unknown> | null;
   }>;
   "notices": Array<{
@@ -849,7 +854,7 @@ export type CheckGiven = {
 };
 
 export type CheckAnswer = {
-  "outcome": "passed" | "findings";
+  "outcome": "passed" | "findings" | "not_judged";
   "errors": number;
   "warnings": number;
   "records": number;
@@ -886,7 +891,7 @@ export type DiffGiven = {
 
 export type DiffAnswer = {
   "version": 1;
-  "outcome": "passed" | "findings";
+  "outcome": "passed" | "findings" | "not_judged";
   "base": {
     "name": string;
     "commit": string | null;
@@ -987,9 +992,10 @@ export type ConflictsAnswer = {
   "conflicts": Array<{
     "name": string;
     "type": string;
-    "identity": string;
     "field": string;
     "path": string;
+    /** As the record has it: a scalar, or a list (of an edge: [from, to]). */
+    "identity": unknown;
     "base": string | null;
     "ours": string | null;
     "theirs": string | null;
@@ -1031,9 +1037,10 @@ export type ResolveAnswer = {
   "conflicts": Array<{
     "name": string;
     "type": string;
-    "identity": string;
     "field": string;
     "path": string;
+    /** As the record has it: a scalar, or a list (of an edge: [from, to]). */
+    "identity": unknown;
     "base": string | null;
     "ours": string | null;
     "theirs": string | null;
@@ -1307,6 +1314,7 @@ export type MemorySearchAnswer = {
     };
     "_scores"?: Record<string, unknown>;
     "_degraded"?: boolean;
+    "_filled"?: boolean;
     "_explain"?: Record<string, unknown>;
     /** How often it was marked on this machine; null: not known. */
     "_accessed": number | null;
@@ -1447,6 +1455,7 @@ export type QueryDocumentsAnswer = {
     "snippet"?: string;
     "body"?: string;
     "where"?: string;
+    "_filled"?: boolean;
     "explain"?: Record<string, unknown> | null;
   }>;
   "notices": Array<{

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from duckkb.rules.invisible import visible
+from duckkb.serving.web.words import LANGUAGES, words
 
 _HERE = Path(__file__).parent
 KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -25,6 +26,8 @@ def load() -> None:
     """Read all that pages are made of."""
     for template in _templates().list_templates():
         _templates().get_template(template)
+    for language in LANGUAGES:
+        words(language)
     edition()
 
 
