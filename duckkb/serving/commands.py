@@ -118,13 +118,13 @@ def serve_http(
     from duckkb.serving.telemetry.measures import Measures
     from duckkb.serving.telemetry.middleware import Telemetry
     from duckkb.serving.tenants import BearerTokens
-    from duckkb.serving.web.drawing import load as load_pages
+    from duckkb.serving.web import drawing
     from duckkb.serving.web.sessions import Sessions
 
     root_path, origins = checked_root_path(listening.root_path), tuple(map(checked_origin, listening.origins))
     proxies = sockets.proxies_of(listening.proxies)
     preloading.import_all()
-    load_pages()
+    drawing.load()
     chosen = replace(chosen, is_served=True)
     root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
     tokens = BearerTokens(root)

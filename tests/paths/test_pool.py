@@ -24,6 +24,7 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.run import failure
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Unavailable
+from duckkb.serving.pool import pool as pools
 from duckkb.serving.pool import process
 from duckkb.serving.pool.pool import Pool
 from duckkb.serving.served import Served
@@ -336,6 +337,8 @@ def test_workers_have_nothing_of_a_server_and_end_with_it_however_it_ends(root: 
 @pytest.mark.long
 def test_closing_lets_what_is_under_way_end_and_takes_nothing_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "CHANNELS", 2)
+    for module in (process, pools):  # on a busy machine statements take longer
+        monkeypatch.setattr(module, "LAST_ANSWERS_S", _BOUND_S)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(4) as threads:
         pids = pool.pids()["readers"]
         asked = range(process.CHANNELS)

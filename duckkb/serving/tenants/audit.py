@@ -25,7 +25,7 @@ _REQUEST = re.compile(r"[A-Za-z0-9._:-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """What is written down: whose it is (the ID of a tenant, "server", or empty where nobody knows), the name of an action or a route,
     and `outcome`, such as "allowed", or a code; of a request its ID and the address from which it came."""
 
@@ -48,12 +48,12 @@ class Entry:
         }
 
 
-def audit(files: TenantFiles, entry: Entry) -> None:
+def audit(files: TenantFiles, entry: AuditEntry) -> None:
     """Write a decision down. Raises `errors.Unavailable` (E_TENANTS, E_IO): who cannot write it down should not go on."""
     _write(files, files.audit, entry.line(files), _MOST_BYTES, _OLDER)
 
 
-def note_refusal(files: TenantFiles, entry: Entry, left_out: int) -> None:
+def note_refusal(files: TenantFiles, entry: AuditEntry, left_out: int) -> None:
     """Write down that somebody was not let in, and how many more since the line before. Raises as `audit`."""
     line = entry.line(files) | {"left_out": left_out}
     _write(files, files.refused, line, _MOST_BYTES_REFUSED, _OLDER_REFUSED)

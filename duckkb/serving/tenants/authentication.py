@@ -12,7 +12,7 @@ from typing import Literal
 from duckkb import config
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, UsageError
-from duckkb.serving.tenants.audit import Entry, audit, note_refusal
+from duckkb.serving.tenants.audit import AuditEntry, audit, note_refusal
 from duckkb.serving.tenants.files import Facts, TenantFiles
 from duckkb.serving.tenants.tenant import Tenant
 from duckkb.values import dataclass
@@ -102,11 +102,11 @@ class BearerTokens:
 
     def audit(self, tenant: str, action: str, outcome: str, request_id: str = "", address: str = "") -> None:
         """As `audit.audit`, of this base."""
-        audit(self._files, Entry(tenant, action, outcome, request_id, address))
+        audit(self._files, AuditEntry(tenant, action, outcome, request_id, address))
 
     def note_refusal(self, denial: Denial, action: str, request_id: str, address: str, left_out: int) -> None:
         """As `audit.note_refusal`, of this base."""
-        note_refusal(self._files, Entry(denial.tenant, action, denial.code, request_id, address), left_out)
+        note_refusal(self._files, AuditEntry(denial.tenant, action, denial.code, request_id, address), left_out)
 
     def _entries(self) -> _Entries:
         """As they were read last, while the files are as they were."""

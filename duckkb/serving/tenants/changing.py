@@ -16,7 +16,7 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import ROLES, Role
 from duckkb.errors import Conflict, NotFound, Refused, UsageError, shell_word
 from duckkb.ontology.model import NodeType, Ontology
-from duckkb.serving.tenants.audit import Entry, audit, last, last_refused
+from duckkb.serving.tenants.audit import AuditEntry, audit, last, last_refused
 from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.serving.tenants.files import TenantFiles
 from duckkb.serving.tenants.tenant import Tenant, is_id, is_name
@@ -196,7 +196,7 @@ def _change(
         made = change(before)
         after = {key: one for key, one in before.items() if key != id} | ({made.id: made} if made else {})
         if after != before:
-            audit(files, Entry(id, f"tenant {action}", "done"))
+            audit(files, AuditEntry(id, f"tenant {action}", "done"))
             files.write(after)
 
 
