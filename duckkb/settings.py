@@ -230,7 +230,6 @@ class Settings:
     max_depth: int = 64
     merge_granularity: Literal["field", "record"] = "field"
     embed_wait_s: float = 20.0
-    served_seconds: float = 30.0
     snapshot_bytes: int = 262_144
     shrink: Shrink = field(default_factory=Shrink)
     rerank: RerankSettings = field(default_factory=RerankSettings)
@@ -238,6 +237,7 @@ class Settings:
     arch: ArchSettings = field(default_factory=ArchSettings)
     models: Mapping[str, ChatModelSettings] = field(default_factory=dict)
     ask: AskSettings = field(default_factory=AskSettings)
+    served_seconds: float = 30.0
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

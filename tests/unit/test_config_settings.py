@@ -135,7 +135,7 @@ global:
   vector_copy: none
 layout: {part: fixed}
 arch: {command: "graph .", output: code.json, timeout_s: 9}
-limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5, served_seconds: 9}
+limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5, served_seconds: 45}
 merge: {granularity: record}
 search: {embed_wait_s: 0}
 snapshot: {min_bytes: 0}
@@ -164,7 +164,6 @@ include: ["ontology/**/*.yaml"]
         8,
         "record",
         0.0,
-        9.0,
         0,
         Shrink(5, 0.5),
         RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),
@@ -172,6 +171,7 @@ include: ["ontology/**/*.yaml"]
         ArchSettings("graph .", "code.json", 9.0),
         {"fast": fast, "slow": ChatModelSettings("slow", (ProviderSettings(model="s"),))},
         AskSettings("slow", 300),
+        45.0,
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)

@@ -161,6 +161,9 @@ class Isolated(Engine):
             raise
         finally:
             clock.cancel()
+        if deadline.current().is_cancelled:  # the process may have been killed, which shows a little later
+            self.drop()
+            raise deadline.late()
         self._ready = True
         return self._value(answer)
 
