@@ -384,6 +384,43 @@ print(refused, len(tries))
     assert child.OVER_MEMORY
 
 
+def test_packages_that_an_installer_linked_are_read_and_nothing_beside_them(tmp_path: Path) -> None:
+    code = """
+import os, sys
+from duckkb.documents.extract import child
+packages, store = sys.argv[1:]
+sys.path.append(packages)
+child.close()
+import file_by_file, folder_as_link, module_as_link
+assert [one.WORD for one in (file_by_file, folder_as_link, module_as_link)] == ["read"] * 3
+for path in ("folder/data.txt", "module.py"): open(os.path.join(store, path)).close()
+refused = 0
+for path in (
+    f"{store}/mine.txt", f"{store}/files/beside.txt", f"{packages}/folder_as_link/../mine.txt",
+    f"{packages}/../store/mine.txt", f"{packages}-not/mine.txt",
+):
+    try: open(path)
+    except PermissionError: refused += 1
+try: open(f"{packages}/new.txt", "w")
+except PermissionError: refused += 1
+print(refused)
+"""
+    packages, store = tmp_path / "lib/site-packages", tmp_path / "store"
+    for path in ("files/init.py", "folder/__init__.py", "module.py"):
+        (store / path).parent.mkdir(parents=True, exist_ok=True)
+        (store / path).write_text("WORD = 'read'\n", "utf-8")
+    for path in ("folder/data.txt", "files/beside.txt", "mine.txt"):
+        (store / path).write_text("mine", "utf-8")
+    (packages / "file_by_file").mkdir(parents=True)
+    (packages / "file_by_file/__init__.py").symlink_to(store / "files/init.py")
+    (packages / "folder_as_link").symlink_to(store / "folder")
+    (packages / "module_as_link.py").symlink_to(store / "module.py")
+    (packages.parent / "site-packages-not").symlink_to(store)
+    asked = [sys.executable, "-B", "-c", code, str(packages), str(store)]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["6"], "")
+
+
 def test_kx_18_nothing_that_a_file_names_is_fetched() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)

@@ -31,6 +31,8 @@ _REFUSED = (
     "shutil.", "tempfile.", "winreg.",
 )  # fmt: skip
 """Events of PEP 578. They bind what is written in Python, which takes most formats apart; PDFium opens fonts at most."""
+_PACKAGES = ("site-packages", "dist-packages")
+"""The names of folders in which installers put packages, some of them as links to a store of their own."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -74,19 +76,37 @@ def main() -> NoReturn:
 
 def close() -> None:
     """Open nothing from now on but what lies beside the packages, for reading. Cannot be undone in this process."""
-    homes = tuple(os.path.realpath(one) + os.sep for one in {*sys.path, sys.base_prefix, sys.prefix} if one)
+    folders = [folder for folder in {*sys.path, sys.base_prefix, sys.prefix} if folder]
+    packages = [os.path.abspath(folder) for folder in folders if os.path.basename(folder) in _PACKAGES]
+    targets = [os.path.realpath(link) for folder in packages for link in _links_in(folder)]
+    homes = tuple(os.path.realpath(folder) + os.sep for folder in [*folders, *filter(os.path.isdir, targets)])
+    inside, files = tuple(folder + os.sep for folder in packages), frozenset(filter(os.path.isfile, targets))
+
+    def is_readable(path: str) -> bool:
+        # What an installer put there as a link counts where it lies. Behind a link `..` is not the folder that the path names.
+        if os.pardir not in Path(path).parts and os.path.abspath(path).startswith(inside):
+            return True
+        real = os.path.realpath(path)
+        return real.startswith(homes) or real in files
 
     def look(event: str, given: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = given
             if isinstance(path, int):
                 return
-            if flags & _WRITING or not os.path.realpath(os.fsdecode(path)).startswith(homes):
+            if flags & _WRITING or not is_readable(os.fsdecode(path)):
                 raise PermissionError(path)
         elif event.startswith(_REFUSED):
             raise PermissionError(event)
 
     sys.addaudithook(look)
+
+
+def _links_in(folder: str) -> list[str]:
+    """The links that lie directly in a folder, which may not be there."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [entry.path for entry in entries if entry.is_symlink()]
+    return []
 
 
 def _reader(form: str) -> Callable[[bytes], FileText]:
