@@ -387,6 +387,23 @@ def test_vectors_of_another_model_are_told_and_built_anew(base: Path) -> None:
     assert troubles(look(base, embedder=other)) == {}
 
 
+def test_doctor_and_the_index_count_the_same_vectors(base: Path, machine: Path) -> None:
+    """Also of a text that several types have, and where the team's cache holds vectors that nobody here has checked."""
+    shutil.rmtree(base / ".duckkb")
+    config = (base / "config.yaml").read_text("utf-8")
+    note = config[config.index("  Note:") : config.index("edges:")]
+    twin = note.replace("Note", "Twin").replace("table: note", "table: twin")
+    (base / "config.yaml").write_text(config.replace("edges:", f"{twin}edges:"), "utf-8")
+    with duckkb.open(base, embedder=MODEL) as kb:
+        kb.put("Note", {"id": "new", "text": "not embedded yet"}, embed=False)
+        kb.put("Twin", [{"id": "new", "text": "not embedded yet"}, {"id": "lock", "text": TEXTS["lock"]}], embed=False)
+        pending, types = kb.index_status()["pending"], kb.index_plan().types
+    texts, unverified = sum(each.texts for each in types), sum(each.unverified for each in types)
+    coverage = look(base)["coverage"]
+    assert coverage.status == "warning" and unverified and pending > unverified
+    assert f"vectors for {texts - pending} of {texts}, {unverified} more in the team's cache" in coverage.message
+
+
 @pytest.mark.parametrize("kind", ["tokens", "vector"])
 def test_a_forged_team_cache_is_told_on_a_machine_that_did_not_make_it(base: Path, machine: Path, kind: str) -> None:
     """The rows' checksums are right: only computing them again can tell."""

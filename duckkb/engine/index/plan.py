@@ -26,13 +26,14 @@ Told = Literal["counted", "estimated"]
 class TypeSurvey:
     """One type as it stands: its entries, the different texts behind their vectors, and of these the ones that no cache
     holds (`missing`) or that one holds which nobody has checked (`withheld`, text by key). `untold` are texts that an
-    earlier type with the same model has counted already; `tokens` lack their token rows."""
+    earlier type with the same model has counted already; of the `token_texts`, which need token rows, `tokens` lack them."""
 
     kind: RecordType
     entries: int = 0
     texts: int = 0
     missing: int = 0
     untold: int = 0
+    token_texts: int = 0
     tokens: int = 0
     withheld: dict[bytes, str] = field(default_factory=dict)
     sample: list[tuple[bytes, str]] = field(default_factory=list)
@@ -199,6 +200,7 @@ def _survey(base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes
         needs = base.builder.needs(kind, records)
         complete = complete and needs.tokens.keys() <= team_keys and needs.vectors.keys() <= team_keys
         one.entries += needs.entries
+        one.token_texts += len(needs.tokens)
         one.tokens += len(base.cache.lacking("tokens", needs.tokens))
         new = {key: text for key, text in needs.vectors.items() if key not in seen}
         seen |= new.keys()

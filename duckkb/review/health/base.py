@@ -9,6 +9,7 @@ from pathlib import Path
 
 from duckkb.engine.boot import refuse_missing_truth
 from duckkb.engine.index import repair
+from duckkb.engine.index.plan import survey
 from duckkb.errors import DuckkbError, Finding, Unavailable
 from duckkb.indexing.cache import SAMPLE
 from duckkb.indexing.cache_rows import KINDS, Kind, same_direction, tokens_of, vector_of
@@ -198,16 +199,18 @@ def local_cache(ground: Surroundings) -> Verdict:
 
 
 def coverage(ground: Surroundings) -> Verdict:
-    """How many chunks have tokens and vectors in the caches. Tokens are made when they are missed, vectors are not."""
-    store, wanted = ground.base.cache.store, _wanted(ground)
-    tokens, vectors = (
-        len(store.lengths(kind, wanted[kind]).keys() | {one.row[0] for one in store.withheld(kind, wanted[kind])})
-        for kind in KINDS
-    )
-    said = f"tokens for {tokens} of {len(wanted['tokens'])} texts, vectors for {vectors} of {len(wanted['vector'])}"
-    if vectors < len(wanted["vector"]):
-        yield warning(said, "duckkb index build")
-    return said
+    """How many texts have tokens and vectors in the caches, as `duckkb index status` and `index plan` count them. Tokens are
+    made when they are missed, vectors are not."""
+    types = survey(ground.base).types
+    texts, pending = sum(each.texts for each in types), sum(each.pending for each in types)
+    token_texts, unverified = sum(each.token_texts for each in types), sum(len(each.withheld) for each in types)
+    tokens = token_texts - sum(each.tokens for each in types)
+    counts = f"tokens for {tokens} of {token_texts} texts, vectors for {texts - pending} of {texts}"
+    if unverified:
+        counts += f", {unverified} more in the team's cache, of which a search first recomputes a sample"
+    if pending > unverified:
+        yield warning(counts, "duckkb index build")
+    return counts
 
 
 def fingerprint(ground: Surroundings) -> Verdict:
