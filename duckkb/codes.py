@@ -285,6 +285,10 @@ _STATE = {
         "A request's token is unknown, or its tenant is disabled.",
         "Ask whoever serves the base for a token; `duckkb tenant list` says who is disabled.",
     ),
+    "E_EXPIRED": (
+        "A request's token is a tenant's, and has expired.",
+        "`duckkb tenant list` says when each does; `duckkb tenant rotate ID --expires 90d` makes another.",
+    ),
     "E_TENANT": ("There is no tenant of this ID.", "`duckkb tenant list` names them."),
     "E_TENANTS": (
         "The file of a base's tenants is damaged, or others could have changed or read it, so that nobody is let in.",

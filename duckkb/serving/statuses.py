@@ -12,6 +12,7 @@ from duckkb.errors import Conflict, DuckkbError, NotFound, Refused, StateError, 
 BY_CODE: Mapping[str, int] = {
     "E_TOKEN": 401,
     "E_DENIED": 403,
+    "E_EXPIRED": 403,
     "E_FORBIDDEN": 403,
     "E_NOT_FOUND": 404,
     "E_UNKNOWN_TYPE": 404,

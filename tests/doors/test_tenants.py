@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,24 @@ def test_kx_10_without_a_tenant_there_is_one_server_token(
         with pytest.raises(UsageError, match="DUCKKB_MCP_TOKEN holds") as raised:
             BearerTokens(notes)
         assert refused not in raised.value.message and "openssl rand -hex 32" in str(raised.value.suggestion)
+
+
+def test_an_expired_token_is_refused_with_its_own_reason_until_it_is_rotated(tenant: Tenant, notes: Path) -> None:
+    now = datetime(2999, 1, 1, tzinfo=UTC)
+    tokens = BearerTokens(notes, clock=lambda: now)
+    ran = tenant("add", "ann", "Note", "--expires", "2999-06-01")
+    assert ran.line["expires"] == "2999-06-01T00:00:00Z" and isinstance(tokens.authenticate(token_of(ran)), Caller)
+    lasting = token_of(tenant("add", "bob"))
+    now = datetime(2999, 6, 1, tzinfo=UTC)
+    denial = tokens.authenticate(token_of(ran))
+    assert isinstance(denial, Denial) and (denial.status, denial.code, denial.tenant) == (403, "E_EXPIRED", "ann")
+    listed = [each["expires"] for each in tenant("list").line["tenants"]]
+    assert listed == ["2999-06-01T00:00:00Z", None] and isinstance(tokens.authenticate(lasting), Caller)
+    for when in ("2020-01-01", "0d", "soon", "99999999d"):
+        assert refused(tenant("rotate", "ann", "--expires", when)) == "E_USAGE"
+    assert tenant("rotate", "ann").line["expires"] == "2999-06-01T00:00:00Z"
+    assert isinstance(tokens.authenticate(token_of(tenant("rotate", "ann", "--expires", "never"))), Caller)
+    assert tenant("add", "cy", "--expires", "90d").line["expires"] > tenant("show", "bob").line["made"]
 
 
 def test_kx_10_what_is_changed_holds_from_the_next_request_on(

@@ -64,7 +64,7 @@ class Measures:
         self._request_s.labels(route, method).observe(seconds)
 
     def refused(self, code: str) -> None:
-        """Count a request that was not let in: without a token (E_TOKEN), or with a wrong one (E_DENIED)."""
+        """Count a request that was not let in: without a token (E_TOKEN), with a wrong one (E_DENIED) or one that has expired (E_EXPIRED)."""
         self._refusals.labels(code).inc()
 
     def query(self, route: str, profile: str, degraded: Collection[str], seconds: float, tenant: str = "") -> None:

@@ -3,7 +3,9 @@
 import hmac
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +16,7 @@ from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, UsageError
 from duckkb.serving.tenants.audit import AuditEntry, audit, note_refusal
 from duckkb.serving.tenants.files import Facts, TenantFiles
-from duckkb.serving.tenants.tenant import Tenant
+from duckkb.serving.tenants.tenant import Tenant, stamp
 from duckkb.values import dataclass
 
 VARIABLE = "DUCKKB_MCP_TOKEN"
@@ -27,14 +29,14 @@ _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a file shows in its times, however coarse they are."""
 _WAIT = 5.0
 
-_Entries = tuple[tuple[str, "Caller | Denial"], ...]
-"""SHA-256 (hex) of each token, and whom it stands for, or why it does not."""
+_Entries = tuple[tuple[str, "Tenant | Caller"], ...]
+"""SHA-256 (hex) of each token, and whose it is; the server token has no tenant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Denial:
     """Why nobody is let in. `status` is that of HTTP: 401 without a well-formed token (E_TOKEN), 403 for an unknown token or a
-    disabled tenant, which the client cannot tell apart (E_DENIED), 503 where tenants cannot be read (E_UNAVAILABLE).
+    disabled tenant, which the client cannot tell apart (E_DENIED), or for one that has expired (E_EXPIRED), 503 where tenants cannot be read (E_UNAVAILABLE).
     `problem` is then what an operator should see. No client sees that, nor the `tenant` that is disabled, which is for the log."""
 
     status: Literal[401, 403, 503]
@@ -46,15 +48,16 @@ class Denial:
 
 _MALFORMED = Denial(401, "E_TOKEN", "a bearer token is needed: `Authorization: Bearer TOKEN`")
 _UNKNOWN = Denial(403, "E_DENIED", "this token lets nobody in")
+_EXPIRED = Denial(403, "E_EXPIRED", "this token has expired; ask whoever serves the base for another")
 
 
 class BearerTokens:
     """The tokens of one base as they are now: what `duckkb tenant` changes holds from the next request on, in every process.
     May be asked by several threads."""
 
-    def __init__(self, root: Path) -> None:
-        """Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed."""
-        self._files = TenantFiles.of(root)
+    def __init__(self, root: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """`clock` says when a token is shown, in UTC. Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed."""
+        self._files, self._clock = TenantFiles.of(root), clock
         given = config.secret(VARIABLE)
         if given is not None and (len(given) < _SHORTEST or _FORM.fullmatch(given) is None):
             fault = (
@@ -98,7 +101,7 @@ class BearerTokens:
         for known, meant in entries:  # all of them: how long it takes tells nothing of where one stands
             if hmac.compare_digest(known, given):
                 found = meant
-        return found or _UNKNOWN
+        return self._meant(found) if isinstance(found, Tenant) else found or _UNKNOWN
 
     def audit(self, tenant: str, action: str, outcome: str, request_id: str = "", address: str = "") -> None:
         """As `audit.audit`, of this base."""
@@ -116,12 +119,19 @@ class BearerTokens:
         if held is not None and held[0] == facts:
             return held[1]
         tenants = self._files.read()
-        entries: _Entries = tuple((one.sha256, _meant(one)) for one in tenants.values())
+        entries: _Entries = tuple((one.sha256, one) for one in tenants.values())
         entries = entries or ((self._given or self._server_token(), Caller(SERVER, "admin")),)
         # Two changes within one tick of the clock may leave the same times behind, so what is fresh is read again.
         settled = all(began - max(one[:2], default=0) > _SETTLED for one in facts)
         self._held = (facts, entries) if settled else None
         return entries
+
+    def _meant(self, tenant: Tenant) -> Caller | Denial:
+        if tenant.disabled:
+            return replace(_UNKNOWN, tenant=tenant.id)
+        if tenant.expires and tenant.expires <= stamp(self._clock()):
+            return replace(_EXPIRED, tenant=tenant.id)
+        return tenant.caller
 
     def _server_token(self) -> str:
         known = self._files.server_token()
@@ -136,10 +146,6 @@ def bearer(header: str | None) -> str | None:
     """
     scheme, _, token = (header or "").strip().partition(" ")
     return (token.strip() or None) if scheme.lower() == "bearer" else None
-
-
-def _meant(one: Tenant) -> Caller | Denial:
-    return replace(_UNKNOWN, tenant=one.id) if one.disabled else one.caller
 
 
 def _hashed(token: str) -> str:

@@ -19,23 +19,41 @@ from duckkb.ontology.model import NodeType, Ontology
 from duckkb.serving.tenants.audit import AuditEntry, audit, last, last_refused
 from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.serving.tenants.files import TenantFiles
-from duckkb.serving.tenants.tenant import Tenant, is_id, is_name
+from duckkb.serving.tenants.tenant import Tenant, expiry_of, is_id, is_name, stamp
 from duckkb.truth.files.line import Limits, LineError, parse_json
+from duckkb.values import dataclass
 
 _Change = Callable[[Tenant], Tenant]
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What people call a new tenant, and when its token `expires`, as `tenant.expiry_of` takes it (empty: never)."""
+
+    name: str = ""
+    expires: str = ""
+
+
+_ORDINARY = Terms()
+
+
 def add(
-    root: Path, id: str, types: Iterable[str] = (), role: Role = "viewer", name: str = "", timeout: float = 60.0
+    root: Path,
+    id: str,
+    types: Iterable[str] = (),
+    role: Role = "viewer",
+    terms: Terms = _ORDINARY,
+    timeout: float = 60.0,
 ) -> dict[str, Any]:
     """Make a tenant, and say it with its `token`, which nobody can see again. Raises `errors.UsageError`, `errors.NotFound`
     (E_UNKNOWN_TYPE), `errors.Conflict` (E_EXISTS), and as `remove` does."""
-    _check_given(id, role, name)
+    _check_given(id, role, terms.name)
+    expires = _expiry(terms.expires, f"duckkb tenant add {id}")
     granted = _types_named(root, types) if types else ()
     if granted and role == "admin":
         raise UsageError("an admin may see all: grant it no types", suggestion=f"duckkb tenant add {id} --role admin")
     token, hashed = _new_token()
-    fresh = Tenant(id, role, hashed, _now(), granted, name)
+    fresh = Tenant(id, role, hashed, _now(), granted, terms.name, expires=expires)
 
     def added(tenants: dict[str, Tenant]) -> Tenant:
         taken = next((one for one in tenants if one.casefold() == id.casefold()), None)
@@ -59,12 +77,17 @@ def remove(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
     return found[0].told
 
 
-def rotate(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
-    """Give it another `token`, which is said once; the one before lets nobody in from the next request on. Raises as
-    `remove`."""
+def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dict[str, Any]:
+    """Give it another `token`, which is said once; the one before lets nobody in from the next request on. The new one expires
+    when it `expires`, as in `Terms`; where that is empty, when the old one would have. Raises as `remove`, and
+    `errors.UsageError` where that is past."""
     token, hashed = _new_token()
-    told = _changed(root, "rotate", id, lambda one: replace(one, sha256=hashed, rotated=_now()), timeout)
-    return {**told, "token": token}
+
+    def rotated(tenant: Tenant) -> Tenant:
+        end = _expiry(expires or tenant.expires, f"duckkb tenant rotate {tenant.id}")
+        return replace(tenant, sha256=hashed, rotated=_now(), expires=end)
+
+    return {**_changed(root, "rotate", id, rotated, timeout), "token": token}
 
 
 def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
@@ -219,6 +242,14 @@ def _check_given(id: str, role: str, name: str) -> None:
         raise UsageError("a name is one line of at most 200 characters", suggestion="give a shorter --name")
 
 
+def _expiry(text: str, command: str) -> str:
+    try:
+        return expiry_of(text, datetime.now(UTC)) if text else ""
+    except ValueError as problem:
+        said = f"a token cannot expire at {text!r}: it is {problem}"
+        raise UsageError(said, suggestion=f"{command} --expires 90d") from None
+
+
 def _no_id() -> UsageError:
     """What was given is not repeated: it may be a token, by a slip."""
     said = "a tenant's ID has 1 to 63 letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
@@ -260,4 +291,4 @@ def _new_token() -> tuple[str, str]:
 
 
 def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return stamp(datetime.now(UTC))

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from duckkb.caller import ROLES, Caller, Role
@@ -11,14 +12,18 @@ from duckkb.values import dataclass
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # shorter than a token, so that none becomes an ID by a slip
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_DAYS = re.compile(r"([0-9]{1,5})d")
 _LONGEST_NAME = 200
-KEYS = ("tenant", "name", "role", "types", "sha256", "made", "rotated", "disabled")
+NEVER = "never"
+"""What is said for a token that does not expire."""
+KEYS = ("tenant", "name", "role", "types", "sha256", "made", "rotated", "disabled", "expires")
 
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """`types` are the granted types and collections, sorted; an admin has none and may see all. `made` and `rotated` are
-    UTC, `YYYY-MM-DDTHH:MM:SSZ`: of its first token and of the one that holds (empty: still the first)."""
+    UTC, `YYYY-MM-DDTHH:MM:SSZ`: of its first token and of the one that holds (empty: still the first). From `expires` on,
+    written alike, the token lets nobody in (empty: it always does)."""
 
     id: str
     role: Role
@@ -28,6 +33,7 @@ class Tenant:
     name: str = ""
     rotated: str = ""
     disabled: bool = False
+    expires: str = ""
 
     @property
     def caller(self) -> Caller:
@@ -38,7 +44,7 @@ class Tenant:
     def told(self) -> dict[str, Any]:
         """What may be printed of it; `types` null are all."""
         types = None if self.role == "admin" else list(self.types)
-        times = {"made": self.made, "rotated": self.rotated or None}
+        times = {"made": self.made, "rotated": self.rotated or None, "expires": self.expires or None}
         return {
             "tenant": self.id,
             "name": self.name,
@@ -51,7 +57,8 @@ class Tenant:
     def line(self) -> str:
         """It as a line of the file, which `read` takes."""
         values = (self.id, self.name, self.role, list(self.types), self.sha256, self.made, self.rotated, self.disabled)
-        return json.dumps(dict(zip(KEYS, values, strict=True)))
+        optional = {"expires": self.expires} if self.expires else {}
+        return json.dumps(dict(zip(KEYS, values, strict=False)) | optional)
 
 
 def read(line: bytes) -> Tenant:
@@ -60,13 +67,44 @@ def read(line: bytes) -> Tenant:
         found = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
-    if not isinstance(found, dict) or found.keys() != set(KEYS):
+    if not isinstance(found, dict) or {*found, "expires"} != set(KEYS):
         raise ValueError(f"no object of {', '.join(KEYS)}")
-    wrong = next((key for key in KEYS if not _fits(key, found)), None)
+    wrong = next((key for key in found if not _fits(key, found)), None)
     if wrong is not None:
         raise ValueError(f"`{wrong}` has a value that duckkb does not write")
     given = {"id": found.pop("tenant"), **found, "types": tuple(found["types"])}
     return Tenant(**given)
+
+
+def expiry_of(text: str, now: datetime) -> str:
+    """When a token expires: `90d` from now, a date (from its first minute on) or a time, of UTC where none is named. As
+    `Tenant.expires`. Raises ValueError for anything else, and for what is past.
+
+    >>> expiry_of("90d", datetime(2026, 1, 1, tzinfo=UTC)), expiry_of("2026-03-01", datetime(2026, 1, 1, tzinfo=UTC))
+    ('2026-04-01T00:00:00Z', '2026-03-01T00:00:00Z')
+    >>> expiry_of(NEVER, datetime(2026, 1, 1, tzinfo=UTC))
+    ''
+    """
+    if text == NEVER:
+        return ""
+    try:
+        days = _DAYS.fullmatch(text)
+        when = now + timedelta(days=int(days[1])) if days else datetime.fromisoformat(text)
+        when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("neither days (90d), nor a date (2027-03-01), nor `never`") from None
+    if when <= now:
+        raise ValueError("not in the future")
+    return stamp(when)
+
+
+def stamp(when: datetime) -> str:
+    """A time of UTC as it is written here.
+
+    >>> stamp(datetime(2026, 1, 1, tzinfo=UTC))
+    '2026-01-01T00:00:00Z'
+    """
+    return f"{when:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def is_id(text: str) -> bool:
@@ -98,5 +136,5 @@ def _fits(key: str, found: Mapping[str, Any]) -> bool:
         return True
     if key == "name":
         return is_name(value)
-    form = {"tenant": _ID, "sha256": _SHA256, "made": _TIME, "rotated": _TIME}[key]
+    form = {"tenant": _ID, "sha256": _SHA256, "made": _TIME, "rotated": _TIME, "expires": _TIME}[key]
     return form.fullmatch(value) is not None

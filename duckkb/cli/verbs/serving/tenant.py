@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from duckkb.caller import Role
 
 _id = click.argument("id")
+_expires = click.option(
+    "--expires", default="", metavar="WHEN", help="From when on the token lets nobody in: 90d, 2027-03-01 (UTC), never."
+)
 _types = click.argument("types", metavar="TYPES...", nargs=-1, required=True)
 
 
@@ -39,16 +42,17 @@ def tenant_command() -> None:
     help="What it may do.",
 )
 @click.option("--name", default="", metavar="TEXT", help="What people call it.")
-def tenant_add_command(id: str, types: tuple[str, ...], *, role: "Role", name: str) -> None:
+@_expires
+def tenant_add_command(id: str, types: tuple[str, ...], *, role: "Role", name: str, expires: str) -> None:
     """Make a tenant, and print its token. Nobody can print it again; only its SHA-256 is kept.
 
     \b
     duckkb tenant add ann Note Person --role editor
-    duckkb tenant add ci --role admin | jq -r .token
+    duckkb tenant add ci --role admin --expires 90d | jq -r .token
     """
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.add(_root(), id, types, role, name, lock_timeout()))
+    out.emit(changing.add(_root(), id, types, role, changing.Terms(name, expires), lock_timeout()))
     _say_token(id)
     if types:
         _say_edges(id)
@@ -65,7 +69,8 @@ def tenant_remove_command(id: str) -> None:
 
 @verb("list", group=tenant_command)
 def tenant_list_command() -> None:
-    """Print each tenant: role, types (null: all), whether it is disabled, when its token was made and rotated."""
+    """Print each tenant: role, types (null: all), whether it is disabled, when its token was made and rotated, and when it
+    expires (null: never)."""
     from duckkb.serving.tenants import changing
 
     out.lines(changing.every(_root()), under="tenants")
@@ -102,11 +107,13 @@ def tenant_ask_command(id: str, action: str, arguments: str) -> None:
 
 @verb("rotate", group=tenant_command)
 @_id
-def tenant_rotate_command(id: str) -> None:
-    """Give a tenant another token, and print it; the one before lets nobody in. Nobody can print it again."""
+@_expires
+def tenant_rotate_command(id: str, *, expires: str) -> None:
+    """Give a tenant another token, and print it; the one before lets nobody in. Nobody can print it again. Without --expires it
+    expires when the one before would have."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.rotate(_root(), id, lock_timeout()))
+    out.emit(changing.rotate(_root(), id, expires, lock_timeout()))
     _say_token(id)
 
 
