@@ -33,7 +33,7 @@ class Listening:
     sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
     that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records.
     `root_path`: the path below which a proxy has it; `origins`: those of others whose pages may ask. `proxies`: who
-    is believed about where a request came from, addresses and networks with commas between."""
+    is believed about where a request came from, addresses and networks with commas between, and, in the `auth_header`, about whose it is."""
 
     host: str = "127.0.0.1"
     port: int = 8181
@@ -47,6 +47,7 @@ class Listening:
     root_path: str = ""
     origins: tuple[str, ...] = ()
     proxies: str = LOOPBACK_PROXY
+    auth_header: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def serve_http(
     from duckkb.serving.http import listening as sockets
     from duckkb.serving.http.application import application
     from duckkb.serving.http.entrance import Doors
-    from duckkb.serving.http.reaching import BelowPath, checked_origin, checked_root_path
+    from duckkb.serving.http.reaching import BelowPath, checked_auth_header, checked_origin, checked_root_path
     from duckkb.serving.mcp.mount import McpMount, SessionLimits
     from duckkb.serving.mcp.server import make
     from duckkb.serving.strangers import Strangers
@@ -122,7 +123,7 @@ def serve_http(
     from duckkb.serving.web.sessions import Sessions
 
     root_path, origins = checked_root_path(listening.root_path), tuple(map(checked_origin, listening.origins))
-    proxies = sockets.proxies_of(listening.proxies)
+    proxies, auth_header = sockets.proxies_of(listening.proxies), checked_auth_header(listening.auth_header)
     preloading.import_all()
     drawing.load()
     chosen = replace(chosen, is_served=True)
@@ -147,7 +148,7 @@ def serve_http(
         front = Front(served, answering.limits, measures)
         mount = McpMount(make(front), SessionLimits(listening.sessions, listening.idle))
         sessions = Sessions(tokens, Strangers(tokens, measures.refused))
-        doors = Doors(listening.names, answering.metrics_open, listening.edits, origins)
+        doors = Doors(listening.names, answering.metrics_open, listening.edits, origins, auth_header)
         app = application(front, sessions, tokens, mount, measures, doors)
         noted = Telemetry(app, measures, _log(root, served, measures, answering.log))
         sockets.serve(BelowPath(noted, root_path), bound, ready, proxies)

@@ -64,6 +64,30 @@ def test_a_client_that_is_no_proxy_is_not_believed_about_its_address(tmp_path: P
     assert wrong.code == 2 and "proxy.example.org" in str(wrong.error)
 
 
+@pytest.mark.parametrize("verb", [["serve"], ["mcp", "--http"]], ids=" ".join)
+def test_a_proxy_names_the_tenant_that_asks_and_nobody_else_does(tmp_path: Path, verb: list[str]) -> None:
+    root, log = tmp_path / "kb", tmp_path / "log"
+    token = _base(root)
+    run_in(root, ["tenant", "add", "off"])
+    run_in(root, ["tenant", "disable", "off"])
+
+    def status(server: Any, token: str = "", path: str = "/actions/types", **headers: str) -> int:
+        headers = {name.replace("_", "-"): text for name, text in headers.items()}
+        return ask(server.connection(), "POST", path, token, {}, headers)[0].status
+
+    with served(root, *verb, "--auth-header", "X-User", log=log) as server:
+        assert status(server, x_user="ann", x_forwarded_for="198.51.100.7") == 200
+        assert [status(server, x_user=name) for name in ("nobody", "off", "", "ann,ann")] == [403] * 4
+        assert [status(server), status(server, token)] == [401, 200]
+    with served(root, *verb, "--auth-header", "X-User", "--forwarded-allow-ips", "10.0.0.0/8", log=log) as server:
+        assert [status(server, token, x_user="ann"), status(server, token)] == [403, 200]
+        assert status(server, x_user="ann", x_forwarded_for="10.0.0.7") == 403
+        assert status(server, path="/web/sign-in", x_user="ann") == 403
+    with served(root, *verb, log=log) as server:
+        assert status(server, x_user="ann") == 401
+    assert run_in(root, ["serve", "--port", "0", "--auth-header", "Authorization", "--json"]).code == 2
+
+
 class _Waiting:
     """Strangers whose time passes when they wait, and by hand."""
 

@@ -77,14 +77,14 @@ def main() -> NoReturn:
 def close() -> None:
     """Open nothing from now on but what lies beside the packages, for reading. Cannot be undone in this process."""
     folders = [folder for folder in {*sys.path, sys.base_prefix, sys.prefix} if folder]
-    packages = [os.path.abspath(folder) for folder in folders if os.path.basename(folder) in _PACKAGES]
+    packages = [str(Path(folder).absolute()) for folder in folders if Path(folder).name in _PACKAGES]
     targets = [os.path.realpath(link) for folder in packages for link in _links_in(folder)]
     homes = tuple(os.path.realpath(folder) + os.sep for folder in [*folders, *filter(os.path.isdir, targets)])
     inside, files = tuple(folder + os.sep for folder in packages), frozenset(filter(os.path.isfile, targets))
 
     def is_readable(path: str) -> bool:
         # What an installer put there as a link counts where it lies. Behind a link `..` is not the folder that the path names.
-        if os.pardir not in Path(path).parts and os.path.abspath(path).startswith(inside):
+        if os.pardir not in Path(path).parts and str(Path(path).absolute()).startswith(inside):
             return True
         real = os.path.realpath(path)
         return real.startswith(homes) or real in files

@@ -20,6 +20,7 @@ from duckkb.serving.statuses import HEADERS, plain, told
 from duckkb.serving.telemetry.middleware import GONE
 from duckkb.serving.telemetry.noted import Noted, noted
 from duckkb.serving.tenants import BearerTokens, Denial, bearer
+from duckkb.serving.tenants.authentication import FORGED
 from duckkb.serving.web.gate import ROOT as PAGES
 from duckkb.serving.web.gate import VISITOR, PageGate, is_page
 from duckkb.values import dataclass
@@ -28,6 +29,8 @@ MOST_BYTES = 4 * 1024 * 1024
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BODY_S = 10.0
 """Within which a body has to be here."""
+PROXIED = "duckkb.proxied"
+"""In a scope: whether the request is from a proxy that is believed."""
 _OPEN = ("/health", "/ready", "/openapi.json")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
@@ -36,12 +39,14 @@ _WHOLE = re.compile(r"[0-9]{1,9}")
 class Doors:
     """`others`: names under which the server is asked besides this machine's own; `origins`: those of others whose pages may ask what
     programs ask. Where `metrics_open`, /metrics needs no token;
-    where it `edits`, pages have forms that propose changes of records."""
+    where it `edits`, pages have forms that propose changes of records. `auth_header`: where a proxy names the tenant whose a request is,
+    which needs no token then (lower case; empty: nowhere)."""
 
     others: tuple[str, ...] = ()
     metrics_open: bool = False
     edits: bool = False
     origins: tuple[str, ...] = ()
+    auth_header: str = ""
 
     def is_open(self, path: str) -> bool:
         """Whether a route needs no token."""
@@ -109,6 +114,9 @@ class Entrance:
     async def _who(self, scope: Scope, headers: Headers) -> Caller | Response | None:
         """Who asks: by the session of a page, else by a token; None where nobody has to be known."""
         path = scope["path"]
+        names = headers.getlist(self._doors.auth_header) if self._doors.auth_header else []
+        if names and not scope.get(PROXIED, False):
+            return await self._denied(FORGED, scope)
         if is_page(path):
             visitor = await asyncio.to_thread(self._gate.admitted, scope, headers)
             if isinstance(visitor, Response):
@@ -117,12 +125,14 @@ class Entrance:
             return visitor.caller
         if self._doors.is_open(path):
             return None
-        found, seen = (
-            await asyncio.to_thread(self._tokens.authenticate, bearer(headers.get("authorization"))),
-            noted(scope),
-        )
-        if not isinstance(found, Denial):
-            return found
+        if names:  # several are one that no tenant has
+            found = await asyncio.to_thread(self._tokens.named, ",".join(names))
+        else:
+            found = await asyncio.to_thread(self._tokens.authenticate, bearer(headers.get("authorization")))
+        return await self._denied(found, scope) if isinstance(found, Denial) else found
+
+    async def _denied(self, found: Denial, scope: Scope) -> Response:
+        seen = noted(scope)
         if (busy := await self._strangers.refuse(found, f"http {seen.route}", seen)) is not None:
             return told(busy)
         error = {"code": found.code, "message": found.message, "suggestion": ""}

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from duckkb.errors import Unavailable, UsageError
 from duckkb.serving import running
-from duckkb.serving.http.entrance import LOOPBACK
+from duckkb.serving.http.entrance import LOOPBACK, PROXIED
 from duckkb.serving.lines import take_over
 
 _MOST_CONNECTIONS = 512
@@ -61,6 +62,27 @@ def proxies_of(text: str) -> list[str]:
             said = f"{proxy} is no address or network of a proxy"
             raise UsageError(said, suggestion="--forwarded-allow-ips 10.0.0.7,10.1.0.0/16") from None
     return proxies
+
+
+class BehindProxies:
+    """An application that learns the client's address from `proxies` alone, and under `PROXIED` in the scope whether a request is from
+    one of them: what they tell replaces the address that it came from."""
+
+    def __init__(self, app: ASGIApp, proxies: list[str]) -> None:
+        self._app: Any = ProxyHeadersMiddleware(app, trusted_hosts=proxies)  # type: ignore[arg-type]
+        self._networks = [ipaddress.ip_network(proxy) for proxy in proxies]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope[PROXIED] = self._is_proxy((scope.get("client") or ("",))[0])
+        await self._app(scope, receive, send)
+
+    def _is_proxy(self, address: str) -> bool:
+        try:
+            peer = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(peer in network for network in self._networks)
 
 
 def _is_loopback(host: str) -> bool:
@@ -117,12 +139,12 @@ def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None], proxies
     `proxies` say of the address of a client is believed."""
     take_over("mcp", "anyio", "asyncio", "uvicorn", "sse_starlette")
     config = uvicorn.Config(
-        app,
+        BehindProxies(app, proxies),
         http=_Protocol,
         log_config=None,
         access_log=False,
         server_header=False,
-        forwarded_allow_ips=proxies,
+        proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=_LAST_ANSWERS_S,
         ws="none",

@@ -1,5 +1,6 @@
 """Where clients reach a server that stands behind a proxy or is asked by pages of others: below a path, and from which origins."""
 
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -10,6 +11,8 @@ from duckkb.errors import UsageError
 from duckkb.serving.telemetry.measures import ROUTES
 from duckkb.serving.web.gate import ROOT_PATH, is_page
 
+_HEADER = re.compile(r"[a-z0-9-]{1,64}")
+_OTHER_HEADERS = ("host", "origin", "cookie", "content-length", "x-forwarded-for", "x-forwarded-proto")
 _METHODS = ("GET", "POST", "DELETE")
 _SENT = (
     "authorization",
@@ -51,6 +54,16 @@ def checked_origin(given: str) -> str:
             suggestion="--allow-origin https://app.example.org",
         )
     return given.lower()
+
+
+def checked_auth_header(given: str) -> str:
+    """The name of a header in which a proxy says whose a request is, or nothing; raises `errors.UsageError` for what is no name, and
+    for a header that says something else here."""
+    name = given.lower()
+    if given and (not _HEADER.fullmatch(name) or name in (*_SENT, *_READ, *_OTHER_HEADERS)):
+        said = f"--auth-header takes the name of a header that means nothing else to the server, not {given!r}"
+        raise UsageError(said, suggestion="--auth-header X-Forwarded-User")
+    return name
 
 
 class BelowPath:

@@ -59,6 +59,8 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
             in_background=given["in_background"],
             root_path=given["prefix"],
             origins=given["origins"],
+            proxies=given["proxies"],
+            auth_header=given["auth_header"],
         )
         with stop.expected():
             commands.serve_http(chosen().get("kb"), opening(), listening, commands.Answering(), out.emit)

@@ -37,6 +37,20 @@ sessions = options.several(
 
 reaching = options.several(
     click.option(
+        "--forwarded-allow-ips",
+        "proxies",
+        default="127.0.0.1,::1",
+        show_default=True,
+        metavar="ADDRESSES",
+        help="Proxies that are believed about the client's address.",
+    ),
+    click.option(
+        "--auth-header",
+        default="",
+        metavar="NAME",
+        help="The header in which these proxies, and no others, name the tenant that asks; no token is needed then.",
+    ),
+    click.option(
         "--root-path",
         "prefix",
         default="",
@@ -59,14 +73,6 @@ reaching = options.several(
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="0 is one that is free.")
 @click.option("--allowed-host", "names", multiple=True, metavar="NAME", help="A name by which the server may be asked.")
-@click.option(
-    "--forwarded-allow-ips",
-    "proxies",
-    default="127.0.0.1,::1",
-    show_default=True,
-    metavar="ADDRESSES",
-    help="Proxies that are believed about the client's address.",
-)
 @reaching
 @click.option("--workers", type=_COUNT, default=0, show_default=True, help="Processes that answer; 0: this one.")
 @click.option(
@@ -165,6 +171,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
         root_path=given["prefix"],
         origins=given["origins"],
         proxies=given["proxies"],
+        auth_header=given["auth_header"],
     )
     own = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants", "log")
     limits = {name: given[name] for name in own}
