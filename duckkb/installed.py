@@ -46,8 +46,7 @@ def running() -> str | None:
 
 def replaced() -> str:
     """Why no process of the version that runs here can be started any more; empty where one can."""
-    now = current()
-    if _running is None or now == _running:
+    if _running is None or (now := current()) == _running:
         return ""
     return f"this process runs duckkb {_running}, and {now or 'none'} is installed now"
 

@@ -36,7 +36,7 @@ from duckkb.truth.files.tree import Tree
 _OF_ALL_TEXTS = ("W_COMPUTED", "W_PENDING", "W_NO_TEAM_CACHE", "W_BEHIND")
 """Notices that go by which texts have a vector, whoever's they are, as caches know texts, not types; or by commits, whatever changed."""
 _OF_THE_REQUEST = (UsageError, NotFound, Conflict, Refused, Unreadable)
-_CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT")
+_CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT", "E_TIMEOUT")
 _CODES_OF_THE_BASE = ("E_MERGE_IN_PROGRESS", "E_NO_KB", "E_READ_ONLY", "E_SPARSE", "E_UNTRUSTED")
 
 
