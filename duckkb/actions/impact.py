@@ -118,7 +118,7 @@ def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 
         "questions": [_question_line(question, row) for question, row in rows],
     }
     none = {"commits": None, "total": 0, "commits_left": 0, "shallow": False}
-    history = history_of(base, (*places(base.ontology), ONTOLOGY, CONFIG), limit)
+    history = history_of(base, (*places(base.root, base.ontology), ONTOLOGY, CONFIG), limit)
     if history is None or not rows:
         return told | none
     found, left = evaluation.over(base, history, evaluate, timeout)

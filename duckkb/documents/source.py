@@ -66,7 +66,7 @@ def within(source: DocumentSource, path: str) -> str | None:
 def below(source: DocumentSource, path: str) -> str | None:
     """As `within`, with names as the file system has them."""
     if source.path == ".":
-        return path
+        return None if path.startswith("../") else path
     start = f"{source.path}/"
     return path.removeprefix(start) if path.startswith(start) else None
 

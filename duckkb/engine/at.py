@@ -14,6 +14,7 @@ from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.ontology.model import Ontology
 from duckkb.truth import layout
 from duckkb.truth.files import document_parts
+from duckkb.truth.files.ignored import IgnoreFiles, places_above
 from duckkb.truth.files.part import Part, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
@@ -78,17 +79,20 @@ def _is_configuration(path: str) -> bool:
     return path == CONFIG or (path.endswith(".yaml") and not any(name.startswith(".") for name in names))
 
 
-def places(ontology: Ontology) -> tuple[str, ...]:
-    """The folders in which the records of some types lie, as git knows them."""
-    return (layout.DATA, *document_parts.folders(ontology.nodes.values()))
+def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+    """Where the records of some types lie, as git knows them, and the .gitignore files that bind documents."""
+    kinds = ontology.nodes.values()
+    return (layout.DATA, *document_parts.folders(kinds), *places_above(root, kinds))
 
 
 def _tree(wiring: Wiring, at: Revision) -> Tree:
-    return tree_of(wiring, revisions.entries(wiring.root, at, places(wiring.ontology)))
+    entries = revisions.entries(wiring.root, at, places(wiring.root, wiring.ontology))
+    return tree_of(wiring, entries, IgnoreFiles.read(wiring.root, entries))
 
 
-def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry]) -> Tree:
-    """What some files of a revision hold. Raises `errors.Unavailable` (E_GIT)."""
+def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry], ignored: IgnoreFiles) -> Tree:
+    """What some files of a revision hold whose .gitignore files are these. Raises `errors.Unavailable` (E_GIT)."""
+    entries = ignored.serve(wiring.ontology, entries)
     wanted = {file: own for file in entries if (own := dict(document_parts.parts_in(wiring.ontology, file)))}
     content = revisions.contents(wiring.root, {file: entries[file] for file in wanted})
     parts, findings = dict[str, Part](), list[Finding]()

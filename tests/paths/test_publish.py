@@ -109,6 +109,32 @@ def test_a_commit_is_published_and_then_what_changed_alone(base: Path, target: s
     assert_as_built(base, target)
 
 
+def test_documents_that_a_gitignore_names_from_a_commit_on_are_published_no_longer(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "kb", f"global: {{embedding_model: none}}\n{CONFIG}")
+    address = f"{shared().database()}#docs"
+    (base / "docs").mkdir()
+    for name in ("a.md", "b.md"):
+        (base / "docs" / name).write_text(f"# {name}\n", "utf-8")
+    assert run_in(base, ["collection", "add", "docs"]).code == 0
+
+    def published() -> list[Any]:
+        commit(base)
+        assert run_in(base, ["publish", "--to", address]).code == 0
+        return [line["path"] for line in run_in(base, ["find", "docs", "-w", "1=1", "--backend", address]).lines]
+
+    assert published() == ["a.md", "b.md"]
+    (base / ".gitignore").write_text("b.md\n", "utf-8")
+    assert published() == ["a.md"]
+    (base / "docs/b.md").write_text("# changed\n", "utf-8")
+    git(base, "add", "-f", "docs/b.md")
+    assert published() == ["a.md"]
+    definition = base / "ontology/collections/docs.yaml"
+    definition.write_text(
+        definition.read_text("utf-8").replace("source:\n", "source:\n      gitignore: false\n"), "utf-8"
+    )
+    assert published() == ["a.md", "b.md"]
+
+
 def test_a_line_of_what_is_published_says_its_commit_and_can_be_put_back(tmp_path: Path) -> None:
     base = make_base(tmp_path / "kb", f"global: {{embedding_model: none}}\n{CONFIG}")
     address = f"{shared().database()}#notes"

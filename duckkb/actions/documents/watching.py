@@ -17,7 +17,7 @@ from duckkb.errors import DuckkbError, Refused, Unavailable
 from duckkb.ontology.model import DocumentSource
 from duckkb.queries import Notice
 from duckkb.truth.commit import lock
-from duckkb.truth.files.document_parts import GITIGNORE
+from duckkb.truth.files.ignored import GITIGNORE
 from duckkb.values import dataclass, field
 
 _LOOK_MS = 1_000

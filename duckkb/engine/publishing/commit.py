@@ -22,6 +22,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.source import read_yaml, write_yaml
 from duckkb.ports import Delta, Publication, PublishedFile, PublishedRow, Row, TypeDelta, Watermark
 from duckkb.records import Record
+from duckkb.truth.files.ignored import IgnoreFiles, is_ignore_file
 from duckkb.truth.files.part import StoredRow, etag, row_in
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
@@ -75,6 +76,12 @@ class Commit:
         """All of its records."""
         return at.tree(self.wiring, self.at)
 
+    @cached_property
+    def _ignored(self) -> IgnoreFiles:
+        """What .gitignore files leave out there, and where no touched file is one, also before."""
+        root = self.wiring.root
+        return IgnoreFiles.read(root, revisions.entries(root, self.at, at.places(root, self.wiring.ontology)))
+
     @property
     def kinds(self) -> list[RecordType]:
         """The types whose records git has: not those of folders outside of the base."""
@@ -106,7 +113,8 @@ class Commit:
         for kind in self.kinds:
             model, own = self._base.fingerprint(kind), kind.settings(settings)
             shape = kind.name, kind.kind, kind.table, kind.identity_fields, kind.schema, kind.relational, own.vectors
-            shaped.append((*shape, str(model), self.builder.cut_by(kind)))
+            of_documents = () if kind.source is None else (repr(kind.source),)  # which decides what the files say
+            shaped.append((*shape, str(model), self.builder.cut_by(kind), *of_documents))
         digest = blake2b(repr(shaped).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         return Watermark(self.at.commit, digest)
 
@@ -125,7 +133,9 @@ class Commit:
 
     def since(self, published: Publication, old: Revision) -> list[TypeChange] | None:
         """What leads there from what is published of another commit; None where all of it has to be made ready anew."""
-        touched = revisions.between(self.wiring.root, old, self.at, at.places(self.wiring.ontology))
+        touched = revisions.between(self.wiring.root, old, self.at, at.places(self.wiring.root, self.wiring.ontology))
+        if any(is_ignore_file(one.path) for one in touched):
+            return None
         before, after = self._read(touched, is_old=True), self._read(touched, is_old=False)
         refuse_unreadable(after)
         found = [self._changed(published, kind, before, after) for kind in self.kinds]
@@ -189,7 +199,9 @@ class Commit:
 
     def _read(self, touched: Iterable[Touched], *, is_old: bool) -> Tree:
         sides = {one.path: one.old if is_old else one.new for one in touched}
-        return at.tree_of(self.wiring, {path: entry for path, entry in sides.items() if entry is not None})
+        return at.tree_of(
+            self.wiring, {path: entry for path, entry in sides.items() if entry is not None}, self._ignored
+        )
 
     def _changed(self, published: Publication, kind: RecordType, before: Tree, after: Tree) -> TypeChange:
         found = None if published.notes(kind).get(_MENDED) else self._touched(published, kind, before, after)

@@ -87,6 +87,7 @@ def _masses(compared: Comparison, diff: Diff, allow_shrink: bool) -> Iterator[Fi
         if source is not None:
             before = sum(
                 type_at(compared.both.old.ontology, file) is of
+                and not compared.versions.ignored.leaves_out(source, file)
                 for file in revisions.entries(compared.root, base, [source.path])
             )
         if number > limit.most(before):
@@ -234,6 +235,7 @@ def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, DocumentLines
     places += folders(wanted)
     base = revisions.revision(root, compared.versions.base.commit)
     there = revisions.entries(root, base, places) if places else {}
+    there = compared.versions.ignored.serve(compared.both.old.ontology, there)
     parts = {path: one for path, one in there.items() if path not in touched and layout.parse_part(path)}
     files = {file: found for file in there if (found := _documents(ontology, file, wanted, touched))}
     content = revisions.contents(root, parts | {file: there[file] for file in files})

@@ -11,6 +11,7 @@ from typing import Literal
 from duckkb.errors import Finding
 from duckkb.ontology.display import display_names
 from duckkb.review.diff.links import ForgeLinks
+from duckkb.truth.files.ignored import IgnoreFiles
 from duckkb.truth.files.source_text import split
 from duckkb.values import dataclass, field
 
@@ -203,7 +204,7 @@ LineNumbers = Mapping[str, Sequence[int]]
 class Versions:
     """The two versions of what was touched: the bytes of files by path on either side, and the findings of paths that are
     no regular files. `renamed` has for the part of a document that got another name its former one, `numbers` for those of
-    the older and the newer version the lines of the file where their records stand."""
+    the older and the newer version the lines of the file where their records stand, `ignored` the .gitignore files of the older."""
 
     base: Label
     head: Label
@@ -213,6 +214,7 @@ class Versions:
     paths: tuple[str, ...] = field(default_factory=tuple)
     renamed: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[LineNumbers, LineNumbers] = field(default_factory=lambda: ({}, {}))
+    ignored: IgnoreFiles = field(default_factory=IgnoreFiles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from duckkb.review.diff.model import Diff, Label, Numbers, OntologyChange, Versi
 from duckkb.settings import Shrink
 from duckkb.truth import layout
 from duckkb.truth.files.document_parts import DocumentLines, folders, lines_of, parts_in, type_at
+from duckkb.truth.files.ignored import IgnoreFiles, places_above
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
 from duckkb.truth.git.renames import renames
@@ -134,6 +135,23 @@ def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str])
     )
 
 
+def _served(root: Path, files: Versions, places: Sequence[str], both: "Configurations") -> Versions:
+    """The files that differ, on either side without those that its .gitignore files leave out; also the files that do not
+    differ, but are left out on one side alone."""
+    there = revisions.entries(root, Revision(files.base.name, files.base.commit, files.base.commit), places)
+    ignored = IgnoreFiles.read(root, there)
+    ignored_now = ignored.changed(root, files.paths, files.new)
+    old, new = dict(files.old), dict(files.new)
+    if ignored_now is not ignored:
+        same = {path: entry for path, entry in there.items() if path not in files.paths}
+        before, now = ignored.serve(both.old.ontology, same), ignored_now.serve(both.new.ontology, same)
+        content = revisions.contents(root, {path: same[path] for path in before.keys() ^ now.keys()})
+        old |= {path: raw for path, raw in content.items() if path in before}
+        new |= {path: raw for path, raw in content.items() if path in now}
+    old, new = ignored.serve(both.old.ontology, old), ignored_now.serve(both.new.ontology, new)
+    return replace(files, old=old, new=new, ignored=ignored)
+
+
 def _with_documents(root: Path, versions: Versions, files: Versions, both: "Configurations") -> Versions:
     """The parts that differ, with those which differing documents are: as lines, as each side reads them."""
     sides, numbers = [], []
@@ -152,6 +170,7 @@ def _with_documents(root: Path, versions: Versions, files: Versions, both: "Conf
         paths=(*versions.paths, *differing),
         renamed=_renamed(root, files, both),
         numbers=(numbers[0], numbers[1]),
+        ignored=files.ignored,
     )
 
 
@@ -223,8 +242,10 @@ class Comparison:
         configuration loads."""
         versions = read(root, range)
         both = _configurations(root, range, versions, files)
-        if places := {*folders(both.old.ontology.nodes.values()), *folders(both.new.ontology.nodes.values())}:
-            versions = _with_documents(root, versions, read(root, range, sorted(places)), both)
+        kinds = [*both.old.ontology.nodes.values(), *both.new.ontology.nodes.values()]
+        if places := folders(kinds):
+            places += places_above(root, kinds)
+            versions = _with_documents(root, versions, _served(root, read(root, range, places), places, both), both)
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 
     def narrowed(self, names: Container[str]) -> "Comparison":

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from duckkb import deadline
@@ -16,13 +17,14 @@ from duckkb.engine.base import Base
 from duckkb.ontology.model import Ontology
 from duckkb.truth import layout
 from duckkb.truth.files import document_parts
+from duckkb.truth.files.ignored import IgnoreFiles, is_ignore_file, places_above
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import Revision, Touched, TreeEntry
 from duckkb.truth.git.sampled import History, Sample
 from duckkb.values import dataclass
 
 NOTE = "growth"
-_FORMAT = 1
+_FORMAT = 2
 _KEPT = 1_000
 """Commits that stay noted."""
 _AT_ONCE = 64
@@ -53,12 +55,14 @@ def now(base: Base) -> list[dict[str, Any]]:
     return found
 
 
-def places(ontology: Ontology) -> tuple[str, ...]:
-    """Where the records lie that git knows of."""
-    return (
-        *(f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()),
-        *document_parts.folders(ontology.nodes.values()),
-    )
+def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+    """Where the records lie that git knows of, and the .gitignore files that bind documents."""
+    return (*(f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()), *_document_places(root, ontology))
+
+
+def _document_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+    kinds = ontology.nodes.values()
+    return (*document_parts.folders(kinds), *places_above(root, kinds))
 
 
 def counted(base: Base, history: History, seconds: float) -> CountedHistory:
@@ -107,13 +111,30 @@ def _followed(base: Base, sizes: Mapping[str, tuple[int, int]], before: str | No
     root = base.root
     at = revisions.revision(root, commit)
     old = revisions.revision(root, before) if before else Revision("", "", revisions.empty_tree(root))
-    left = iter(revisions.between(root, old, at, places(base.ontology)))
+    left = iter(_served(base, old, at, revisions.between(root, old, at, places(root, base.ontology))))
     found: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0], {name: [*both] for name, both in sizes.items()})
     while some := list(islice(left, _AT_ONCE)):
         for name, records, size in _changed(base, some):
             found[name][0] += records
             found[name][1] += size
     return {name: (records, size) for name, (records, size) in found.items() if records or size}
+
+
+def _served(base: Base, old: Revision, at: Revision, touched: list[Touched]) -> list[Touched]:
+    """The files that differ, without the sides that .gitignore files leave out; also those that only these change."""
+    root, ontology = base.root, base.ontology
+    if not (where := _document_places(root, ontology)):
+        return touched
+    there = revisions.entries(root, at, where)
+    ignored = ignored_before = IgnoreFiles.read(root, there)
+    if any(is_ignore_file(one.path) for one in touched):
+        ignored_before = IgnoreFiles.read(root, revisions.entries(root, old, where))
+        paths = {one.path for one in touched}
+        touched = [*touched, *(Touched(path, entry, entry) for path, entry in there.items() if path not in paths)]
+    before = ignored_before.serve(ontology, {one.path: one.old for one in touched})
+    now = ignored.serve(ontology, {one.path: one.new for one in touched})
+    sides = [Touched(one.path, before.get(one.path), now.get(one.path)) for one in touched]
+    return [one for one in sides if one.old != one.new]
 
 
 def _changed(base: Base, touched: Iterable[Touched]) -> list[tuple[str, int, int]]:

@@ -17,6 +17,7 @@ from duckkb.review.diff.model import RecordChange
 from duckkb.truth import layout
 from duckkb.truth.files.document_parts import DocumentLines, file_of, lines_of, part_named
 from duckkb.truth.files.ids import hash_id
+from duckkb.truth.files.ignored import IgnoreFiles, is_ignore_file, places_above
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import elements, split
@@ -26,7 +27,7 @@ from duckkb.truth.git.blame import line_commits
 from duckkb.truth.git.renames import renames
 from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, Touched, TreeEntry
 from duckkb.truth.git.run import find_repository
-from duckkb.values import dataclass
+from duckkb.values import dataclass, field
 
 Texts = Mapping[str, bytes]
 """What is asked for, by name."""
@@ -184,11 +185,12 @@ class _LinePlace:
 
 @dataclass(frozen=True, slots=True)
 class _Finder:
-    """Finds the records of one type in parts of any time."""
+    """Finds the records of one type in parts of any time, and of documents those that no .gitignore of that time left out."""
 
     source: HistorySource
     kind: RecordType
     blobs: Blobs
+    _ignored: dict[str, IgnoreFiles] = field(default_factory=dict)  # by commit
 
     @property
     def folder(self) -> str:
@@ -197,28 +199,60 @@ class _Finder:
         return f"{layout.DATA}/{layout.FOLDERS[self.kind.kind]}/{self.kind.table}"
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The folder, and the .gitignore files above it that bind it."""
+        return (self.folder, *places_above(self.source.root, [self.kind]))
+
+    @property
     def at(self) -> Revision | None:
         """Where history begins; there is none of documents that lie outside of the base."""
         return None if self.kind.source is not None and self.kind.source.is_outside else self.source.at
 
     def steps(self) -> Iterator[CommitStep]:
-        """The commits that touched the type's folder, the newest first."""
-        return revisions.steps(self.source.root, self.at, self.folder) if self.at else iter(())
+        """The commits that touched the type's folder, or what binds it, the newest first."""
+        return revisions.steps(self.source.root, self.at, self.places) if self.at else iter(())
 
     def committed(self) -> Mapping[str, TreeEntry]:
         """The type's files in the revision."""
-        return revisions.entries(self.source.root, self.at, (self.folder,)) if self.at else {}
+        return self._files(self.at) if self.at else {}
+
+    def _files(self, at: Revision) -> dict[str, TreeEntry]:
+        """The type's files in a revision, whose .gitignore files are known from then on."""
+        entries = revisions.entries(self.source.root, at, self.places)
+        ignored = self._ignored[at.commit] = IgnoreFiles.read(self.source.root, entries)
+        return {path: entry for path, entry in entries.items() if self._is_served(path, ignored)}
+
+    def _is_served(self, path: str, ignored: IgnoreFiles) -> bool:
+        return self.kind.source is None or not ignored.leaves_out(self.kind.source, path)
+
+    def _files_before(self, step: CommitStep, index: int) -> tuple[dict[str, TreeEntry], IgnoreFiles]:
+        """The files of a parent of a commit in which the two may differ, and the .gitignore files there."""
+        commit, parent, touched = step.commit, step.parents[index], step.touched[index]
+        old = {one.path: one.old for one in touched if one.old is not None}
+        if self.kind.source is None or not self.kind.source.gitignore:
+            return old, IgnoreFiles()
+        if commit not in self._ignored:
+            self._files(Revision(commit, commit, commit))
+        if any(is_ignore_file(one.path) for one in touched):
+            files = self._files(Revision(parent, parent, parent))
+            return {
+                path: entry
+                for path, entry in files.items()
+                if path in old or not self._is_served(path, self._ignored[commit])
+            }, self._ignored[parent]
+        ignored = self._ignored[parent] = self._ignored[commit]
+        return {path: entry for path, entry in old.items() if self._is_served(path, ignored)}, ignored
 
     def befores(self, step: CommitStep, number: int, after: _LinePlace | None) -> Iterator[_LinePlace | None]:
         """The record in each parent of a commit; `after` itself where its file is the same there."""
-        for touched in step.touched:
+        for index, touched in enumerate(step.touched):
+            files, ignored = self._files_before(step, index)
             if after is not None and all(one.path != after.path for one in touched):
-                yield after
+                yield after if self._is_served(after.path, ignored) else None
             elif after is not None and self.kind.source is not None and self.kind.kind == "node":
-                yield self._document(touched, after.path)
+                yield self._document([one for one in touched if one.old is None or one.path in files], after.path)
             else:
-                old = {one.path: one.old for one in touched if one.old is not None}
-                yield self.among(old, number, after.path if after else "")
+                yield self.among(files, number, after.path if after else "")
 
     def _document(self, touched: Iterable[Touched], path: str) -> _LinePlace | None:
         """A document in a parent of a commit, in which its file may have had another name."""

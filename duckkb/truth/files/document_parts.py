@@ -22,14 +22,13 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import DocumentSource, Ontology, RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
+from duckkb.truth.files.ignored import GITIGNORE, Binding, bind, is_ignored, parse_ignore_file
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
 from duckkb.truth.layout import Listing, listing, parse_part, read_regular
 from duckkb.values import dataclass, field
 
 LINKS = "#links"
-GITIGNORE = ".gitignore"
-_MOST_IGNORE_BYTES = 1024 * 1024
 PERMISSION = "give yourself permission to read it, or name it under `ignore`"
 _EPOCH = "1970-01-01T00:00:00.000000Z"
 """The times of a document: git keeps none of files, and a record is the same in every clone. Its history says more."""
@@ -97,11 +96,6 @@ def walk(root: Path, source: DocumentSource, notes: WalkNotes | None = None) -> 
     yield from _Walk(root / source.path, source, WalkNotes() if notes is None else notes).run()
 
 
-Ignored = tuple[tuple[str, int, IgnoreFile], ...]
-"""The .gitignore files that bind a folder, the outermost first: what stands before a path, and how much of it does not, as
-each file has the path."""
-
-
 class _Walk:
     def __init__(self, top: Path, source: DocumentSource, notes: WalkNotes) -> None:
         self._top, self._source, self._notes = top, source, notes
@@ -122,7 +116,7 @@ class _Walk:
         said = "the folder of the collection is not there, and none of its documents is served"
         yield Finding("E_SOURCE_MISSING", said, path, remedy=CODES["E_SOURCE_MISSING"].remedy)
 
-    def _look_into(self, folder: Path, inner: str, ignored: Ignored) -> Iterator[Seen | Finding]:
+    def _look_into(self, folder: Path, inner: str, ignored: Binding) -> Iterator[Seen | Finding]:
         try:
             entries, self._notes.listed[str(folder)] = listing(folder)
         except NotADirectoryError:
@@ -135,8 +129,8 @@ class _Walk:
             if inner and ".git" in names:
                 self._leave_out(inner, "repository", is_folder=True)
                 return
-            if GITIGNORE in names and (lines := self._read_ignored(folder)):
-                ignored = (*ignored, ("", len(inner) + 1 if inner else 0, lines))
+            if GITIGNORE in names:
+                ignored = bind(ignored, inner, self._read_ignored(folder))
         for entry in entries:
             path = f"{inner}/{entry.name}" if inner else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -144,7 +138,7 @@ class _Walk:
             why = folder_exclusion(self._source, own) if is_folder else exclusion(self._source, own)
             if path.endswith(LINKS):
                 continue
-            if why or _is_ignored(path, is_folder, ignored):
+            if why or is_ignored(path, is_folder, ignored):
                 self._leave_out(path, why or "gitignore", is_folder=is_folder)
             elif is_folder:
                 yield from self._look_into(folder / entry.name, path, ignored)
@@ -182,7 +176,7 @@ class _Walk:
         said = f"the folder cannot be listed: {error.strerror}; its documents are not served"
         return Finding("E_IO", said, placed(self._source, inner) if inner else self._source.path, remedy=PERMISSION)
 
-    def _ignored_above(self) -> Ignored:
+    def _ignored_above(self) -> Binding:
         """The .gitignore files between the folder and the top of the repository that it lies in, if any."""
         found, lead, folder = list[tuple[str, int, IgnoreFile]](), "", self._top.resolve()
         while not os.path.lexists(folder / ".git"):
@@ -200,15 +194,7 @@ class _Walk:
         except OSError:
             raw, status = b"", None
         self._notes.ignore_files[str(path)] = status
-        return IgnoreFile(raw.decode("utf-8", "replace")) if raw and len(raw) <= _MOST_IGNORE_BYTES else None
-
-
-def _is_ignored(path: str, is_folder: bool, ignored: Ignored) -> bool:
-    for lead, start, lines in reversed(ignored):
-        said = lines.leaves_out(lead + path[start:], is_folder)
-        if said is not None:
-            return said
-    return False
+        return parse_ignore_file(raw)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ explain the folder as it is: a commit stands before its parents, and a merge tha
 """
 
 import os
+import posixpath
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -178,13 +179,13 @@ def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, di
 
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of a tree under some places, by path."""
-    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *_placed(repository_of(root), places)])
+    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *placed(repository_of(root), places)])
     return {path: TreeEntry(mode, blob) for mode, _, blob, path in listed_in(root, listed)}
 
 
 def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of the index under some places, by path; those in conflict are left out."""
-    listed = output(root, ["ls-files", "-s", "-z", "--", *_placed(repository_of(root), places)])
+    listed = output(root, ["ls-files", "-s", "-z", "--", *placed(repository_of(root), places)])
     return {path: TreeEntry(mode, blob) for mode, blob, stage, path in listed_in(root, listed) if stage == "0"}
 
 
@@ -201,7 +202,7 @@ def unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
     """The paths under some places whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
     too: truth is what lies there)."""
     repository = repository_of(root)
-    wanted = _placed(repository, places)
+    wanted = placed(repository, places)
     changed = output(root, ["diff-files", "--name-only", "-z", "--", *wanted], settings=without_filters(root))
     others = output(root, ["ls-files", "--others", "-z", "--", *wanted])
     names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
@@ -267,12 +268,16 @@ def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
 
 def _raw(root: Path, places: Sequence[str], *command: str) -> list[Touched]:
     repository = repository_of(root)
-    told = output(root, [command[0], *_RAW, *command[1:], "--", *_placed(repository, places)])
+    told = output(root, [command[0], *_RAW, *command[1:], "--", *placed(repository, places)])
     return sorted(touched(repository, told.split(b"\0")), key=lambda one: one.path)
 
 
-def _placed(repository: Repository, places: Iterable[str]) -> list[str]:
-    return [repository.prefix + place for place in places]
+def placed(repository: Repository, places: Iterable[str]) -> list[str]:
+    """Paths relative to the base as git takes them, from the top of the repository."""
+    return [
+        posixpath.normpath(repository.prefix + place) if place.startswith("../") else repository.prefix + place
+        for place in places
+    ]
 
 
 def _entry(mode: str, blob: str) -> TreeEntry | None:
@@ -280,12 +285,16 @@ def _entry(mode: str, blob: str) -> TreeEntry | None:
 
 
 def _path(repository: Repository, name: bytes) -> str:
-    return os.fsdecode(name).removeprefix(repository.prefix)
+    """Relative to the base, `../NAME` for what lies above it."""
+    path = os.fsdecode(name)
+    if not path.startswith(repository.prefix):
+        return posixpath.relpath(path, repository.prefix)
+    return path.removeprefix(repository.prefix)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitStep:
-    """A commit, and for each of its parents (in hex; those that touched the folder) the files that differ from it."""
+    """A commit, and for each of its parents (in hex; those that touched the places) the files that differ from it."""
 
     commit: str
     parents: tuple[str, ...]
@@ -304,18 +313,18 @@ class Signature:
     summary: str
 
 
-def steps(root: Path, at: Revision, folder: str) -> Iterator[CommitStep]:
-    """The commits that touched a folder (relative to the base), the newest first, each before its parents."""
+def steps(root: Path, at: Revision, places: Sequence[str]) -> Iterator[CommitStep]:
+    """The commits that touched some places (relative to the base), the newest first, each before its parents."""
     if not at.commit:
         return
-    place = prefix(root) + folder
-    told = output(root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", place])
+    wanted = placed(repository_of(root), places)
+    told = output(root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", *wanted])
     lines = [line.split() for line in told.decode().splitlines()]
     size, start = _FIRST, 0
     while start < len(lines):
         some = [(line[0], tuple(line[1:])) for line in lines[start : start + size]]
         pairs = [(commit, parent) for commit, parents in some for parent in parents]
-        found = iter(_differences(root, pairs, place))
+        found = iter(_differences(root, pairs, wanted))
         for commit, parents in some:
             yield CommitStep(commit, parents, tuple(next(found) for _ in parents))
         start, size = start + size, min(2 * size, _MOST)
@@ -382,13 +391,13 @@ class Blobs:
         return data
 
 
-def _differences(root: Path, pairs: Sequence[tuple[str, str]], place: str) -> list[tuple[Touched, ...]]:
+def _differences(root: Path, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> list[tuple[Touched, ...]]:
     """For each (commit, parent) the files in which they differ."""
     if not pairs:
         return []
     told = output(
         root,
-        ["diff-tree", "--stdin", "--always", "-r", "--raw", "-z", "--no-renames", "--abbrev=64", "--", place],
+        ["diff-tree", "--stdin", "--always", "-r", "--raw", "-z", "--no-renames", "--abbrev=64", "--", *places],
         stdin="".join(f"{commit} {parent}\n" for commit, parent in pairs).encode(),
     )
     repository = repository_of(root)

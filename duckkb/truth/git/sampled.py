@@ -5,7 +5,7 @@ from pathlib import Path
 
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import Revision, Signature
-from duckkb.truth.git.run import output
+from duckkb.truth.git.run import output, repository_of
 from duckkb.values import dataclass
 
 
@@ -30,7 +30,7 @@ def sampled(root: Path, at: Revision, places: Sequence[str], most: int) -> Histo
     """At most so many commits (2 or more) up to `at` that touched some places, on the line of first parents: the oldest, every
     second, fourth, eighth ... of those behind it, and the newest. As the history grows, one that was left out stays so, and what is
     known of the others is of use."""
-    wanted = [revisions.prefix(root) + place for place in places]
+    wanted = revisions.placed(repository_of(root), places)
     told = output(root, ["rev-list", "--first-parent", "--reverse", "--end-of-options", at.commit, "--", *wanted])
     commits = told.decode().split()
     stride = 1

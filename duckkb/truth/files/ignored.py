@@ -1,0 +1,142 @@
+"""Which files of a document collection the .gitignore files of a state leave out, the same on disk and in git.
+
+They bind from the top of the repository down to the folder of the file. A folder that is left out is not looked into, but for
+that of the collection itself, which somebody asked for.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from duckkb.documents.glob import IgnoreFile
+from duckkb.documents.source import below, placed
+from duckkb.ontology.model import DocumentSource, Ontology, RecordType
+
+if TYPE_CHECKING:
+    from duckkb.truth.git.revisions import TreeEntry
+
+GITIGNORE = ".gitignore"
+_MOST_BYTES = 1024 * 1024
+Binding = tuple[tuple[str, int, IgnoreFile], ...]
+"""The .gitignore files that bind a folder, the outermost first: what stands before a path, and how much of it does not, as
+each file has the path."""
+_File = TypeVar("_File")
+
+
+def parse_ignore_file(raw: bytes) -> IgnoreFile | None:
+    """Read the bytes of a .gitignore; None for an empty one, and for one of more than a MiB."""
+    return IgnoreFile(raw.decode("utf-8", "replace")) if raw and len(raw) <= _MOST_BYTES else None
+
+
+def bind(binding: Binding, folder: str, lines: IgnoreFile | None) -> Binding:
+    """Add the .gitignore of a folder, by its path in that of the collection, to those above it."""
+    return (*binding, ("", len(folder) + 1 if folder else 0, lines)) if lines else binding
+
+
+def is_ignored(path: str, is_folder: bool, binding: Binding) -> bool:
+    """Whether the last line that names a path, of the innermost file that has one, leaves it out."""
+    for lead, start, lines in reversed(binding):
+        verdict = lines.leaves_out(lead + path[start:], is_folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def places_above(root: Path, kinds: Iterable[RecordType]) -> tuple[str, ...]:
+    """The paths at which a .gitignore above the folders of some collections may lie, up to the top of the repository, relative
+    to the base (`../.gitignore`). Those in the folders lie among the documents."""
+    sources = {kind.source for kind in kinds if kind.source is not None}
+    heeding = [source for source in sources if source.gitignore and not source.is_outside]
+    if not heeding:
+        return ()
+    prefix = _prefix(root)
+    return tuple(sorted({path for source in heeding for path, _ in _above(prefix, source)}))
+
+
+class IgnoreFiles:
+    """The .gitignore files of a state of the base, by their paths as `places_above` has them; `prefix` is the folder of the
+    base in its repository, with a final `/`."""
+
+    def __init__(self, prefix: str = "", files: Mapping[str, bytes] | None = None) -> None:
+        self._prefix, self._files = prefix, {**(files or {})}
+        self._bindings: dict[tuple[str, str], Binding | None] = {}
+
+    @classmethod
+    def read(cls, root: Path, entries: "Mapping[str, TreeEntry]") -> "IgnoreFiles":
+        """Those among the files of a revision, with one question to git where there are any. Raises `errors.Unavailable` (E_GIT)."""
+        files = {path: entry for path, entry in entries.items() if is_ignore_file(path)}
+        if not files:
+            return cls()
+        from duckkb.truth.git import (
+            revisions,
+        )  # takes a while to import, and every read of the disk imports this module
+
+        return cls(_prefix(root), revisions.contents(root, files))
+
+    def changed(self, root: Path, paths: Iterable[str], new: Mapping[str, bytes]) -> "IgnoreFiles":
+        """Those of a state in which the files at some paths are others: as in `new`, or gone."""
+        own = {path for path in paths if is_ignore_file(path)}
+        if not own:
+            return self
+        kept = {path: raw for path, raw in self._files.items() if path not in own}
+        return IgnoreFiles(_prefix(root), kept | {path: new[path] for path in own if path in new})
+
+    def leaves_out(self, source: DocumentSource, path: str) -> bool:
+        """Whether a file, by its path from the base, is left out, or a folder that it lies in."""
+        inner = below(source, path) if self._files and source.gitignore else None
+        if inner is None:
+            return False
+        binding = self._binding(source, inner.rpartition("/")[0])
+        return binding is None or is_ignored(inner, False, binding)
+
+    def serve(self, ontology: Ontology, files: Mapping[str, _File]) -> dict[str, _File]:
+        """The files that are left out of no collection of an ontology."""
+        sources = [kind.source for kind in ontology.nodes.values() if kind.source is not None] if self._files else []
+        return {
+            path: file for path, file in files.items() if not any(self.leaves_out(source, path) for source in sources)
+        }
+
+    def _binding(self, source: DocumentSource, folder: str) -> Binding | None:
+        """What binds a folder of a collection; None where that is left out itself."""
+        if (source.path, folder) in self._bindings:
+            return self._bindings[source.path, folder]
+        names, binding = folder.split("/") if folder else [], self._binding_of_top(source)
+        for depth in range(1, len(names) + 1):
+            inner = "/".join(names[:depth])
+            if is_ignored(inner, True, binding):
+                self._bindings[source.path, folder] = None
+                return None
+            binding = bind(binding, inner, self._lines(placed(source, f"{inner}/{GITIGNORE}")))
+        self._bindings[source.path, folder] = binding
+        return binding
+
+    def _binding_of_top(self, source: DocumentSource) -> Binding:
+        above = ((lead, self._lines(path)) for path, lead in _above(self._prefix, source))
+        binding = tuple((lead, 0, lines) for lead, lines in above if lines)
+        return bind(binding, "", self._lines(placed(source, GITIGNORE)))
+
+    def _lines(self, path: str) -> IgnoreFile | None:
+        return parse_ignore_file(self._files.get(path, b""))
+
+
+def is_ignore_file(path: str) -> bool:
+    """Whether a path is that of a .gitignore."""
+    return path.rpartition("/")[2] == GITIGNORE
+
+
+def _above(prefix: str, source: DocumentSource) -> list[tuple[str, str]]:
+    """The .gitignore files above the folder of a collection, the outermost first, each with what stands before the paths of
+    documents as it has them."""
+    outside = prefix.split("/")[:-1]
+    inside = [] if source.path == "." else source.path.split("/")
+    folders = ["../" * up for up in range(len(outside), 0, -1)]
+    folders += ["".join(f"{name}/" for name in inside[:depth]) for depth in range(len(inside))]
+    names = [*outside, *inside]
+    return [(folder + GITIGNORE, "/".join(names[at:]) + "/") for at, folder in enumerate(folders)]
+
+
+def _prefix(root: Path) -> str:
+    from duckkb.truth.git.run import find_repository
+
+    repository = find_repository(root)
+    return repository.prefix if repository is not None else ""
