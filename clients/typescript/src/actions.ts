@@ -33,6 +33,7 @@ export type ErrorCode =
   "E_EMPTY_PART" |
   "E_EXECUTOR" |
   "E_EXISTS" |
+  "E_EXPIRED" |
   "E_EXTRACT" |
   "E_FIELD" |
   "E_FILTER" |
