@@ -10,7 +10,8 @@ from pathlib import Path
 from duckkb.errors import Finding, Refused, Unavailable
 from duckkb.truth.git import repository, run
 
-_PLACES = ("data/nodes", "data/edges", "data/FORMAT.json", "ontology", "config.yaml")
+_RECORDS = ("data/nodes", "data/edges")
+_PLACES = (*_RECORDS, "data/FORMAT.json", "ontology", "config.yaml")
 _MANY = 5
 _PLAIN: dict[Path, tuple[Path, tuple[int, ...]]] = {}
 """By base the file of git's index, and the stamp of that index that nothing is left out of: each search asks."""
@@ -76,13 +77,15 @@ def findings(root: Path) -> Iterator[Finding]:
 
 
 def _untracked(root: Path) -> Iterator[Finding]:
-    """The files that lie here and that git had, in HEAD or with a line of theirs before: `git rm --cached` leaves them. A file
-    that git never had is new."""
+    """The files that lie here and that HEAD has, but not the index: `git rm --cached` leaves them. Where no records are tracked
+    at all, also those that git had a line of before; elsewhere such a file may have been brought back, and is new."""
     if not repository.can_be_asked(root) or repository.head_commit(root) is None:
         return
     from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
 
     found = run.repository_of(root)
+    if not found.index.is_file():  # nothing says what is tracked
+        return
     places = [found.prefix + place for place in _PLACES]
     try:
         others = set(os.fsdecode(run.output(root, ["ls-files", "--others", "-z", "--", *places])).split("\0")) - {""}
@@ -90,8 +93,9 @@ def _untracked(root: Path) -> Iterator[Finding]:
             return
         removed = ["--raw", "--no-abbrev", "--no-renames", "--diff-filter=D", "-z"]
         listed = run.output(root, ["diff-index", "--cached", *removed, "HEAD", "--", *places])
-        asked = os.fsencode("\n".join(["--", *sorted(others), ""]))
-        listed += b"\0" + run.output(root, ["log", "--format=", *removed, "HEAD", "--stdin"], stdin=asked)
+        if not run.output(root, ["ls-files", "-z", "--", *(found.prefix + place for place in _RECORDS)]):
+            asked = os.fsencode("\n".join(["--", *sorted(others), ""]))
+            listed += b"\0" + run.output(root, ["log", "--format=", *removed, "HEAD", "--stdin"], stdin=asked)
         newest_last = reversed([*revisions.touched(found, listed.split(b"\0"))])
         former = {one.path: one.old for one in newest_last}
         lines = {path: set(filter(None, raw.splitlines())) for path, raw in revisions.contents(root, former).items()}

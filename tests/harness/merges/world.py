@@ -184,7 +184,7 @@ class World:
             assert {line["name"] for line in listed.lines} == expected.names(), (listed.err, expected.names())
             assert listed.code == 1
             for line in listed.lines:
-                name = ":".join(filter(None, (line["type"], line["identity"], line["field"])))
+                name = ":".join(filter(None, (line["type"], _named(line["identity"]), line["field"])))
                 args += [f"--{self.choose(line['name'])}", name]
         done = self.duckkb(*args, "--json")
         told = json.loads(done.out)
@@ -211,3 +211,8 @@ class World:
 
     def has_finding(self) -> bool:
         return bool(self.duckkb("check").out)
+
+
+def _named(identity: object) -> str:
+    """An identity as a selector has it: of an edge a list in JSON."""
+    return identity if isinstance(identity, str) else json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
