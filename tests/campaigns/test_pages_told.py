@@ -240,7 +240,8 @@ def test_what_is_hidden_changes_no_byte_of_a_page(
     for request, one, other in zip(requests, first, second, strict=True):
         assert one == other, (request, _difference(one[2], other[2]))
     statuses = Counter(one[0] for one in first)
-    assert statuses[200] > len(requests) / 5 and statuses[404] and statuses[403], statuses
+    # Numbers name no version of a comparison any more, so that fewer of the drawn addresses lead anywhere.
+    assert statuses[200] > len(requests) / 6 and statuses[404] and statuses[403], statuses
     campaign.count("random requests for pages of worlds that differ in what is hidden", len(requests))
 
 
