@@ -75,7 +75,7 @@ def growth(base: Base, *, limit: int = 50, timeout: float = 10.0) -> dict[str, A
     are looked at; `left` were not counted within `timeout` seconds, and are the next time. `commits` is None of what is published, and for who sees a part of the base: its
     types may have been others then; empty outside of git."""
     found: dict[str, Any] = {"types": grown.now(base), "commits": None, "total": 0, "left": 0, "shallow": False}
-    history = None if base.is_narrowed else history_of(base, grown.places(base.root, base.ontology), limit)
+    history = history_of(base, grown.places, limit)
     if history is None:
         return found
     counted = grown.counted(base, history, timeout)

@@ -18,6 +18,7 @@ from duckkb.engine.base import Base, Progress, Wiring
 from duckkb.engine.narrowed import part_of
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import questions_in
+from duckkb.ontology.model import Ontology
 from duckkb.ports import Embedder
 from duckkb.review.check.guards import allowed, of_questions
 from duckkb.review.diff.model import Label
@@ -102,6 +103,10 @@ def impact_object(base: Base, *, range: str | None = None, branch: str | None = 
     return told | {"degraded": ["answered in part without vectors"] if told["degraded"] else []}
 
 
+def _places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+    return (*places(root, ontology), ONTOLOGY, CONFIG)
+
+
 def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 20.0) -> dict[str, Any]:
     """The judged questions, what each lane makes of them, and the mean nDCG@10 of each lane: of the base as it is, of which `left` were
     not asked within `timeout` seconds and are the next time; and at commits of the history (`commits`, the oldest first), of which at most `limit`
@@ -118,7 +123,7 @@ def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 
         "questions": [_question_line(question, row) for question, row in rows],
     }
     none = {"commits": None, "total": 0, "commits_left": 0, "shallow": False}
-    history = history_of(base, (*places(base.root, base.ontology), ONTOLOGY, CONFIG), limit)
+    history = history_of(base, _places, limit)
     if history is None or not rows:
         return told | none
     found, left = evaluation.over(base, history, evaluate, timeout)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from duckkb import config
@@ -15,7 +16,7 @@ from duckkb.engine.at import config_files
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.errors import DuckkbError, NotFound, Refused, StateError, UsageError
-from duckkb.ontology.model import EXTRACTED, RecordType
+from duckkb.ontology.model import EXTRACTED, Ontology, RecordType
 from duckkb.queries import Hit, Mode
 from duckkb.records import ID, identity_text
 from duckkb.review.impact import why as explanation
@@ -228,8 +229,8 @@ def _reading(kind: RecordType, settings: Settings) -> tuple[object, ...]:
     return kind.name, kind.kind, kind.table, kind.identity_fields, kind.source is None, cut
 
 
-def history_of(base: Base, places: Sequence[str], most: int) -> History | None:
-    """Commits that lead to a base, as `sampled` chooses at most so many (2 or more) that touched some places; none outside of git, or
+def history_of(base: Base, places: Callable[[Path, Ontology], Sequence[str]], most: int) -> History | None:
+    """Commits that lead to a base, as `sampled` chooses at most so many (2 or more) that touched its places; none outside of git, or
     before the first. None of what is published, and for who sees a part of the base: its types may have been others then."""
     if base.is_narrowed or base.wiring.published:
         return None
@@ -237,7 +238,7 @@ def history_of(base: Base, places: Sequence[str], most: int) -> History | None:
         return History()
     at = ground(base).at
     assert at is not None, "there is a commit"
-    return sampled(base.root, at, places, most)
+    return sampled(base.root, at, places(base.root, base.ontology), most)
 
 
 def sample_line(sample: Sample) -> dict[str, Any]:
