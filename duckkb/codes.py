@@ -55,10 +55,6 @@ _USAGE = {
         "A role of the database to whom types are granted is not there, or sees everything whatever is granted.",
         "`CREATE ROLE NAME LOGIN` in the database, without SUPERUSER and BYPASSRLS.",
     ),
-    "E_TARGET_URL": (
-        "The address of a database to publish to, or to ask, is not one that duckkb takes: another scheme, a password or a key in it.",
-        "`postgresql://HOST/DATABASE#NAME`, `lance:FOLDER` or `lance+s3://BUCKET/PATH`; a password by PGPASSWORD, a service file or ~/.pgpass, keys by the environment.",
-    ),
     "E_QUERY": (
         "A typed question of `duckkb query` does not make sense: a line without a type, an open quote, exclusions alone.",
         "Change the line named: `lex:` words, `vec:` a question, `hyde:` an answer as it might stand there, or one line alone.",
@@ -84,8 +80,8 @@ _USAGE = {
         "Ask another model, or ask without it; its row in `global.models` says what it can do.",
     ),
     "E_URL": (
-        "A URL is none of a PostgreSQL, or cannot be read; none of it is repeated, as it may hold a password.",
-        "Give postgresql://USER@HOST:5432/DATABASE, with the password in PGPASSWORD or ~/.pgpass.",
+        "The URL of a database cannot be read, or has a scheme that duckkb does not know; none of it is repeated, as it may hold a password.",
+        "Give postgresql://USER@HOST:5432/DATABASE, with the password in PGPASSWORD or ~/.pgpass; to publish also `lance:FOLDER` or `lance+s3://BUCKET/PATH`, with keys in the environment.",
     ),
     "E_TABLE": (
         "A table or column of a database has an unsafe name, or is not there, or a column is none of vectors; nothing was asked of the table.",
@@ -123,10 +119,6 @@ _STATE = {
     "E_NO_KB": (
         "No knowledge base here: no config.yaml in this folder or above it.",
         "`duckkb init`, or name one with `--kb PATH` or DUCKKB_KB.",
-    ),
-    "E_TARGET": (
-        "The database that is published to, or asked, does not answer, refuses, or takes too long.",
-        "`psql` with the same address says whether it runs and lets you in; of Lance tables look at the folder, or at the environment of the bucket.",
     ),
     "E_NOT_PUBLISHED": (
         "Nothing is published at this address under this name, or the commit that it asks for is not kept.",
@@ -328,8 +320,8 @@ _STATE = {
         "`duckkb serve --warm` starts one; without the variable the command runs by itself.",
     ),
     "E_DATABASE": (
-        "A PostgreSQL cannot be reached, lets nobody in, has no pgvector, or refused a statement.",
-        "See the message, which is the server's; `duckkb table show --url URL` asks for nothing but names.",
+        "A database that is asked or published to cannot be reached, lets nobody in, has no pgvector, takes too long, or refused a statement.",
+        "See the message, which is the server's; `psql` with the same URL says whether it runs and lets you in. Of Lance tables look at the folder, or at the environment of the bucket.",
     ),
     "E_UNAVAILABLE": ("Something that is needed did not answer.", "Try again."),
     "E_REFUSED": ("A guard stopped the write; nothing changed.", "See the message."),

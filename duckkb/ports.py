@@ -436,7 +436,7 @@ class Publication(Protocol):
 
 
 class Target(Protocol):
-    """A database, derived from a base, that answers in its place. Every method raises `errors.Unavailable` (E_TARGET) where it
+    """A database, derived from a base, that answers in its place. Every method raises `errors.Unavailable` (E_DATABASE) where it
     cannot be asked."""
 
     @property

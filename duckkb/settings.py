@@ -144,7 +144,7 @@ class ProviderSettings:
     """Who serves a chat model: an address that speaks OpenAI's protocol, the model's name there, the variable with the key, and
     how long one answer may take, in seconds. `stream_usage`: it understands that it is asked to count tokens;
     `returns_reasoning`: it wants to read again what the model thought; `reasoning_body` is what a request has besides where
-    reasoning is asked of a `mapped` model."""
+    reasoning is asked of a `mapped` model with more than low effort, `reasoning_off` with low (None: each true as false)."""
 
     base_url: str = LOOPBACK
     model: str = ""
@@ -153,6 +153,15 @@ class ProviderSettings:
     stream_usage: bool = True
     returns_reasoning: bool = False
     reasoning_body: Mapping[str, Any] = field(default_factory=dict)
+    reasoning_off: Mapping[str, Any] | None = None
+
+    def reasoning_for(self, effort: str) -> Mapping[str, Any]:
+        """What a request to a `mapped` model has besides for an effort."""
+        if effort != "low":
+            return self.reasoning_body
+        if self.reasoning_off is not None:
+            return self.reasoning_off
+        return {name: False for name, value in self.reasoning_body.items() if value is True}
 
     @property
     def host(self) -> str:

@@ -281,8 +281,8 @@ def recover(
 
 
 def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str | None = None) -> dict[str, Any]:
-    """What the configuration demands (hosts, key variables, commands), the hash of the first two, and whether this machine
-    accepts all of it; with `accept`, it does from now. Of a `model` (as `config.other_model` takes it) what the configuration
+    """What the configuration demands (hosts, key variables, commands), its `hash` as DUCKKB_TRUST takes it (of commands one of
+    their own behind a comma), and whether this machine accepts all of it; with `accept`, it does from now. Of a `model` (as `config.other_model` takes it) what the configuration
     would demand with it, which is accepted beside what is accepted already."""
     root = find(path)
     env = config.around(root)
@@ -301,7 +301,9 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
         config.accept_commands(root, commands, env)
     return {
         "demands": {**demands, **commands},
-        "hash": config.trust_hash(demands),
+        "hash": ",".join(
+            config.trust_hash(part) for part in (demands, commands) if part or (part is demands and not commands)
+        ),
         "trusted": config.is_trusted(root, settings, env, loaded.ontology)
         and config.are_commands_trusted(root, commands, env),
     }

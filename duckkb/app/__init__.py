@@ -93,7 +93,7 @@ def publish(
     dry_run: bool = False,
     embedder: "Embedder | None" = None,
 ) -> "Published":
-    """Have the target at an address hold a commit. As `duckkb.actions.publishing.publish.publish`; raises `errors.UsageError` (E_TARGET_URL)
+    """Have the target at an address hold a commit. As `duckkb.actions.publishing.publish.publish`; raises `errors.UsageError` (E_URL)
     besides."""
     from duckkb.actions.publishing import publish as publishing
     from duckkb.app import wiring

@@ -216,7 +216,7 @@ def self_tests() -> dict[str, Callable[[], None]]:
 
 
 def target_at(url: str) -> Target:
-    """The target at an address; raises `errors.UsageError` (E_TARGET_URL), `errors.Unavailable` (E_TARGET) without its library."""
+    """The target at an address; raises `errors.UsageError` (E_URL), `errors.Unavailable` (E_DATABASE) without its library."""
     scheme = url.partition(":")[0].lower()
     if scheme in ("postgresql", "postgres"):
         _refuse_missing("psycopg", "postgres")
@@ -230,14 +230,14 @@ def target_at(url: str) -> Target:
         return LanceTarget(url)
     raise UsageError(
         "the address of a target begins with postgresql: or lance:",
-        code="E_TARGET_URL",
+        code="E_URL",
         suggestion="postgresql://HOST/DATABASE#NAME, lance:FOLDER or lance+s3://BUCKET/PATH",
     )
 
 
 def _refuse_missing(library: str, extra: str) -> None:
     if find_spec(library) is None:
-        raise Unavailable(f"{library} is not installed", code="E_TARGET", suggestion=f"pip install 'duckkb[{extra}]'")
+        raise Unavailable(f"{library} is not installed", code="E_DATABASE", suggestion=f"pip install 'duckkb[{extra}]'")
 
 
 def _lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:

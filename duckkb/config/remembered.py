@@ -75,7 +75,11 @@ def is_trusted(root: Path, settings: Settings, env: Environment, kinds: Iterable
     if not demanded:
         return True
     wanted = trust_hash(demanded)
-    return wanted in (env.trust or "").split(",") or wanted in _accepted(root, env)
+    return _is_named(wanted, env) or wanted in _accepted(root, env)
+
+
+def _is_named(digest: str, env: Environment) -> bool:
+    return digest in (env.trust or "").split(",")
 
 
 def _accepted(root: Path, env: Environment) -> list[str]:
@@ -150,8 +154,9 @@ def commands(settings: Settings, ontology: Ontology) -> dict[str, str]:
 
 
 def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environment) -> bool:
-    """Whether the user accepted exactly these commands for this base."""
-    return not commands or _read(env, _COMMANDS).get(str(root.resolve())) == trust_hash(commands)
+    """Whether this run may run exactly these commands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
+    digest = trust_hash(commands)
+    return not commands or _is_named(digest, env) or _read(env, _COMMANDS).get(str(root.resolve())) == digest
 
 
 def accept_commands(root: Path, commands: Mapping[str, str], env: Environment) -> None:

@@ -31,7 +31,7 @@ ROW_KEYS = (
     RowKey(
         "reasoning", Choice(get_args(Reasoning)),
         "Whether it thinks before it speaks: not at all (none), with the effort that is asked for (native), where a provider's"
-        " reasoning_body is sent (mapped), or always (fixed).",
+        " reasoning_body is sent (mapped: medium and high; low is off), or always (fixed).",
     ),
     RowKey("context_tokens", Whole(512, 1 << 24), "What it reads at once, question and answer together."),
 )  # fmt: skip
@@ -43,6 +43,7 @@ PROVIDER_KEYS = (
     RowKey("stream_usage", Flag(), "Whether it may be asked to count tokens (stream_options); a few refuse that."),
     RowKey("returns_reasoning", Flag(), "Whether it wants to read again what the model thought, as a few do between calls of tools."),
     RowKey("reasoning_body", Names(), "What a request has besides where reasoning is asked of a `mapped` model, such as {enable_thinking: true}."),
+    RowKey("reasoning_off", Names(), "What it has instead where the effort is low, for which a `mapped` model does not think; unset: reasoning_body with each true as false."),
 )  # fmt: skip
 
 

@@ -1,27 +1,17 @@
 """A connection that only reads, each time in a transaction of its own with a limit of time. A password shows in no error."""
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
-from duckkb.errors import DuckkbError, FilterError, Refused, StateError, Unavailable, UsageError
+from duckkb.errors import DuckkbError, FilterError, Refused, StateError, Unavailable
+from duckkb.postgres_url import EXAMPLE, PostgresUrl
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor, Error
 
-_HOST = r"(?:\[[\w:.%]*\]|[^\s:/?#@\[\],]*)(?::\d*)?"
-_URL = re.compile(
-    r"postgres(?:ql)?://(?:[^\s:/?#@\[\]]*(?::(?P<password>[^\s/?#@\[\]]*))?@)?"
-    rf"(?P<place>{_HOST}(?:,{_HOST})*(?:/[^\s/?#@]*)?)(?:\?[^\s#@]*)?"
-)
-"""Stricter than libpq: a sign in a password that must be escaped would end it, and the rest would be shown as a host."""
-_EXAMPLE = "postgresql://USER@HOST:5432/DATABASE, with the password in PGPASSWORD or ~/.pgpass"
-_HIDDEN = "•••"
-_SHORTEST = 4  # of a secret that can be taken out of a message without spoiling it
 _SESSION = {
     "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1",
 }  # fmt: skip
@@ -35,14 +25,19 @@ class Postgres:
     """Connects when it is first asked, and again where the connection was lost. Threads take turns."""
 
     def __init__(self, url: str, connect_s: float = 10.0, statement_s: float = 30.0) -> None:
-        """`place` is host, port and database, as a person is told them. Raises `errors.UsageError` (E_URL) for what is no URL of a
-        PostgreSQL, `errors.Refused` without the extra."""
+        """Limits are in seconds. Raises `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, `errors.Refused` without the
+        extra."""
         if find_spec("psycopg") is None:
             raise Refused("PostgreSQL needs the extra `postgres`", suggestion="pip install 'duckkb[postgres]'")
-        self._url, (self.place, self._secrets) = url, _read(url)
+        self._url = PostgresUrl.read(url)
         self._connect_s, self._statement_s = connect_s, statement_s
         self._connection: Connection[Any] | None = None
         self._turn = threading.Lock()
+
+    @property
+    def place(self) -> str:
+        """Host, port and database, as a person is told them."""
+        return self._url.place
 
     def __repr__(self) -> str:
         return f"Postgres({self.place})"
@@ -78,7 +73,7 @@ class Postgres:
             self.close()
         if self._connection is None:
             self._connection = psycopg.connect(
-                self._url,
+                self._url.url,
                 autocommit=True,
                 prepare_threshold=None,  # poolers that hand a connection on after each transaction know no statements of ours
                 connect_timeout=max(1, int(self._connect_s)),
@@ -95,21 +90,13 @@ class Postgres:
         if state == _TOO_LATE:
             said = f"[database] no answer within {self._statement_s:g} s"
             return Unavailable(said, "E_TIMEOUT", "ask for less, or with a larger --timeout")
-        said = f"[database] {self._scrubbed(error)}"
+        kind = type(error).__name__
+        said = f"[database] {self._url.scrub(error.diag.message_primary or str(error), kind) or kind}"
         if state in _VALUES:
             return FilterError(said, suggestion="give a value of the column's type; `duckkb table show` names it")
         if not state or state.startswith(("08", "28", "3D", "53", "57")):
-            return Unavailable(said, "E_DATABASE", f"see that the server runs and lets you in: {_EXAMPLE}")
+            return Unavailable(said, "E_DATABASE", f"see that the server runs and lets you in: {EXAMPLE}")
         return StateError(said, "E_DATABASE", "`duckkb table show --url URL TABLE` shows what may be read")
-
-    def _scrubbed(self, error: "Error") -> str:
-        """What the server or the driver says, on one line, without any secret of the URL."""
-        said = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
-        if any(len(secret) < _SHORTEST and secret in said for secret in self._secrets):
-            return f"{type(error).__name__} at {self.place}"
-        for secret in self._secrets:
-            said = said.replace(secret, _HIDDEN)
-        return said
 
 
 def _answers(connection: "Connection[Any]") -> bool:
@@ -121,22 +108,3 @@ def _answers(connection: "Connection[Any]") -> bool:
     except OperationalError:
         return False
     return True
-
-
-def _read(url: str) -> tuple[str, list[str]]:
-    """Where a URL leads, and its passwords, as they are written and as they are meant, the longest first. Raises `errors.UsageError` (E_URL),
-    which repeats nothing of it: what cannot be read may have a password anywhere."""
-    from psycopg import Error
-    from psycopg.conninfo import conninfo_to_dict
-
-    match, known = _URL.fullmatch(url) if isinstance(url, str) and "\0" not in url else None, dict[str, Any]()
-    try:
-        known = conninfo_to_dict(url) if match else known
-    except (ValueError, Error):
-        match = None
-    if match is None:
-        said = "the URL is none of a PostgreSQL, or its password has signs that must be written as %40, %2F and so on"
-        raise UsageError(said, "E_URL", f"give {_EXAMPLE}")
-    written = match["password"] or ""
-    found = {written, unquote(written), *(str(known.get(name) or "") for name in ("password", "sslpassword"))}
-    return match["place"], sorted(found - {""}, key=len, reverse=True)

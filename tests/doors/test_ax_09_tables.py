@@ -361,6 +361,18 @@ def test_ax_09_rows_are_found_reranked_and_cut(url: str) -> None:
         assert [row["id"] for row in plain] == near[:5] and "rerank_score" not in plain[0]
         with pytest.raises(UsageError, match="invalid column 'query'"):
             tables.query(text, "shop.items")
+        calls = len(judge.asked)
+        for column, form in (("embedding", "vector"), ("ratio", "real"), ("meta", "jsonb"), ("mood", ".*mood")):
+            with pytest.raises(UsageError, match=f"a reranker reads text, and {column} is {form}"):
+                tables.query(text, "shop.items", text_column=column)
+        assert len(judge.asked) == calls
+
+
+def test_ax_09_no_row_is_said_and_ends_with_1(url: str, tmp_path: Path) -> None:
+    (tmp_path / "vector.json").write_text(json.dumps([1.0] * DIMENSION))
+    args = ["table", "search", "--url", url, "shop.items", "--vector", "vector.json", "--filter", '{"title": "none such"}']
+    ran = run_in(tmp_path, args)
+    assert (ran.code, ran.out) == (1, "") and "no results" in ran.err
 
 
 def test_ax_09_logits_become_scores_from_0_to_1(url: str) -> None:

@@ -116,6 +116,19 @@ def test_kx_01_update_tells_what_changed_and_runs_commands_only_once_they_are_tr
     assert (line["added"], line["changed"], line["removed"]) == (0, 0, 0)
 
 
+def test_a_job_accepts_by_their_hash_the_commands_that_were_reviewed_and_no_others(base: Path) -> None:
+    def set_command(name: str) -> str:
+        assert run_in(base, ["collection", "update-cmd", "docs", f"echo '# {name}' > {name}.md"]).code == 0
+        return str(run_in(base, ["trust", "--show"]).line["hash"])
+
+    other, reviewed = set_command("other"), set_command("reviewed")
+    assert other != reviewed
+    for named, is_run in ((other, False), (reviewed, True)):
+        ran = run_in(base, ["update"], env={"DUCKKB_TRUST": named})
+        assert ("trust" not in ran.err, (base / "docs/reviewed.md").exists()) == (is_run, is_run), ran.err
+    assert run_in(base, ["trust", "--show"], env={"DUCKKB_TRUST": reviewed}).line["trusted"] is True
+
+
 def test_kx_08_patterns_and_ignored_files(base: Path) -> None:
     assert {str(line["path"]) for line in _lines(run_in(base, ["ls", "docs"]))} == {
         "docs/guide/install.md", "docs/guide/upgrade.md", "docs/guide/backup.md", "docs/说明/安装.md", "docs/drafts/idea.md",

@@ -247,7 +247,7 @@ def test_what_was_changed_behind_its_back_is_told(base: Path, url: str) -> None:
 def test_an_address_that_is_none_is_refused_and_not_repeated(base: Path, given: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         texts(base, given)
-    assert refused.value.code == "E_TARGET_URL"
+    assert refused.value.code == "E_URL"
     assert "hunter2" not in f"{refused.value}{refused.value.suggestion}"
 
 
@@ -259,7 +259,7 @@ def test_a_folder_that_is_none_is_told_and_asking_makes_none(base: Path, tmp_pat
     put(base, note(1))
     with pytest.raises(DuckkbError) as refused:
         publish(base, f"lance:{tmp_path / 'file'}/x")
-    assert refused.value.code == "E_TARGET"
+    assert refused.value.code == "E_DATABASE"
     with pytest.raises(UsageError, match="know no roles") as grant:
         app.grant_published(base, to=f"lance:{tmp_path / 'x'}", role="ann", types=["Note"])
     assert grant.value.code == "E_ROLE"
@@ -322,7 +322,7 @@ def test_an_object_storage_holds_a_base_too(base: Path, bucket: str, monkeypatch
     monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(DuckkbError) as lost:
         texts(base, bucket)
-    assert lost.value.code == "E_TARGET" and "hunter2" not in str(lost.value)
+    assert lost.value.code == "E_DATABASE" and "hunter2" not in str(lost.value)
 
 
 def test_a_killed_publisher_leaves_one_whole_commit(base: Path, url: str, tmp_path: Path) -> None:

@@ -2,15 +2,16 @@
 
 import json
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from duckkb import app
-from duckkb.errors import Unavailable
+from duckkb.errors import Unavailable, UsageError
 from duckkb.lanes.targets.postgres.connecting import Address
 from tests.conftest import commit, git, make_base, run_in
-from tests.harness.postgres import shared
+from tests.harness.postgres import PASSWORD, shared
 
 CONFIG = """\
 global: {embedding_model: none}
@@ -123,15 +124,32 @@ def test_a_command_says_what_the_database_says_in_its_own_words(tmp_path: Path, 
         )
     with pytest.raises(Unavailable) as caught:
         kb.find("Note", "river", mode="match")
-    assert caught.value.code == "E_TARGET"
+    assert caught.value.code == "E_DATABASE"
     kb.close()
 
 
 @pytest.mark.parametrize(
-    "cut", ["u:se/cret@localhost/db", "u:12/cret@localhost/db", "u:se?cret@localhost/db", "u:12?cret@h/db"]
+    "cut",
+    ["u:se/cret@localhost/db", "u:12/cret@localhost/db", "u:se?cret@localhost/db", "u:12?cret@h/db", "u:12#cret@h/db"],
 )
 def test_a_password_that_cuts_the_address_is_not_said(cut: str) -> None:
-    with pytest.raises(Exception, match="does not parse") as caught:
+    with pytest.raises(UsageError) as caught:
         Address.of(f"postgresql://{cut}")
-    assert "cret" not in str(caught.value) and "12" not in str(caught.value)
+    assert caught.value.code == "E_URL" and "cret" not in str(caught.value) and "12" not in str(caught.value)
     assert Address.of("postgresql://h1:5432,h2:5433/db").name == "h1:5432,h2:5433/db#base"
+
+
+def test_a_base_is_published_with_a_password_in_the_url_which_nothing_says(tmp_path: Path, url: str) -> None:
+    """As `table` takes it; who is let in with it, and who is not."""
+    base, name = made(tmp_path, CONFIG, Note=[{"id": "n1", "text": "river"}]), urlsplit(url).path.strip("/")
+    url, wrong = shared().tcp(name), "hidden%20word"
+    none = run_in(base, ["find", "Note", "river", "--backend", url])
+    published = run_in(base, ["publish", "--to", url])
+    assert (none.code, published.code) == (1, 0) and "nothing is published" in none.err, none.err + published.err
+    found = run_in(base, ["find", "Note", "river", "--backend", url])
+    refused = run_in(base, ["publish", "--to", shared().tcp(name, password=wrong)])
+    assert (found.code, refused.code) == (0, 1) and "password authentication failed" in refused.err, (
+        found.err + refused.err
+    )
+    said = "".join(ran.out + ran.err for ran in (none, published, found, refused))
+    assert PASSWORD not in said and wrong not in said and "hidden word" not in said

@@ -200,6 +200,35 @@ def test_ax_01_reasoning_is_asked_for_as_the_row_says(reasoning: str, sent: dict
     assert {name: value for name, value in first.items() if name not in second} == sent
 
 
+@pytest.mark.parametrize(
+    ("row", "low"),
+    [
+        ({"reasoning_body": {"enable_thinking": True, "budget": 9}}, {"enable_thinking": False}),
+        ({"reasoning_body": {"a": True}, "reasoning_off": {"thinking": {"type": "disabled"}}}, {"thinking": {"type": "disabled"}}),
+    ],
+)  # fmt: skip
+def test_ax_01_mapped_reasoning_is_off_for_low_effort_and_on_for_more(row: dict[str, Any], low: dict[str, Any]) -> None:
+    with FakeChat() as endpoint:
+        model = chat_model(endpoint.row(reasoning="mapped", providers=(endpoint.provider(**row),)), {}.get)
+        for effort in ("low", "medium", "high", None):
+            predict(model, "q", **({"reasoning_effort": effort} if effort else {}))
+        bodies = [asked.body for asked in endpoint.asked]
+    sent = [{name: value for name, value in body.items() if name not in bodies[-1]} for body in bodies]
+    assert sent == [low, row["reasoning_body"], row["reasoning_body"], {}]
+
+
+def test_ax_01_a_key_that_is_set_later_or_changes_is_read_at_the_next_call() -> None:
+    keys: dict[str, str] = {}
+    with FakeChat() as endpoint:
+        model = chat_model(endpoint.row(providers=(endpoint.provider(api_key_env="LATER"),)), keys.get)
+        with pytest.raises(Unavailable, match="LATER is not set"):
+            predict(model, "q")
+        for key in ("first", "second"):
+            keys["LATER"] = key
+            predict(model, "q")
+        assert [asked.headers["Authorization"] for asked in endpoint.asked] == ["Bearer first", "Bearer second"]
+
+
 @pytest.mark.parametrize("wants", [False, True])
 def test_ax_01_what_a_model_thought_is_sent_back_to_providers_that_ask_for_it_alone(wants: bool) -> None:
     with FakeChat() as endpoint:

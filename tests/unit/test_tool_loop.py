@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from duckkb.errors import NotFound, Unavailable, UsageError
+from duckkb.llm import chat_model
 from duckkb.llm.loop import (
     Compaction,
     ExecutionEnd,
@@ -41,6 +42,7 @@ from duckkb.messages import (
     ToolCallDone,
     Usage,
 )
+from tests.fake_chat import FakeChat, call, chunks, delta, finish
 from tests.fakes import ScriptedChat, calling
 
 ASKED = (Message("system", "be brief"), Message("user", "数一数"))
@@ -571,6 +573,26 @@ def test_ax_08_a_warning_before_the_last_turn_and_a_hard_stop_in_it() -> None:
     obedient = ScriptedChat(*ROUNDS[:2], "what I have")
     told = ToolLoop(obedient, (count,), max_turns=3).run(ASKED)
     assert (told.ended, told.content) == ("answered", "what I have")
+
+
+def test_ax_08_a_provider_that_calls_in_the_last_turn_all_the_same_is_stopped_and_nothing_is_lost() -> None:
+    ran: list[str] = []
+    with FakeChat() as endpoint:
+        for name in ("c1", "c2"):
+            endpoint.next(chunks(call(0, name, "t", "{}"), finish("tool_calls")))
+        counted = tool("t", lambda args, context: ran.append(context.call_id) or "x")
+        result = ToolLoop(chat_model(endpoint.row(), {}.get), (counted,), max_turns=2).run(ASKED)
+    assert (result.ended, result.turns, result.error, ran) == ("limit", 2, None, ["c1"])
+    assert statuses(result) == {"c1": "success", "c2": "error"} and sound(result.messages)
+
+
+def test_ax_06_a_call_where_every_tool_is_hidden_is_an_error_record_and_the_run_goes_on() -> None:
+    with FakeChat() as endpoint:
+        endpoint.next(chunks(call(0, "h", "hidden", "{}"), finish("tool_calls")))
+        endpoint.next(chunks(delta(content="done"), finish()))
+        hidden = tool("hidden", discover=lambda records, metadata: False)
+        result = ToolLoop(chat_model(endpoint.row(), {}.get), (hidden,)).run(ASKED)
+    assert (result.ended, result.content, statuses(result)) == ("answered", "done", {"h": "error"})
 
 
 def test_ax_08_there_are_twenty_turns_unless_told_otherwise_and_a_new_question_has_its_own() -> None:

@@ -105,8 +105,6 @@ export type ErrorCode =
   "E_SURROGATE" |
   "E_SYMLINK" |
   "E_TABLE" |
-  "E_TARGET" |
-  "E_TARGET_URL" |
   "E_TENANT" |
   "E_TENANTS" |
   "E_TICKET" |

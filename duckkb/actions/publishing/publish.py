@@ -57,7 +57,7 @@ class Published:
 
 def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published:
     """Have a target hold a commit, as one delta in one transaction. Raises `errors.StateError` (E_REVISION; E_BEHIND: what is
-    published is not known here), `errors.Conflict` (E_BEHIND), `errors.Refused` (E_PENDING), `errors.Unavailable` (E_TARGET, E_GIT),
+    published is not known here), `errors.Conflict` (E_BEHIND), `errors.Refused` (E_PENDING), `errors.Unavailable` (E_DATABASE, E_GIT),
     `errors.Unreadable`."""
     with ExitStack() as stack:
         commit = _opened(stack, apart, asked.ref, asked.embedder)

@@ -253,7 +253,9 @@ class _Run:
             if self._reason is None:
                 raise Unavailable("the model's answer broke off", "E_MODEL", "ask again")
         except Unavailable as problem:
-            self._ended, self._error, calls = "cancelled" if self._is_cancelled else "failed", problem, []
+            # A call that was told to be none is one all the same: it gets its record, and is not executed.
+            if not (calls and self._reason is not None and problem.details.get("reason") == "ignored"):
+                self._ended, self._error, calls = "cancelled" if self._is_cancelled else "failed", problem, []
         return Message("assistant", content, tuple(calls), None, reasoning or None), usage
 
     def _with_own_id(self, call: ToolCall, turn: int, others: Sequence[ToolCall]) -> ToolCall:

@@ -133,13 +133,12 @@ def make_chat_model(
         named = ", ".join(dict.fromkeys(one.host for one in listed))
         said = f"The providers of the chat model {row.name} have not been accepted on this machine: {named}."
         return Failover(row, (), Unavailable(said, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"}))
-    keys = [secret(one.api_key_env) if one.api_key_env else None for one in listed]
-    return Failover(row, [ChatEndpoint(row, one, key) for one, key in zip(listed, keys, strict=True)])
+    return Failover(row, [ChatEndpoint(row, one, secret) for one in listed])
 
 
 def chat_model(row: ChatModelSettings, secret: Callable[[str], str | None]) -> ChatModel:
     """The model of a row, for a program that has no knowledge base: whoever writes a row trusts it. `secret` gives the value of an
-    environment variable by name, such as `os.environ.get`."""
+    environment variable by name, such as `os.environ.get`; it is asked at each call."""
     return make_chat_model(row, trusted=True, secret=secret)
 
 

@@ -6,7 +6,7 @@ is repeated but for one line of what it found wrong with a request.
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import Unavailable
@@ -27,10 +27,12 @@ class ChatEndpoint:
     """One provider of a model, as `llm.failover.ChatProvider` has it. Whoever makes this has checked that its host is trusted.
     Safe to share between threads. No error contains the key, or anything of the conversation."""
 
-    def __init__(self, model: ChatModelSettings, provider: ProviderSettings, key: str | None) -> None:
-        self._model, self._provider = model, provider
-        self._key = key.strip() if key else None
-        self._client: OpenAI | None = None
+    def __init__(
+        self, model: ChatModelSettings, provider: ProviderSettings, secret: Callable[[str], str | None]
+    ) -> None:
+        """`secret` is asked for the key at each call."""
+        self._model, self._provider, self._secret = model, provider, secret
+        self._opened_with: tuple[OpenAI, str | None] | None = None
         self._making = threading.Lock()
 
     @property
@@ -49,20 +51,23 @@ class ChatEndpoint:
             except Unavailable:
                 if not answer.is_finished:  # behind the end comes nothing but what it took
                     raise
-            self._refuse_ignored(request, answer)
+            if request.tool_choice == "required" and request.tools and answer.is_complete and not answer.has_calls:
+                raise WrongAnswer("answered in prose, and was told to call a tool (tool_choice: required)", "ignored")
             yield from answer.end()
+            if answer.has_calls and (not request.tools or request.tool_choice == "none"):
+                raise WrongAnswer("called a tool, and was told to call none", "ignored")
         except WrongAnswer as error:
             raise self._wrong(error) from None
 
     def _chunks(self, request: ChatRequest, call: OpenCall) -> Iterator[object]:
         """What the server sends, chunk by chunk; each fault is an `errors.Unavailable`."""
-        client = self._opened()
+        client, key = self._opened()
         from openai import APIConnectionError, APIError, APIStatusError
 
         try:
             yield from self._asked(client, request, call)
         except APIStatusError as error:
-            raise self._refused(error) from None
+            raise self._refused(error, key) from None
         except AnswerRefused as error:
             raise self._given_up(error) from None
         except APIConnectionError as error:
@@ -113,7 +118,7 @@ class ChatEndpoint:
         if request.response_format == "json":
             body["response_format"] = {"type": "json_object"}
         if request.reasoning_effort is not None and model.reasoning == "mapped":
-            body |= provider.reasoning_body
+            body |= provider.reasoning_for(request.reasoning_effort)
         is_native = (
             model.reasoning == "native"
         )  # who knows efforts calls the limit, which counts thoughts too, by its new name
@@ -131,28 +136,22 @@ class ChatEndpoint:
             found.pop("reasoning_content", None)
         return found
 
-    def _refuse_ignored(self, request: ChatRequest, answer: ChatAnswer) -> None:
-        """Raise `WrongAnswer` where a provider has not heeded what it was told of tools."""
-        may_call = bool(request.tools) and request.tool_choice != "none"
-        if answer.has_calls and not may_call:
-            raise WrongAnswer("called a tool, and was told to call none", "ignored")
-        if request.tool_choice == "required" and may_call and answer.is_complete and not answer.has_calls:
-            raise WrongAnswer("answered in prose, and was told to call a tool (tool_choice: required)", "ignored")
-
-    def _opened(self) -> "OpenAI":
+    def _opened(self) -> "tuple[OpenAI, str | None]":
+        """A client for the key as it is now, and that key."""
         variable = self._provider.api_key_env
-        if variable and not self._key:
+        key = ((self._secret(variable) if variable else None) or "").strip() or None
+        if variable and not key:
             said = f"has no key: the variable {variable} is not set"
             raise self._fault("no_key", said, f"export {variable}=KEY")
-        if not is_sendable(self._key):
+        if not is_sendable(key):
             said = "cannot be sent this key, which has characters that a header does not carry"
             raise self._fault("no_key", said, f"check the key in {variable}")
         with self._making:
-            if self._client is None:
-                self._client = opened(self._provider.base_url, self._key, self._provider.timeout_s, _MOST_BYTES)
-            return self._client
+            if self._opened_with is None or self._opened_with[1] != key:
+                self._opened_with = opened(self._provider.base_url, key, self._provider.timeout_s, _MOST_BYTES), key
+            return self._opened_with
 
-    def _refused(self, error: "APIStatusError") -> Unavailable:
+    def _refused(self, error: "APIStatusError", key: str | None) -> Unavailable:
         status, variable = error.status_code, self._provider.api_key_env
         reason = f"http_{status}"
         if status in (401, 403):
@@ -163,7 +162,7 @@ class ChatEndpoint:
         if 300 <= status < 400:
             return self._fault(reason, f"points elsewhere (HTTP {status})", "set its base_url to the final address")
         if status in EXPLAINED:
-            said = explanation(error.body, self._key)
+            said = explanation(error.body, key)
             remedy = f"check the row global.models.{self._model.name}, and what was asked"
             return self._fault(reason, f"refused the request (HTTP {status}){said}", remedy)
         return self._fault(reason, f"failed (HTTP {status})", "try again later")

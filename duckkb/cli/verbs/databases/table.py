@@ -1,7 +1,7 @@
 """table: search over tables of a PostgreSQL with pgvector. Needs no knowledge base; one around gives its models."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ def query_command(table: str, text: str, url: str, timeout_s: float, **how: Any)
     where it was reranked rerank_score. Names are taken as they stand, capitals too; others in double quotes: '"My Table"'.
     """  # fmt: skip
     with _connected(url, timeout_s) as tables:
-        out.lines(tables.query(text, table, **_read(how)), under="rows")
+        _print_rows(tables.query(text, table, **_read(how)), "ask with other words, or with a lower --threshold")
 
 
 @verb("search", group=table_command)
@@ -113,7 +113,18 @@ def search_command(table: str, url: str, timeout_s: float, *, vector: str, **how
     duckkb embed "boots for rain" | duckkb table search --url "$URL" products --vector -
     """
     with _connected(url, timeout_s) as tables:
-        out.lines(tables.vector_search(table, _vector(vector), **_read(how)), under="rows")
+        _print_rows(
+            tables.vector_search(table, _vector(vector), **_read(how)), "loosen the --filter or the --threshold"
+        )
+
+
+def _print_rows(rows: "Sequence[dict[str, Any]]", remedy: str) -> None:
+    """Raise `errors.NotFound` (E_NO_RESULTS) where there are none."""
+    from duckkb.errors import NotFound
+
+    if not rows:
+        raise NotFound("no results", code="E_NO_RESULTS", suggestion=remedy)
+    out.lines(rows, under="rows")
 
 
 def _read(how: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class LanceAddress:
 
     @classmethod
     def of(cls, given: str) -> "LanceAddress":
-        """Raises `errors.UsageError` (E_TARGET_URL) for one that holds a key, or asks for what there is not."""
+        """Raises `errors.UsageError` (E_URL) for one that holds a key, or asks for what there is not."""
         scheme, _, rest = given.partition(":")
         path, _, query = rest.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
@@ -73,4 +73,4 @@ def _place(scheme: str, path: str) -> str:
 
 
 def _refused(message: str, suggestion: str = _SUGGESTION) -> UsageError:
-    return UsageError(message, code="E_TARGET_URL", suggestion=suggestion)
+    return UsageError(message, code="E_URL", suggestion=suggestion)

@@ -76,7 +76,7 @@ class Head:
 
 
 class Store:
-    """What lies at an address. Its methods raise `errors.Unavailable` (E_TARGET)."""
+    """What lies at an address. Its methods raise `errors.Unavailable` (E_DATABASE)."""
 
     def __init__(self, address: LanceAddress) -> None:
         self.address = address
@@ -191,7 +191,7 @@ class Store:
     def _unavailable(self, said: str, kind: type[Unavailable] = Unavailable) -> Unavailable:
         return kind(
             f"{self.address.name} cannot be asked: {said}",
-            code="E_TARGET",
+            code="E_DATABASE",
             suggestion="look whether the folder or the bucket is there, and whether the environment lets you in",
         )
 
@@ -317,7 +317,7 @@ def one_of(column: str, values: Iterable[Any]) -> str:
 
 def _next(before: int, after: int) -> int:
     if after != before + 1:
-        raise Disturbed("a table has changes of others", code="E_TARGET")
+        raise Disturbed("a table has changes of others", code="E_DATABASE")
     return after
 
 

@@ -51,7 +51,7 @@ class LanceTarget:
         if self._address.at is not None:
             raise UsageError(
                 "an address with ?at= is of what was published before, and is not published to",
-                code="E_TARGET_URL",
+                code="E_URL",
                 suggestion="leave ?at= out",
             )
         number, before = self._store.numbered()

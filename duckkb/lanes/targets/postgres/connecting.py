@@ -1,6 +1,7 @@
 """Connections to a PostgreSQL server: to which one, how vectors travel, and what is told when it does not answer.
 
-No password is ever part of an address that duckkb is given: libpq takes it from PGPASSWORD, a service file or ~/.pgpass.
+A password is better in PGPASSWORD, a service file or ~/.pgpass, where no list of processes shows it; one in the address shows in
+no message.
 """
 
 import re
@@ -8,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import numpy as np
 import psycopg
@@ -20,6 +20,7 @@ from psycopg.pq import Format
 from psycopg.types import TypeInfo
 
 from duckkb.errors import Unavailable, UsageError
+from duckkb.postgres_url import PostgresUrl
 from duckkb.values import dataclass
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -28,54 +29,34 @@ SCHEMES = ("postgresql", "postgres")
 _SOURCE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 30
-_HOSTS = re.compile(r"(?:(?:\[[^\]@]*\]|[^:\[\],@]*)(?::\d*)?(?:,|$))*")
-_ELSEWHERE = "give it by PGPASSWORD, a service file or ~/.pgpass"
-_SECRET = ("password", "passfile", "sslpassword")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`url` as libpq takes it, and the name under which a base is published there, which stands behind a `#`."""
+    """Where a database is, and the name under which a base is published there, which stands behind a `#`."""
 
-    url: str
+    database: PostgresUrl
     source: str
 
     @classmethod
     def of(cls, given: str) -> "Address":
-        """Raises `errors.UsageError` (E_TARGET_URL) for one that says a password, or names a base in another way."""
-        try:
-            parts = urlsplit(given)
-            has_password = parts.password is not None
-        except ValueError:
-            raise _refused("the address of the database does not parse") from None
-        # What stands before a / or ? of a password would be taken for the host and its port, and said in errors.
-        is_cut = "@" in parts.path or any("=" not in one for one in parts.query.split("&") if one)
-        if is_cut or not _HOSTS.fullmatch(parts.netloc.rpartition("@")[2]):
-            raise _refused(
-                "the address of the database does not parse",
-                f"postgresql://USER@HOST/DATABASE#NAME; a password: {_ELSEWHERE}",
-            )
-        if has_password or any(name.lower() in _SECRET for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
-            raise _refused("the address of the database holds a password", f"leave it out, and {_ELSEWHERE}")
-        source = parts.fragment or "base"
+        """Raise `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, or names a base in another way."""
+        url, _, name = given.partition("#")
+        source = name or "base"
         if not _SOURCE.fullmatch(source):
-            raise _refused(
-                f"{source!r} is no name of a published base",
+            # Nothing of it is repeated: a # in a password that is not written as %23 would stand here.
+            raise UsageError(
+                "what stands behind # in the URL is no name of a published base",
+                "E_URL",
                 "a letter, then letters, digits and _ in lower case: postgresql://HOST/DATABASE#NAME",
             )
-        return cls(urlunsplit(parts._replace(fragment="")), source)
+        return cls(PostgresUrl.read(url), source)
 
     @property
     def name(self) -> str:
         """As a person is told it."""
-        parts = urlsplit(self.url)
-        return f"{parts.netloc.rpartition('@')[2] or 'localhost'}{parts.path}#{self.source}"
-
-
-def _refused(
-    message: str, suggestion: str = "postgresql://HOST/DATABASE, or postgresql://HOST/DATABASE#NAME"
-) -> UsageError:
-    return UsageError(message, code="E_TARGET_URL", suggestion=suggestion)
+        place = self.database.place
+        return f"{f'localhost{place}' if place[:1] in ('', '/') else place}#{self.source}"
 
 
 class Connections:
@@ -89,7 +70,7 @@ class Connections:
 
     @contextmanager
     def borrowed(self) -> Iterator[Connection]:
-        """A connection in which no transaction has begun. Raises `errors.Unavailable` (E_TARGET), also for what the server says
+        """A connection in which no transaction has begun. Raises `errors.Unavailable` (E_DATABASE), also for what the server says
         in the block that no caller foresees."""
         with told(self._address):
             connection = self._taken()
@@ -129,12 +110,12 @@ class Connections:
 def connected(address: Address) -> Connection:
     """A connection that commits by itself outside of transactions, and stops what takes too long. What the address says beside that
     (`options`, by which some hosts tell databases apart) holds."""
-    said = conninfo_to_dict(address.url).get("options") or ""
+    said = conninfo_to_dict(address.database.url).get("options") or ""
     limits = (
         f"-c statement_timeout={_STATEMENT_SECONDS * 1000} -c lock_timeout={_STATEMENT_SECONDS * 1000} -c timezone=UTC"
     )
     connection = psycopg.connect(
-        address.url,
+        address.database.url,
         autocommit=True,
         connect_timeout=_CONNECT_SECONDS,
         application_name="duckkb",
@@ -178,13 +159,16 @@ def told(address: Address) -> Iterator[None]:
         yield
     except psycopg.errors.QueryCanceled as problem:
         raise Unavailable(
-            f"{address.name} took longer than {_STATEMENT_SECONDS} seconds", code="E_TARGET", suggestion="ask for less"
+            f"{address.name} took longer than {_STATEMENT_SECONDS} seconds",
+            code="E_DATABASE",
+            suggestion="ask for less",
         ) from problem
     except psycopg.Error as problem:
-        said = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        said = address.database.scrub(first, type(problem).__name__)
         raise Unavailable(
             f"{address.name} does not answer as it should: {said}",
-            code="E_TARGET",
+            code="E_DATABASE",
             suggestion="look whether the server runs and lets you in: `psql` with the same address",
         ) from problem
 
