@@ -12,6 +12,9 @@ from duckkb.settings import ChatModelSettings, ProviderSettings
 
 _HEAD = """\
 # Every setting of duckkb with its default; a config.yaml holds only what it changes.
+# For one process a variable of the environment stands over a setting: DUCKKB_ and its keys below `global`, in capitals, with _
+# between (DUCKKB_RERANK_TIMEOUT_MS, DUCKKB_EMBEDDING_MODEL, DUCKKB_LIMITS_MAX_DEPTH); lists and what says how truth is written and
+# merged (layout, merge, include) have none. `duckkb config show` says where each value comes from.
 # Made by `make docs`; do not edit by hand.
 """
 _TYPES = {

@@ -253,7 +253,8 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made.
-    `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says whether a warm process is started (`auto`)."""
+    `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says whether a warm process is started (`auto`). `settings` are the
+    variables that stand over what config.yaml says, by name, as text."""
 
     kb: str | None = None
     writer: str | None = None
@@ -265,3 +266,4 @@ class Environment:
     cache_home: Path = Path("~/.cache/duckkb")
     cache_limit: int = CACHE_LIMIT
     state_home: Path = Path("~/.local/state/duckkb")
+    settings: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duckkb.config.keys import SETTING_VARIABLES
 from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE, Environment
 from duckkb.truth.git import repository, run
 
@@ -41,6 +42,7 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
         daemon=given.get("DUCKKB_DAEMON", "").strip().lower(),
         cache_home=Path(cache_home) if cache_home else _user_folder(given, "XDG_CACHE_HOME", home / ".cache"),
         state_home=_user_folder(given, "XDG_STATE_HOME", home / ".local" / "state"),
+        settings={name: given[name] for name in SETTING_VARIABLES if given.get(name)},
     )
 
 

@@ -1,10 +1,13 @@
 """Every setting and every environment variable of duckkb, once: the loader, the example file and the docs read these."""
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from operator import attrgetter
 from typing import Any
 
+from duckkb.errors import Finding
 from duckkb.ontology.names import is_folder, name_known
 from duckkb.ontology.policies import OVERRIDES
 from duckkb.ontology.rules import (
@@ -73,6 +76,12 @@ class Key:
     def of(self, settings: Settings) -> Any:
         """Its value in these settings."""
         return attrgetter(self.attribute)(settings) if self.attribute else INCLUDE
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that stands over it for one process, unless it is one of the base: DUCKKB_RERANK_TIMEOUT_MS for
+        `global.rerank.timeout_ms`."""
+        return "DUCKKB_" + self.name.removeprefix("global.").replace(".", "_").upper()
 
     @property
     def section(self) -> tuple[str, ...]:
@@ -287,6 +296,11 @@ SECTIONS: Mapping[str, str] = {
     "questions": "Judged questions: question, type, mode, where, expected.",
 }
 
+_OF_THE_BASE = ("layout.part", "merge.granularity", "global.models", "include")
+"""Settings that no variable changes: how truth is written and merged, and what is no single value."""
+SETTING_VARIABLES: Mapping[str, Key] = {key.variable: key for key in KEYS if key.name not in _OF_THE_BASE}
+"""Every environment variable that stands over a setting for one process, by one rule: `Key.variable`."""
+
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
     "DUCKKB_BACKEND": "The address of a database that answers in place of a clone (docs/publish.md), as --backend says it.",
@@ -305,8 +319,9 @@ VARIABLES: Mapping[str, str] = {
 """Every environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
 
 
-def read_settings(root: Section) -> Settings:
-    """Settings from the top of config.yaml, with the origin of each; every problem is noted in the section."""
+def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> Settings:
+    """Settings from the top of config.yaml, with the origin of each; every problem is noted in the section. `variables` of the
+    environment (as `SETTING_VARIABLES` names them) stand over what the file says."""
     sections = {path: _section(root, path) for path in _PATHS}
     for path, section in sections.items():
         section.refuse_unknown(_PATHS[path], _ELSEWHERE)
@@ -317,6 +332,8 @@ def read_settings(root: Section) -> Settings:
         is_absent = standard is None and section.value.get(leaf) is None
         values[key.name] = None if is_absent else section.get(leaf, key.rule, standard)
         origins[key.name] = section.place(leaf) if leaf in section else DEFAULT
+        if text := (variables or {}).get(key.variable):
+            values[key.name], origins[key.name] = _read_variable(root, key, text), key.variable
     _check_model(sections[("global",)], values)
     _check_named(sections[("global",)], values)
     if values["global.models"]:
@@ -325,6 +342,19 @@ def read_settings(root: Section) -> Settings:
         values["global.models"] = read_models(sections[("global",)].sub("models"), origins)
     _check_asked(sections[("global",)], values)
     return _settings(values, origins)
+
+
+def _read_variable(root: Section, key: Key, text: str) -> Any:
+    """The value of a setting that the environment gives; a problem is noted with the name of the variable."""
+    value: Any = text
+    if isinstance(key.rule, (Whole, Number, Flag)):
+        with suppress(ValueError):
+            value = json.loads(text)
+    if problem := key.rule.problem(value):
+        remedy = f"unset {key.variable}, or give it another value"
+        root.found.append(Finding(root.code, f"{key.variable} of the environment {problem}", key.name, remedy=remedy))
+        return key.of(_STANDARD)
+    return value
 
 
 def _section(root: Section, path: tuple[str, ...]) -> Section:
@@ -346,7 +376,7 @@ _ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place o
 def _check_model(section: Section, values: Mapping[str, Any]) -> None:
     model = values["global.embedding_model"]
     is_known = model in (DEFAULT_MODEL, NO_MODEL, *KNOWN_MODELS)
-    if not is_known and section.sub("embedding").value.get("base_url") is None:
+    if not is_known and values["global.embedding.base_url"] is None:
         remedy = f"set `global.embedding.base_url`, or use {DEFAULT_MODEL} or {NO_MODEL}"
         section.problem("needs an endpoint: this model does not come with duckkb", "embedding_model", remedy=remedy)
 

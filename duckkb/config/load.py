@@ -43,7 +43,7 @@ def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | Non
     documents = read_documents(root, {**outside_files(outside_definitions(root, env)), **(instead or {})})
     first, rest = documents[0], documents[1:]
     found: list[Finding] = []
-    settings = read_settings(root_section(first, "E_CONFIG", found))
+    settings = read_settings(root_section(first, "E_CONFIG", found), env.settings)
     parts = (first.only(SECTIONS), *rest)
     ontology, wrong = load_ontology(parts)
     questions, doubtful = read_questions(parts, ontology)

@@ -370,7 +370,17 @@ def test_ax_09_rows_are_found_reranked_and_cut(url: str) -> None:
 
 def test_ax_09_no_row_is_said_and_ends_with_1(url: str, tmp_path: Path) -> None:
     (tmp_path / "vector.json").write_text(json.dumps([1.0] * DIMENSION))
-    args = ["table", "search", "--url", url, "shop.items", "--vector", "vector.json", "--filter", '{"title": "none such"}']
+    args = [
+        "table",
+        "search",
+        "--url",
+        url,
+        "shop.items",
+        "--vector",
+        "vector.json",
+        "--filter",
+        '{"title": "none such"}',
+    ]
     ran = run_in(tmp_path, args)
     assert (ran.code, ran.out) == (1, "") and "no results" in ran.err
 

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import pytest
 
 from duckkb import config
 from duckkb.config import remembered
-from duckkb.config.keys import VARIABLES
-from duckkb.errors import StateError, Unavailable
+from duckkb.config.keys import KEYS, SETTING_VARIABLES, VARIABLES
+from duckkb.errors import OntologyError, StateError, Unavailable
 from duckkb.settings import ChatModelSettings, EmbeddingSettings, Environment, ProviderSettings, Settings
 from duckkb.truth.commit import lock
 
@@ -78,6 +79,45 @@ def test_every_variable_that_is_listed_is_read(tmp_path: Path) -> None:
     for variable in VARIABLES.keys() - OF_SEALED_STATE:
         assert env(tmp_path, **{variable: "/somewhere"}) != default, variable
         assert env(tmp_path, **{variable: ""}) == default, variable
+
+
+@pytest.mark.parametrize("variable", SETTING_VARIABLES)
+def test_a_variable_stands_over_its_setting_for_one_process(tmp_path: Path, variable: str) -> None:
+    key, root = SETTING_VARIABLES[variable], folder(tmp_path / "kb")
+    (root / "config.yaml").write_text(
+        "global: {rerank: {model: m}, expand: {model: m}, models: {chat: {providers: [{}]}}}"
+    )
+    plain = config.load(root, env(tmp_path)).settings
+    options = getattr(key.rule, "options", ())
+    values = [*options, "true", "http://127.0.0.1:1/v1", "3", "5", "0.4", "A_NAME", "none", "german", "1024", "chat"]
+    text = next(one for one in values if one != str(key.of(plain)) and _is_taken(root, tmp_path, variable, one))
+    settings = config.load(root, env(tmp_path, **{variable: text})).settings
+    value = key.of(settings)
+    assert str(value).lower() in (text, f"{text}.0") and settings.origins[key.name] == variable
+    assert config.load(root, env(tmp_path, **{variable: ""})).settings == plain
+    if type(key.rule).__name__ in ("Choice", "Flag", "Whole", "Number"):
+        with pytest.raises(OntologyError) as refused:
+            config.load(root, env(tmp_path, **{variable: "no such value"}))
+        assert any(finding.message.startswith(variable) for finding in refused.value.findings)
+
+
+def _is_taken(root: Path, tmp_path: Path, variable: str, text: str) -> bool:
+    """Whether it loads: alone, or beside what it needs."""
+    with suppress(OntologyError):
+        return bool(config.load(root, env(tmp_path, **{variable: text})))
+    return False
+
+
+def test_variables_of_settings_have_names_of_their_own_and_leave_out_what_is_the_base_s(tmp_path: Path) -> None:
+    assert not SETTING_VARIABLES.keys() & VARIABLES.keys() and len(SETTING_VARIABLES) == len(KEYS) - 4
+    root = folder(tmp_path / "kb")
+    left = config.load(root, env(tmp_path, DUCKKB_MERGE_GRANULARITY="record", DUCKKB_LAYOUT_PART="none")).settings
+    assert left == config.load(root, env(tmp_path)).settings
+
+
+def test_an_address_of_the_environment_needs_trust_as_one_of_the_file_does(tmp_path: Path) -> None:
+    root, around = folder(tmp_path / "kb"), env(tmp_path, DUCKKB_EMBEDDING_BASE_URL="http://127.0.0.1:1/v1")
+    assert not config.is_trusted(root, config.load(root, around).settings, around)
 
 
 def test_the_user_s_folders_move_with_their_variables(tmp_path: Path) -> None:
