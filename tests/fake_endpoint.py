@@ -86,6 +86,7 @@ class FakeEndpoint:
         self.most_at_once = 0
         self._at_once = 0
         self._counting = threading.Lock()
+        self._arrival = threading.Condition()
         self._replies: list[Reply] = []
         self._server = _Server(self)
 
@@ -120,6 +121,16 @@ class FakeEndpoint:
     def texts(self) -> list[str]:
         """Every text that was asked for, as often as it was."""
         return [text for asked in self.asked for text in asked.texts]
+
+    def await_requests(self, count: int) -> None:
+        """Return once that many requests have arrived."""
+        with self._arrival:
+            assert self._arrival.wait_for(lambda: len(self.asked) >= count, timeout=60), len(self.asked)
+
+    def record_request(self, request: Asked) -> None:
+        with self._arrival:
+            self.asked.append(request)
+            self._arrival.notify_all()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -177,7 +188,7 @@ class _Conversation(BaseHTTPRequestHandler):
         endpoint = self.server.endpoint
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         body = json.loads(raw)
-        endpoint.asked.append(Asked(self.path, dict(self.headers), body, time.monotonic(), raw))
+        endpoint.record_request(Asked(self.path, dict(self.headers), body, time.monotonic(), raw))
         with endpoint.held():
             reply = endpoint.reply(body)
             if reply.held:
