@@ -259,7 +259,7 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
         done = subprocess.run(command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=300)
         code, out, err = done.returncode, done.stdout, done.stderr
     else:
-        some = forks(_is_heavy(root, args))
+        some = forks()
         code, out, err = some.output(COMMAND, args, root, data, around)
         for warmth in _warmth:
             warmth.check(some, root, args, data, around, (code, out, err))
@@ -267,14 +267,6 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
     assert "Traceback" not in ran.err, ran.err
     assert "E_INTERNAL" not in ran.err and "a defect in duckkb" not in ran.err, ran.err
     return ran
-
-
-def _is_heavy(root: Path, args: Sequence[str]) -> bool:
-    """Whether a command in this folder may need the model, or all dictionaries."""
-    if "doctor" in args:
-        return True
-    given = root / "config.yaml"
-    return given.is_file() and b"embedding_model: none" not in given.read_bytes()
 
 
 def without_roots_rights() -> list[str]:

@@ -21,13 +21,13 @@ for value in jq.compile(words[0]).input_text(text).all():
 
 def run_script(script: str, folder: Path, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run a script in bash, stopping at the first command that fails; stdin is empty."""
-    env = {**os.environ, "PATH": f"{commands(folder, model=True)}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
+    env = {**os.environ, "PATH": f"{commands(folder)}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
     options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     return subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=False, timeout=seconds, **options)
 
 
-def commands(folder: Path, *, model: bool = False) -> Path:
-    """A folder for PATH with `duckkb` and `jq`, made in `folder`; `model`: whether the commands may embed."""
+def commands(folder: Path) -> Path:
+    """A folder for PATH with `duckkb` and `jq`, made in `folder`."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     (bin_folder / "run_jq.py").write_text(_JQ, "utf-8")
@@ -36,7 +36,7 @@ def commands(folder: Path, *, model: bool = False) -> Path:
         for name, what in (("duckkb", "-m duckkb"), ("jq", f"{bin_folder / 'run_jq.py'}"))
     }
     if possible():
-        found["duckkb"] = forks(model).script()
+        found["duckkb"] = forks().script()
     for name, script in found.items():
         (bin_folder / name).write_text(script, "utf-8")
         (bin_folder / name).chmod(0o755)

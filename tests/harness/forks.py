@@ -2,8 +2,8 @@
 
 What a command imports is there already; all else is its own: environment, folder, streams, signals, exit code. Whoever
 wants a process asks the warm one by a socket, hands over its streams, and reads from the socket the PID and, once the
-process has ended, its exit code. So also `duckkb` in a shell script is a fork, and the processes that duckkb itself starts,
-for SQL and for a team's files. With DUCKKB_TEST_FORK=0 everything starts from nothing, as it does for users.
+process has ended, its exit code. So also `duckkb` in a shell script is a fork, a server is, and so are the processes that
+duckkb itself starts, for SQL, for documents and for a team's files. With DUCKKB_TEST_FORK=0 everything starts from nothing, as it does for users.
 """
 
 import array
@@ -12,6 +12,7 @@ import contextlib
 import gc
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -22,9 +23,10 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from multiprocessing.connection import wait as wait_for
 from pathlib import Path
@@ -35,6 +37,8 @@ import duckkb
 from duckkb import config
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.local import LocalE5
+from duckkb.serving.preloading import LIBRARIES
+from duckkb.serving.web import drawing
 from tests.harness.first_use import in_large_pages, use_once
 
 SOURCES = Path(duckkb.__file__).resolve().parents[1]
@@ -45,6 +49,7 @@ PATIENCE = 300.0
 """Seconds after which a process that has not ended is a failure."""
 COMMAND = "tests.harness.forks:command"
 _LIBRARIES = (
+    "anyio._backends._asyncio",
     "duckdb",
     "encodings.utf_8_sig",
     "git",
@@ -55,7 +60,11 @@ _LIBRARIES = (
     "rjieba",
     "tantivy",
     "uuid",
+    "uvicorn.lifespan.off",
+    "uvicorn.lifespan.on",
 )
+_FLAGS = ("-I", "-P", "-B", "-X", "utf8")
+_PROGRAMS = ("duckkb.serving.pool.worker", "tests.harness.served_worlds", "tests.harness.mcp.fixtures")
 _ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _HEAD = 8
 _TURN = threading.Lock()  # of threads that want the first process
@@ -86,7 +95,7 @@ class Forked:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
         self._socket.sendmsg([len(data).to_bytes(_HEAD, "big")], rights)
         self._socket.sendall(data)
-        self._said = b""
+        self._said, self._turn = b"", threading.Lock()
         self.returncode: int | None = None
         self.pid = int(self._line(PATIENCE) or -1)
         assert self.pid > 1, "a signal to it would reach others"
@@ -99,10 +108,14 @@ class Forked:
 
     def wait(self, timeout: float | None = PATIENCE) -> int:
         """The exit code. Raises `subprocess.TimeoutExpired`."""
-        if self.returncode is None:
-            self.returncode = int(self._line(timeout) or 70)
-            self._socket.close()
-        return self.returncode
+        if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
+            raise subprocess.TimeoutExpired("a forked process", timeout or 0)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._turn.release)
+            if self.returncode is None:
+                self.returncode = int(self._line(timeout) or 70)
+                self._socket.close()
+            return self.returncode
 
     def send(self, number: int) -> None:
         """A signal; none where the process has ended already."""
@@ -128,7 +141,7 @@ class Forked:
 
 class Forks:
     """The warm process. `sources` is where it imports duckkb from: the product, or a weakened copy of it. `model`: it has the
-    offline model, the client of endpoints and jieba's dictionary too, at the price of slower forks. `env` is for the warm process alone."""
+    offline model and jieba's dictionary too, which take it two seconds. `env` is for the warm process alone."""
 
     def __init__(self, sources: Path = SOURCES, *, model: bool = False, env: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="forks")
@@ -213,62 +226,90 @@ class Forks:
         self._folder.cleanup()
 
 
-@lru_cache(maxsize=2)
-def forks(model: bool = False) -> Forks:
-    """The warm process of this test process; the one with the model is another."""
-    return Forks(model=model)
+@cache
+def forks() -> Forks:
+    """The warm process of this test process."""
+    return Forks(model=True)
 
 
 def possible() -> bool:
     return hasattr(os, "fork") and os.environ.get("DUCKKB_TEST_FORK") != "0"
 
 
-class _Popen(Forked):
-    """A Python process of duckkb's own, `python -I -X utf8 -c PROGRAM ...`, as `subprocess.Popen` would start it."""
+def _as_call(command: Any, env: Mapping[str, str] | None) -> tuple[str, list[str]] | None:
+    """What a fork is to call instead of this command line of Python, with what arguments; None where Python has to start."""
+    if not isinstance(command, list | tuple) or not command or command[0] != sys.executable or not possible():
+        return None
+    flags, rest = [], list(map(os.fspath, command[1:]))
+    while rest and rest[0] in _FLAGS:
+        flags.append(rest.pop(0))
+    match rest:
+        case ["-c", text, *args] if "-I" in flags:
+            return "tests.harness.forks:program", [text, *args]
+        case ["-m", "duckkb", *args] if _is_our_python(env):
+            return COMMAND, args
+        case ["-m", name, *args] if name in _PROGRAMS and _is_our_python(env):
+            return "tests.harness.forks:module", [name, *args]
+    return None
 
-    FLAGS = (sys.executable, "-I", "-X", "utf8", "-c")
 
-    def __init__(self, place: Callable[[], str], command: Sequence[str], options: Mapping[str, Any]) -> None:
-        pipes: list[int] = []
-        streams = []
-        self.stdin = self.stdout = self.stderr = None
-        for name in ("stdin", "stdout", "stderr"):
-            wanted = options.get(name)
-            if wanted == subprocess.PIPE:
-                ends = os.pipe()
-                ours, theirs = ends if name != "stdin" else ends[::-1]
-                setattr(self, name, os.fdopen(ours, "wb" if name == "stdin" else "rb"))
-            else:
-                flags = os.O_RDONLY if name == "stdin" else os.O_WRONLY
-                theirs = os.open(os.devnull, flags) if wanted == subprocess.DEVNULL else os.dup(wanted.fileno())
-            pipes.append(theirs)
-            streams.append(theirs)
-        passed = list(options.get("pass_fds", ()))
-        asked = {"call": "tests.harness.forks:program", "args": list(command[len(self.FLAGS) :]), "env": {}}
-        asked |= {"cwd": options.get("cwd") or str(Path.cwd()), "numbers": [0, 1, 2, *passed], "own session": True}
-        try:
-            super().__init__(place(), asked, [*streams, *passed])
-        finally:
-            for number in pipes:
-                os.close(number)
+def _is_our_python(env: Mapping[str, str] | None) -> bool:
+    """Whether an environment lets Python start as it started here."""
+
+    def settings(names: Mapping[str, str]) -> dict[str, str]:
+        return {name: names[name] for name in names if name.startswith("PYTHON") and name != "PYTHONUTF8"}
+
+    return env is None or settings(env) == settings(os.environ)
 
 
 def _starting(place: Callable[[], str]) -> type:
-    """`subprocess.Popen`, but for the processes that duckkb starts for itself: those are forks."""
+    """`subprocess.Popen`, but that duckkb, and what it starts for itself, are forks; `place` is the socket to ask for them by."""
     real = subprocess.Popen
 
     class Popen(real):
-        def __new__(cls, args: Any, *more: Any, **options: Any) -> Any:
-            if isinstance(args, list) and tuple(args[: len(_Popen.FLAGS)]) == _Popen.FLAGS and possible():
-                return _Popen(place, args, options)
-            return super().__new__(cls)
+        _forked: Forked | None = None
+
+        def __del__(self) -> None:
+            if self._forked is None:  # a fork is waited for by the warm process, which this one need not remember
+                super().__del__()
+
+        def _execute_child(self, args: Any, *more: Any) -> None:
+            executable, preexec, _, pass_fds, cwd, env, *_ = more
+            call = None if executable or preexec else _as_call(args, env)
+            if call is None:
+                super()._execute_child(args, *more)
+                return
+            ends = more[9:15]  # of three pipes: to read, to write
+            streams = [end if end >= 0 else number for number, end in enumerate((ends[0], ends[3], ends[5]))]
+            asked = {"call": call[0], "args": call[1], "env": dict(os.environ if env is None else env)}
+            asked |= {"cwd": str(cwd or Path.cwd()), "numbers": [0, 1, 2, *pass_fds], "own session": more[-2]}
+            try:
+                self._forked = Forked(place(), asked, [*streams, *pass_fds])
+                self.pid, self._child_created = self._forked.pid, True
+            finally:
+                self._close_pipe_fds(*ends)
+
+        def _internal_poll(self, *args: Any, **options: Any) -> int | None:
+            if self._forked is None:
+                return super()._internal_poll(*args, **options)
+            self.returncode = self._forked.poll()
+            return self.returncode
+
+        def _wait(self, timeout: float | None) -> int:
+            if self._forked is None:
+                return super()._wait(timeout)
+            try:
+                self.returncode = self._forked.wait(timeout)
+            except subprocess.TimeoutExpired:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+            return self.returncode
 
     return Popen
 
 
 @contextmanager
 def warm_children() -> Iterator[None]:
-    """In this process: what duckkb starts for itself are forks, and the offline model is parsed once for all."""
+    """In this process: duckkb, and what it starts for itself, are forks, and the offline model is parsed once for all."""
     real = subprocess.Popen
     subprocess.Popen = _starting(lambda: forks().listening())
     restored = _parse_models_once(), _read_dictionary_once()
@@ -370,11 +411,12 @@ def _tell_ended(callers: dict[int, socket.socket]) -> None:
 
 
 def _warm_up(place: str, model: bool) -> None:
-    unneeded = ("duckkb.integrations.", *(() if model else ("duckkb.llm.providers.",)))  # which import what is dear
-    for name in (*(found.name for found in walk_packages(duckkb.__path__, "duckkb.")), *_LIBRARIES):
-        if not name.startswith(unneeded):
+    modules = (module.name for module in walk_packages(duckkb.__path__, "duckkb."))
+    for name in (*modules, *_LIBRARIES, *LIBRARIES):
+        if not name.startswith("duckkb.integrations."):  # which import what is dear
             import_module(name)
     use_once()
+    drawing.load()
     subprocess.Popen = _starting(lambda: place)
     rjieba = import_module("rjieba")
     segmenter = rjieba.Jieba()  # reads a dictionary
@@ -444,29 +486,40 @@ def _take_streams(numbers: Sequence[int], streams: Sequence[int]) -> None:
     os.closerange(above, above + len(held))
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         mode, errors = ("w" if number else "r"), ("backslashreplace" if number == 2 else "strict")
-        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors=errors, newline="\n", closefd=False))
+        lines = (
+            1 if number == 2 else -1
+        )  # as Python has it: what is said on stderr is there though the process ends at once
+        stream = os.fdopen(number, mode, lines, encoding="utf-8", errors=errors, newline="\n", closefd=False)
+        setattr(sys, name, stream)
 
 
 def command(*args: str) -> None:
-    """The command line. It gets signals once it has had the time to prepare for them, not while the fork is set up."""
-    import duckkb.cli.main as line
-    from duckkb.__main__ import main
+    """The command line. It gets signals once it listens for them, not while the fork is set up."""
+    from duckkb import __main__ as line
 
-    run = line.run
+    listen = line.stop.listen
 
-    def heeding(args: Any) -> int:
+    def unblock() -> None:
+        listen()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
-        return run(args)
 
-    line.run = heeding
+    line.stop.listen = unblock
     sys.argv = ["duckkb", *args]
-    main()
+    line.main()
 
 
 def program(text: str, *args: str) -> None:
     """What `python -c` does."""
     sys.argv = ["-c", *args]
     exec(text, {"__name__": "__main__"})
+
+
+def module(name: str, *args: str) -> None:
+    """What `python -m` does."""
+    sys.argv = [name, *args]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that it has been imported, which is why this is fast
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def execute(*args: str) -> None:
