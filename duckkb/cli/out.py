@@ -3,7 +3,7 @@ on stderr. And what they read of stdin."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -46,6 +46,15 @@ def lines(
         names = formats.fields(held, columns)
         if names:
             _rows(formats.ROWS[form], held, names)
+
+
+def refuse_nothing(whole: Mapping[str, Any], message: str, suggestion: str) -> NoReturn:
+    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json the `whole` answer, which has nothing in it, stands on stdout."""
+    from duckkb.errors import NotFound
+
+    if wants_json():
+        emit(whole)
+    raise NotFound(message, code="E_NO_RESULTS", suggestion=suggestion)
 
 
 def _dated(line: Mapping[str, Any]) -> Mapping[str, Any]:

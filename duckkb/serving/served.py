@@ -15,6 +15,7 @@ from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable
 from duckkb.serving import preloading
+from duckkb.serving.daemon import Daemon
 from duckkb.serving.lines import say
 
 
@@ -34,7 +35,12 @@ class Served:
         try:
             is_write = name in ACTIONS and ACTIONS[name].writes
             with deadline.bounded(None if is_write else self._seconds(kb), caller.tenant):
-                return kb.run(name, given, caller, strict=not self._chosen.lenient)
+                answer = kb.run(name, given, caller, strict=not self._chosen.lenient)
+                return (
+                    answer | {"server": Daemon.of(kb.root).running()}
+                    if "root" in answer and name == "status"
+                    else answer
+                )
         except Refused as problem:
             if problem.code != "E_REVIEW" or name == "resolve":  # which settles what lies in the files, and no branch
                 raise

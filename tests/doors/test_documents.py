@@ -146,7 +146,7 @@ def test_kx_08_patterns_and_ignored_files(base: Path) -> None:
 
 def test_kx_03_formats_without_a_hit_are_still_well_formed(base: Path) -> None:
     for form, expected in (
-        ("--json", "[]\n"),
+        ("--json", '{"results":[],"notices":[]}\n'),
         ("--csv", "docid,score,file,title,context,line,snippet\n"),
         ("--files", ""),
     ):
@@ -158,7 +158,7 @@ def test_kx_03_formats_without_a_hit_are_still_well_formed(base: Path) -> None:
 
 def test_kx_03_every_format_has_the_same_hits(base: Path) -> None:
     (base / "docs/odd.md").write_text('# A "quoted", <b>&</b> title\n\narchive ```` with fences\n~~~\n\x01\n', "utf-8")
-    hits = json.loads(run_in(base, ["search", "archive", "--json"]).out)
+    hits = run_in(base, ["search", "archive", "--json"]).line["results"]
     assert len(hits) == 4 and all("context" not in hit for hit in hits)
     rows = list(csv.DictReader(io.StringIO(run_in(base, ["search", "archive", "--csv", "-n", "20"]).out)))
     assert [row["docid"] for row in rows] == [hit["docid"] for hit in hits]

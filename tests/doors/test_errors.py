@@ -73,7 +73,9 @@ CASES = [
 
 
 def checked(ran: Ran, exit_code: int, code: str) -> None:
-    assert (ran.code, ran.out) == (exit_code, ""), (ran.out, ran.err)
+    answer = json.loads(ran.out) if code == "E_NO_RESULTS" else {}
+    assert ran.code == exit_code and (not ran.out or code == "E_NO_RESULTS"), (ran.out, ran.err)
+    assert not answer.get("results", answer.get("path")), "the whole answer, which has nothing in it"
     assert ran.error["code"] == code and ran.error["error"] and ran.error["suggestion"], ran.err
     assert set(ran.error) <= {"error", "code", "suggestion", "details"} and code in CODES
     assert code not in ran.error["error"], "a message is words"

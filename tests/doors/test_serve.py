@@ -203,7 +203,7 @@ def test_kx_09_answers_are_those_of_the_command_line_and_of_the_openapi_document
             return answer.json()
 
         told = sound("/search", _LEX | {"limit": 1, "minScore": 0.1}, 200)
-        assert told["results"] == run_in(base, ["query", "lex: ducks", "-n", "1", "--json"]).line
+        assert told["results"] == run_in(base, ["query", "lex: ducks", "-n", "1", "--json"]).line["results"]
         found = sound("/actions/find", {"type": "Note", "query": "鸭子", "mode": "match"}, 200)
         assert found == run_in(base, ["find", "Note", "鸭子", "-m", "--json"]).line
         assert sound("/actions/get", {"type": "Note", "identity": "n1"}, 200)["title"] == "ducks 1"

@@ -133,7 +133,7 @@ def packed(
     budget: int = 4_000,
     limit: int = 20,
     neighbors: bool = False,
-    form: Form = "markdown",
+    form: Form = "json",
 ) -> dict[str, Any]:
     """`context_pack` as a plain object."""
     pack = context_pack(base, question, types=types, budget=budget, limit=limit, neighbors=neighbors)

@@ -8,6 +8,7 @@ from duckkb.actions.reading import given_vectors
 from duckkb.actions.registry.record_lines import (
     Projection,
     blame_line,
+    documents_object,
     hit_lines,
     log_line,
     notice_object,
@@ -71,8 +72,7 @@ def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 def documents(base: Base, value: Any, given: Given) -> dict[str, Any]:
     """Documents that were found."""
-    hints = {"hints": list(value.hints)} if value.hints else {}
-    return {"results": list(value), "notices": [notice_object(one) for one in dict.fromkeys(value.notices)]} | hints
+    return documents_object(value, value)
 
 
 def several(base: Base, value: Any, given: Given) -> dict[str, Any]:

@@ -61,8 +61,6 @@ def find_command(
     --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
     only where they are named.
     """
-    from duckkb.errors import NotFound
-
     if how["mode"] == "similar" and query is None and vector is None:
         query = out.read_text().strip() if not sys.stdin.isatty() else None
     if vector is not None and vector.lstrip().startswith("["):
@@ -74,7 +72,7 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         out.tell(result.notices)
         if not result:
-            raise NotFound("no results", code="E_NO_RESULTS", suggestion="loosen the query or the filter")
+            out.refuse_nothing(result_object(result, []), "no results", "loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
         found = hit_lines(result, origins)
         for _, form in found if no_chunk else ():
@@ -117,7 +115,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
                 printed.result(pack.plain(), end="")
             case _:
                 found = as_object(pack, "json")
-                out.lines(found.pop("entries"), under="entries", **found)
+                out.emit(found) if wants_json() else out.lines(found["entries"])
         if not pack.entries and not pack.omitted:
             printed.note("no results; loosen the question")
             end(1)
@@ -239,12 +237,11 @@ def neighbors_command(
     kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **walk: Any
 ) -> None:
     """Print the records around one node, nearest first, each with the `_edge` that led to it."""
-    from duckkb.errors import NotFound
-
     found = kb.neighbors(type_name, identity, **walk)
     out.tell(kb.notices)
     if not found.records:
-        raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="--direction both, or leave --label out")
+        whole = {"records": [], "truncated": found.truncated, "next": found.next}
+        out.refuse_nothing(whole, "no neighbors", "--direction both, or leave --label out")
     out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
@@ -301,12 +298,10 @@ def path_command(
     **walk: Any,
 ) -> None:
     """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
-    from duckkb.errors import NotFound
-
     steps = kb.path((from_type, from_identity), (to_type, to_identity), **walk)
     out.tell(kb.notices)
     if not steps:
-        raise NotFound(f"no path of at most {walk['depth']} edges", code="E_NO_RESULTS", suggestion="raise --depth")
+        out.refuse_nothing({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
     out.lines(_steps(kb, steps, asked), under="path")
 
 

@@ -93,6 +93,7 @@ def _search(
     how: "How", question: str | None, *, limit: int | None, everything: bool, at: str | None, **given: Any
 ) -> None:
     from duckkb.actions.documents.searching import SearchOptions
+    from duckkb.actions.registry.record_lines import documents_object
 
     text = question if question not in (None, "-") else _typed()
     if everything and limit is not None:
@@ -112,8 +113,9 @@ def _search(
     with opened(at=at) as kb:
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)
-        print_documents([_numbered(hit) if numbered else hit for hit in found])
-        for hint in found.hints:
+        hits = [_numbered(hit) if numbered else hit for hit in found]
+        print_documents(hits, documents_object(found, hits))
+        for hint in found.hints if chosen_format() != "json" else ():
             _tell_hint(hint)
         if not found:
             printed.note(
@@ -138,11 +140,12 @@ def _typed() -> str:
     return out.read_text().strip()
 
 
-def print_documents(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Documents on stdout in the format that was asked for; one that has a container is printed without any too."""
+def print_documents(lines: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
+    """Documents on stdout in the format that was asked for, as JSON the `whole` answer; a format that has a container is printed
+    without any too."""
     form = chosen_format()
     if form == "json":
-        printed.result(dumps(list(lines)))
+        out.emit(whole)
     elif form == "table":
         out.lines(lines)
     elif form in FORMATS:
@@ -185,7 +188,8 @@ def multi_get_command(
 
     with opened(at=at) as kb:
         found, lacking = kb.multi_get(pattern, lines=lines, most=max_bytes or LARGEST)
-        print_documents([_numbered(one) if line_numbers else one for one in found])
+        documents = [_numbered(one) if line_numbers else one for one in found]
+        print_documents(documents, {"documents": documents, "lacking": lacking})
         for said in lacking:
             printed.note(said)
         out.tell(kb.notices)
@@ -203,7 +207,7 @@ def print_document(document: Mapping[str, Any], numbered: bool) -> None:
     elif chosen_format() == "json":
         printed.result(dumps(line))
     else:
-        print_documents([line])
+        print_documents([line], line)
 
 
 Command = Callable[..., Any]

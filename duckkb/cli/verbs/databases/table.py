@@ -119,11 +119,8 @@ def search_command(table: str, url: str, timeout_s: float, *, vector: str, **how
 
 
 def _print_rows(rows: "Sequence[dict[str, Any]]", remedy: str) -> None:
-    """Raise `errors.NotFound` (E_NO_RESULTS) where there are none."""
-    from duckkb.errors import NotFound
-
     if not rows:
-        raise NotFound("no results", code="E_NO_RESULTS", suggestion=remedy)
+        out.refuse_nothing({"rows": []}, "no results", remedy)
     out.lines(rows, under="rows")
 
 

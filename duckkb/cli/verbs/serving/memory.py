@@ -49,12 +49,11 @@ def put_command(kb: "KnowledgeBase", key: str, text: str | None, **how: Any) -> 
 @options.limit(10)
 def search_command(kb: "KnowledgeBase", query: str, **how: Any) -> None:
     """Search one scope. A line is a memory with its score, and how often it was `_accessed`."""
-    from duckkb.errors import NotFound
     from duckkb.queries import Notice
 
     found = kb.memory.search(query, **how)
     if not found["results"]:
-        raise NotFound("no results", code="E_NO_RESULTS", suggestion="ask with other words")
+        out.refuse_nothing(found, "no results", "ask with other words")
     out.emit(found) if wants_json() else out.lines(found["results"])
     out.tell(Notice(**one) for one in found["notices"])
 
