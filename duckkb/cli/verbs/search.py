@@ -76,7 +76,11 @@ def vsearch_command(question: str | None, **how: Any) -> None:
 @_how
 @click.option("--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N")
 @click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N")
-@click.option("--arch-hints", is_flag=True, help="Say on stderr what lies near the answers in the graph of the code.")
+@click.option(
+    "--arch-hints",
+    is_flag=True,
+    help="Say on stderr (with --json in the answer, as `hints`) what lies near the answers in the graph of the code.",
+)
 def query_command(question: str | None, **how: Any) -> None:
     """Search documents by words and by meaning, fused; reranked, and the question expanded, where models for that are configured.
 
