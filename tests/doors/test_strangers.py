@@ -2,9 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -13,8 +15,9 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 from duckkb.serving.strangers import Strangers
 from duckkb.serving.telemetry.noted import Noted
 from duckkb.serving.tenants import BearerTokens, Denial
+from duckkb.serving.tenants.files import TenantFiles
 from tests.conftest import NOTES, commit, make_base, run_in
-from tests.harness.servers import ask, served
+from tests.harness.servers import Server, ask, served
 
 _WRONG = "0" * 64
 
@@ -82,10 +85,102 @@ def test_a_proxy_names_the_tenant_that_asks_and_nobody_else_does(tmp_path: Path,
     with served(root, *verb, "--auth-header", "X-User", "--forwarded-allow-ips", "10.0.0.0/8", log=log) as server:
         assert [status(server, token, x_user="ann"), status(server, token)] == [403, 200]
         assert status(server, x_user="ann", x_forwarded_for="10.0.0.7") == 403
-        assert status(server, path="/web/sign-in", x_user="ann") == 403
     with served(root, *verb, log=log) as server:
         assert status(server, x_user="ann") == 401
     assert run_in(root, ["serve", "--port", "0", "--auth-header", "Authorization", "--json"]).code == 2
+
+
+_PROOF = re.compile(rb'data-proof="([0-9a-f]{64})"')
+_SESSION = re.compile("(duckkb-session-[^=]+)=([^;]+)")
+
+
+class _Browser:
+    """Asks for pages with the cookies that it was given, through a proxy that says who its user is: by one header, or by several."""
+
+    def __init__(self, server: Server, *users: str) -> None:
+        self._server, self.users, self.cookies = server, users, dict[str, str]()
+
+    def ask(self, method: str, path: str, form: Mapping[str, str] = {}) -> tuple[int, bytes, str]:
+        """The status of the answer, its body and where it leads."""
+        connection, body = self._server.connection(), urlencode(form).encode()
+        connection.putrequest(method, path)
+        for user in self.users:
+            connection.putheader("X-User", user)
+        if self.cookies:
+            connection.putheader("Cookie", "; ".join(f"{name}={value}" for name, value in self.cookies.items()))
+        if method == "POST":
+            connection.putheader("Sec-Fetch-Site", "same-origin")
+            connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body if method == "POST" else None)
+        answer = connection.getresponse()
+        self.cookies.update(_SESSION.findall(answer.getheader("set-cookie") or ""))
+        return answer.status, answer.read(), answer.getheader("location") or ""
+
+    def proof(self, path: str) -> str:
+        found = _PROOF.search(self.ask("GET", path)[1])
+        assert found is not None
+        return found[1].decode()
+
+    def sends(self, proof: str) -> int:
+        """The status of a form with that proof."""
+        return self.ask("POST", "/web/preferences", {"proof": proof, "theme": "dark"})[0]
+
+
+def _signed_in(server: Server, token: str) -> _Browser:
+    browser = _Browser(server)
+    proof = browser.proof("/web/sign-in")
+    assert browser.ask("POST", "/web/sign-in", {"proof": proof, "token": token})[0] == 303
+    return browser
+
+
+def test_whom_a_proxy_names_sees_pages_without_signing_in_and_nobody_else_does(tmp_path: Path) -> None:
+    root, log = tmp_path / "kb", tmp_path / "log"
+    _base(root)
+    token = run_in(root, ["tenant", "add", "boss", "--role", "admin", "--json"]).line["token"]
+    run_in(root, ["tenant", "add", "off"])
+    run_in(root, ["tenant", "disable", "off"])
+    until = run_in(root, ["tenant", "add", "old", "--expires", "90d", "--json"]).line["expires"]
+    tenants = TenantFiles.of(root).tenants
+    tenants.write_text(tenants.read_text().replace(until, "2026-01-01T00:00:00Z"))
+    record = "/web/record?type=Note&id=n1"
+    with served(root, "serve", "--auth-header", "X-User", log=log) as server:
+        status, page, _ = _Browser(server, "ann").ask("GET", record)
+        assert status == 200 and b"ducks" in page and b"ann, signed in by the proxy" in page
+        assert b"/web/sign-out" not in page
+        assert _Browser(server, "ann").ask("GET", "/web/sign-in?next=/web/records")[::2] == (303, "/web/records")
+        for users in (["nobody"], ["off"], ["old"], [""], ["ann", "ann"], ["ann,boss"], ["ann", "boss"]):
+            status, page, _ = _Browser(server, *users).ask("GET", record)
+            assert status == 403 and b"ducks" not in page and b"<h1>That did not work</h1>" in page, users
+        assert _Browser(server).ask("GET", record)[2].startswith("/web/sign-in?")
+        assert _signed_in(server, token).ask("GET", record)[0] == 200
+    with served(root, "serve", "--auth-header", "X-User", "--forwarded-allow-ips", "10.0.0.0/8", log=log) as server:
+        assert _Browser(server, "ann").ask("GET", record)[2].startswith("/web/sign-in?")
+        forging = _signed_in(server, token)
+        forging.users = ("ann",)
+        assert b"ann, signed in" not in forging.ask("GET", record)[1]
+
+
+def test_a_form_is_taken_from_the_tenant_whom_the_proxy_names_with_a_page_of_that_tenant_alone(tmp_path: Path) -> None:
+    root, log = tmp_path / "kb", tmp_path / "log"
+    token = _base(root)
+    run_in(root, ["tenant", "add", "bob", "Note"])
+    with served(root, "serve", "--auth-header", "X-User", log=log) as server:
+        ann, bob, both = _Browser(server, "ann"), _Browser(server, "bob"), _Browser(server, "ann")
+        proof, of_bob = ann.proof("/web/search"), bob.proof("/web/search")
+        assert [ann.sends(proof), ann.sends(of_bob), bob.sends(of_bob)] == [303, 403, 303]
+        assert [ann.proof("/web/search"), _Browser(server, "ann").sends(proof)] == [proof, 403]
+        both.cookies = dict(bob.cookies)  # as where bob used this browser before
+        assert both.sends(of_bob) == 403 and both.proof("/web/search") != of_bob
+        assert both.cookies != bob.cookies and both.sends(both.proof("/web/search")) == 303
+        signed_in = _signed_in(server, token)
+        names, own = dict(signed_in.cookies), signed_in.proof("/web/search")
+        signed_in.users = ("bob",)
+        assert signed_in.sends(own) == 403 and signed_in.cookies != names
+        assert b"bob, signed in by the proxy" in signed_in.ask("GET", "/web/search")[1]
+        signed_in.users = ()  # what a browser holds of a proxy's user signs nobody in
+        assert signed_in.ask("GET", "/web/search")[2].startswith("/web/sign-in?")
+        status, page, _ = ann.ask("POST", "/web/sign-out", {"proof": proof})
+        assert status == 403 and b"a proxy signed you in" in page and ann.sends(proof) == 303
 
 
 class _Waiting:

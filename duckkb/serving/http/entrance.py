@@ -22,7 +22,7 @@ from duckkb.serving.telemetry.noted import Noted, noted
 from duckkb.serving.tenants import BearerTokens, Denial, bearer
 from duckkb.serving.tenants.authentication import FORGED
 from duckkb.serving.web.gate import ROOT as PAGES
-from duckkb.serving.web.gate import VISITOR, PageGate, is_page
+from duckkb.serving.web.gate import VISITOR, PageGate, is_page, is_static
 from duckkb.values import dataclass
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -40,7 +40,7 @@ class Doors:
     """`others`: names under which the server is asked besides this machine's own; `origins`: those of others whose pages may ask what
     programs ask. Where `metrics_open`, /metrics needs no token;
     where it `edits`, pages have forms that propose changes of records. `auth_header`: where a proxy names the tenant whose a request is,
-    which needs no token then (lower case; empty: nowhere)."""
+    which needs no token then, and no sign-in on pages (lower case; empty: nowhere)."""
 
     others: tuple[str, ...] = ()
     metrics_open: bool = False
@@ -115,21 +115,32 @@ class Entrance:
         """Who asks: by the session of a page, else by a token; None where nobody has to be known."""
         path = scope["path"]
         names = headers.getlist(self._doors.auth_header) if self._doors.auth_header else []
-        if names and not scope.get(PROXIED, False):
-            return await self._denied(FORGED, scope)
+        is_believed, name = scope.get(PROXIED, False), ",".join(names)  # several are one that no tenant has
         if is_page(path):
-            visitor = await asyncio.to_thread(self._gate.admitted, scope, headers)
-            if isinstance(visitor, Response):
-                return visitor
-            scope[VISITOR] = visitor
-            return visitor.caller
+            return await self._visiting(scope, headers, name if names and is_believed else None)
+        if names and not is_believed:
+            return await self._denied(FORGED, scope)
         if self._doors.is_open(path):
             return None
-        if names:  # several are one that no tenant has
-            found = await asyncio.to_thread(self._tokens.named, ",".join(names))
+        if names:
+            found = await asyncio.to_thread(self._tokens.named, name)
         else:
             found = await asyncio.to_thread(self._tokens.authenticate, bearer(headers.get("authorization")))
         return await self._denied(found, scope) if isinstance(found, Denial) else found
+
+    async def _visiting(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
+        """Who asks for a page; `name` is that which a proxy tells. A page says to people why that lets nobody in."""
+        named = None
+        if name is not None and not is_static(scope["path"]):
+            named = await asyncio.to_thread(self._tokens.named, name)
+        action, seen = "http /web", noted(scope)
+        if isinstance(named, Denial) and (busy := await self._strangers.refuse(named, action, seen)) is not None:
+            return told(busy)
+        visitor = await asyncio.to_thread(self._gate.admitted, scope, headers, named)
+        if isinstance(visitor, Response):
+            return visitor
+        scope[VISITOR] = visitor
+        return visitor.caller
 
     async def _denied(self, found: Denial, scope: Scope) -> Response:
         seen = noted(scope)

@@ -50,7 +50,7 @@ _MALFORMED = Denial(401, "E_TOKEN", "a bearer token is needed: `Authorization: B
 _UNKNOWN = Denial(403, "E_DENIED", "this token lets nobody in")
 _UNNAMED = Denial(403, "E_DENIED", "the name that the proxy tells lets nobody in")
 FORGED = Denial(403, "E_DENIED", "only a proxy of --forwarded-allow-ips may say whose a request is")
-_EXPIRED = Denial(403, "E_EXPIRED", "this token has expired; ask whoever serves the base for another")
+_EXPIRED = Denial(403, "E_EXPIRED", "the token of this tenant has expired; ask whoever serves the base for another")
 
 
 class BearerTokens:

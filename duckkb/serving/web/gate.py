@@ -13,6 +13,7 @@ from starlette.types import Message, Send
 from duckkb.caller import Caller
 from duckkb.errors import Refused
 from duckkb.serving.statuses import told
+from duckkb.serving.tenants import Denial
 from duckkb.serving.web.sessions import Sessions
 from duckkb.values import dataclass
 
@@ -41,15 +42,23 @@ _HEADERS = {
 @dataclass(frozen=True, slots=True)
 class Visitor:
     """Who asks for a page: the name of the session that the cookie holds (or of what becomes none: whoever is not signed in yet has
-    one too, for the proof in the form), and who that is."""
+    one too, for the proof in the form), and who that is. `by_proxy`: a proxy says who; where it names nobody who may come, `denial` has
+    why."""
 
     session: str
     caller: Caller | None
+    by_proxy: bool = False
+    denial: Denial | None = None
 
 
 def is_page(path: str) -> bool:
     """Whether a path is a page's."""
     return path == "/" or path == ROOT or path.startswith(f"{ROOT}/")
+
+
+def is_static(path: str) -> bool:
+    """Whether a path is a file's that is the same for everybody."""
+    return path.startswith(f"{ROOT}/static/")
 
 
 class PageGate:
@@ -58,13 +67,20 @@ class PageGate:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
 
-    def admitted(self, scope: MutableMapping[str, Any], headers: Headers) -> Visitor | Response:
-        """Who comes, or the answer where it ends here: a page of another server may send people here by a link, and nothing else."""
+    def admitted(
+        self, scope: MutableMapping[str, Any], headers: Headers, named: Caller | Denial | None = None
+    ) -> Visitor | Response:
+        """Who comes, or the answer where it ends here: a page of another server may send people here by a link, and nothing else.
+        `named`: whom a proxy names, or why not; whoever a cookie stands for counts no longer then."""
         path, method = scope["path"], scope["method"]
         if (foreign := _foreign(method, headers)) is not None:
             is_link = method == "GET" and headers.get("sec-fetch-dest") == "document"
             return _once_more(scope) if is_link else foreign
         name = cookies(headers).get(session_cookie(headers, self.sessions.base), "")
+        if isinstance(named, Denial):
+            return Visitor("", None, by_proxy=True, denial=named)
+        if named is not None:
+            return Visitor(self.sessions.name_by_proxy(named.tenant, name), named, by_proxy=True)
         caller = self.sessions.caller(name) if name else None
         is_open = path == "/" or path.startswith(_OPEN)  # no cookie comes to `/`, which leads to a page
         if caller is None and not is_open:

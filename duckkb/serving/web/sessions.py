@@ -44,7 +44,8 @@ class Sessions:
 
     def __init__(self, tokens: BearerTokens, strangers: Strangers) -> None:
         self.strangers = strangers
-        self._tokens, self._key, self._lock = tokens, secrets.token_bytes(32), threading.Lock()
+        self._tokens, self._lock = tokens, threading.Lock()
+        self._key, self._proxy_key = secrets.token_bytes(32), secrets.token_bytes(32)
         self._held: dict[str, _Session] = {}
         self._codes: dict[str, float] = {}
 
@@ -67,6 +68,17 @@ class Sessions:
     def nameless(self) -> str:
         """What a cookie holds before anybody is signed in: the name of no session."""
         return secrets.token_urlsafe(32)
+
+    def name_by_proxy(self, tenant: str, name: str) -> str:
+        """What the cookie holds of a browser whose tenant a proxy names with each request: it signs nobody in, and is there for the
+        proof in forms. That is `name` where it was made for this tenant, else a new one."""
+        nonce = name.partition(".")[0]
+        if hmac.compare_digest(name.encode(), self._name_by_proxy(tenant, nonce).encode()):
+            return name
+        return self._name_by_proxy(tenant, self.nameless())
+
+    def _name_by_proxy(self, tenant: str, nonce: str) -> str:
+        return f"{nonce}.{hmac.new(self._proxy_key, f'{tenant} {nonce}'.encode(), sha256).hexdigest()}"
 
     def code(self) -> str:
         """What signs in once, as who started the server, within ten minutes."""

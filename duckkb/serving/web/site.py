@@ -18,7 +18,7 @@ from duckkb.serving.telemetry.middleware import GONE
 from duckkb.serving.telemetry.noted import noted
 from duckkb.serving.tenants import Denial
 from duckkb.serving.web.drawing import KINDS, edition, files
-from duckkb.serving.web.gate import ROOT, cookie_name, is_over_tls, pages_root, session_cookie
+from duckkb.serving.web.gate import ROOT, cookie_name, cookies, is_over_tls, pages_root, session_cookie
 from duckkb.serving.web.pages import change, conflicts, edit, health, ontology, quality, record, records, search
 from duckkb.serving.web.sessions import Sessions
 from duckkb.serving.web.visit import THEMES, Visit
@@ -100,9 +100,18 @@ def _answering(shown: Shown, front: Front, sessions: Sessions, edits: bool) -> C
 
     async def answered(request: Request) -> Response:
         visit = Visit(request, front, sessions, {}, BAR, edits)
+        answer, visitor = await shown_to(visit), visit.visitor
+        is_new = visitor.by_proxy and visitor.session and visitor.session not in cookies(request.headers).values()
+        return _with_session(visit, answer, visitor.session) if is_new else answer
+
+    async def shown_to(visit: Visit) -> Response:
+        request, denial = visit.request, visit.visitor.denial
         try:
             if request.method == "POST":
                 visit = replace(visit, form=await _form(request, visit))
+            if denial is not None:
+                problem_shown = {"code": denial.code, "message": denial.message, "suggestion": ""}
+                return visit.shown("problem.html", denial.status, problem=problem_shown)
             return await shown(visit)
         except Exception as problem:
             noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
@@ -152,6 +161,8 @@ async def _nowhere(visit: Visit) -> Response:
 async def _sign_in(visit: Visit) -> Response:
     """Ask for a token, and begin a session for it."""
     target = _own(visit.form.get("next", "") or visit.given("next"), visit.root)
+    if visit.visitor.by_proxy:
+        return RedirectResponse(target, 303)
     if visit.request.method == "GET":
         name = visit.visitor.session or visit.sessions.nameless()
         proof = visit.sessions.proof(name)
@@ -169,6 +180,8 @@ async def _sign_in(visit: Visit) -> Response:
 
 
 async def _open(visit: Visit) -> Response:
+    if visit.visitor.by_proxy:  # who started the server came by no proxy, and the address signs in once
+        return RedirectResponse(f"{visit.root}/search", 303)
     name = visit.sessions.redeem(visit.given("code"))
     if name is None:
         return RedirectResponse(f"{visit.root}/sign-in?problem=code", 303)
@@ -178,6 +191,8 @@ async def _open(visit: Visit) -> Response:
 async def _sign_out(visit: Visit) -> Response:
     if visit.request.method != "POST":  # a link, which may stand in a record, signs nobody out
         return RedirectResponse(f"{visit.root}/search", 303)
+    if visit.visitor.by_proxy:
+        raise Refused("a proxy signed you in, and would again", "E_DENIED", "sign out where you signed in")
     visit.sessions.end(visit.visitor.session)
     answer = RedirectResponse(f"{visit.root}/sign-in", 303)
     answer.delete_cookie(session_cookie(visit.request.headers, visit.sessions.base), path=visit.root)
