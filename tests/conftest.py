@@ -191,6 +191,24 @@ def make_base(root: Path, config: str) -> Path:
     return root
 
 
+CopyOf = Callable[[Callable[[Path], object], Path], Path]
+
+
+@pytest.fixture(scope="session")
+def copy_of(tmp_path_factory: pytest.TempPathFactory) -> CopyOf:
+    """`copy_of(make, root)`: at `root` a copy of the base that `make` makes, which it is asked for once."""
+    bases: dict[Callable[[Path], object], Path] = {}
+
+    def copy(make: Callable[[Path], object], root: Path) -> Path:
+        if make not in bases:
+            base = tmp_path_factory.mktemp("template") / "kb"
+            make(base)
+            bases[make] = base
+        return Path(shutil.copytree(bases[make], root, symlinks=True))
+
+    return copy
+
+
 def git(root: Path, *args: str) -> str:
     done = subprocess.run(
         ["git", "-C", str(root), *args], capture_output=True, text=True, encoding="utf-8", check=False

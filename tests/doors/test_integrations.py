@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from tests.conftest import NOTES, commit, git, make_base, run_in
+from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in
 
 _Found = list[tuple[str, dict[str, Any], float]]
 """Text, metadata and score of what a retriever gives."""
@@ -43,9 +43,9 @@ def retrieve(request: pytest.FixtureRequest) -> Callable[..., _Found]:
     return found
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    root = make_base(tmp_path / "kb", NOTES)
+def make_ducks(root: Path) -> None:
+    """Notes of ducks, a person and a long document, committed."""
+    make_base(root, NOTES)
     (root / "guide").mkdir()
     (root / "guide/install.md").write_text(
         "---\ntitle: Install\n---\n# Before\n\n"
@@ -60,7 +60,11 @@ def base(tmp_path: Path) -> Path:
     assert run_in(root, ["collection", "add", "guide"]).code == 0
     assert run_in(root, ["update"]).code == 0
     commit(root)
-    return root
+
+
+@pytest.fixture
+def base(tmp_path: Path, copy_of: CopyOf) -> Path:
+    return copy_of(make_ducks, tmp_path / "kb")
 
 
 def test_passages_tell_where_they_stand(base: Path, retrieve: Callable[..., _Found]) -> None:

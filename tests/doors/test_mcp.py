@@ -30,7 +30,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
 
 from duckkb.actions.registry.offered import ACTIONS
-from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
+from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
 
 _BOUND_S = 30
 _START = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
@@ -60,9 +60,9 @@ ASKED: Sequence[tuple[str, dict[str, Any], Sequence[str]]] = (
 )
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    root = make_base(tmp_path / "kb", NOTES)
+def make_ducks(root: Path) -> None:
+    """Notes of ducks, a person, a citation and a document, committed."""
+    make_base(root, NOTES)
     (root / "guide").mkdir()
     (root / "guide/install.md").write_text("# Install\n\nHow to install ducks.\n", "utf-8")
     put = [("Note", {"id": f"n{n}", "title": f"ducks {n}", "text": "鸭子 swim"}) for n in range(3)]
@@ -72,6 +72,11 @@ def base(tmp_path: Path) -> Path:
     assert run_in(root, ["collection", "add", "guide"]).code == 0
     assert run_in(root, ["update"]).code == 0
     commit(root)
+
+
+@pytest.fixture
+def base(tmp_path: Path, copy_of: CopyOf) -> Path:
+    root = copy_of(make_ducks, tmp_path / "kb")
     (root / "guide/install.md").write_text("# Install\n\nHow to install ducks and geese.\n", "utf-8")
     return root
 

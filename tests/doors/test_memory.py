@@ -21,7 +21,7 @@ from duckkb.app.knowledge import KnowledgeBase
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Unavailable
 from duckkb.store import access_counts
-from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
+from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
 from tests.fakes import HashEmbedder
 
 START = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
@@ -34,12 +34,15 @@ def scope(root: Path, *scopes: str) -> None:
         assert run_in(root, [*made, json.dumps({"scope": name})]).code == 0
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    root = make_base(tmp_path / "kb", NOTES)
+def make_scopes(root: Path) -> None:
+    make_base(root, NOTES)
     scope(root, "ann", "ann/work", "bo")
     commit(root)
-    return root
+
+
+@pytest.fixture
+def base(tmp_path: Path, copy_of: CopyOf) -> Path:
+    return copy_of(make_scopes, tmp_path / "kb")
 
 
 def memory(root: Path, *args: str, scope: str = "ann") -> Any:
