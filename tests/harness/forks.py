@@ -244,7 +244,7 @@ def _as_call(command: Any, env: Mapping[str, str] | None) -> tuple[str, list[str
     while rest and rest[0] in _FLAGS:
         flags.append(rest.pop(0))
     match rest:
-        case ["-c", text, *args] if "-I" in flags:
+        case ["-c", text, *args] if {"-I", "utf8"} <= {*flags}:  # duckkb's own; a test may want to see Python start
             return "tests.harness.forks:program", [text, *args]
         case ["-m", "duckkb", *args] if _is_our_python(env):
             return COMMAND, args
