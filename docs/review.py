@@ -316,11 +316,13 @@ def _hosting(kb: _Copy) -> str:
   at what is about to be merged. The page and the SARIF log are in the artefact `duckkb-page` of the run, to which the comment
   leads.
 - *check* and *review* end after one step, without a comment, where a pull request changes neither `config.yaml`, `ontology/` and
-  `data/` (with document collections: no file in the base's folder) nor a workflow, a hook or `.gitattributes`.
+  `data/` (nor a file of a document collection) nor a workflow, a hook or `.gitattributes`.
 - *comment* posts what *review* left behind as one comment that follows the pull request. It checks nothing out and runs
   nothing of the pull request: it takes a number and a text, and posts only where the pull request is at the commit of the run.
-- *index* runs at night: every record checked, exported and imported again, the index built from nothing twice and compared,
-  then brought up to date and pushed; where somebody was faster, it is built again on what they pushed.
+- *index* runs at night: every record checked, the index built and pushed (where somebody was faster, it is built again on what they
+  pushed), what is not a file of documents exported and imported again, and, where no host makes the vectors, the index built
+  twice from nothing and compared. What a run has made is pushed also where a model stops answering or three hours are over; the
+  job then fails and says which: `E_MODEL`, `E_BUDGET`.
 - `.pre-commit-config.yaml` runs `duckkb check --staged` before every commit and merge, also those that only delete, and by hand,
   where there is no nightly job, `duckkb index build` (`pre-commit run duckkb-index --hook-stage manual`, on the main branch).
   `pre-commit install` sets that up. What is checked is what will be committed: with `git commit -a` or `git commit PATH` too.
@@ -335,8 +337,12 @@ Where that is meant, somebody who may label pull requests gives this one the lab
 (`duckkb: many deletions` where more records go than `limits` allow). A workflow that a
 pull request deletes does not run on it, so require *check* and *review* in the branch's rules: each tells of the other.
 
-`duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT` (or `==VERSION`) says what the workflows install; by
-default it is the commit that the duckkb at hand was installed from.
+The workflows install the commit that the duckkb at hand was installed from. Where that has no address that a forge reaches, they
+fail in a step that says so, until `duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT` has filled it in.
+
+Where an endpoint makes the vectors, *index* needs two things in the settings of the repository: a variable `DUCKKB_TRUST` with
+the `hash` of `duckkb trust --show`, by which you accept that host, and a secret with the name of the key's variable
+(`OPENAI_API_KEY`). Its first step says which of them is missing. No other workflow gets the key.
 
 The actions are pinned by hash; the workflows pass actionlint and zizmor, and their shell steps run in duckkb's tests. The
 nightly push needs the right to push to the main branch; where that is protected, let it push to a branch instead.

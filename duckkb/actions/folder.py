@@ -162,9 +162,17 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
         return replace(made, notes=notes)
     from duckkb.actions import forge
 
-    hosted = forge.github(root, install)
-    notes += () if install or hosted.is_shared else (forge.not_shared(hosted.install),)
-    return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, notes)
+    hosted = forge.github(root, install, _embedding_keys(root))
+    return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, (*notes, *hosted.notes))
+
+
+def _embedding_keys(root: Path) -> tuple[str, ...]:
+    """The variables of the keys with which texts of a base are embedded; none where its configuration does not load."""
+    with contextlib.suppress(UsageError):
+        loaded = config.load(root, config.environment())
+        demands = config.demands(loaded.settings, loaded.ontology)
+        return tuple(sorted({name for at, name in demands.items() if at.endswith("embedding.api_key_env")}))
+    return ()
 
 
 def make(root: Path, *, lfs: bool = False) -> FilesMade:

@@ -4,7 +4,8 @@ import json
 import os
 import re
 import shlex
-from importlib.metadata import distribution, version
+from collections.abc import Sequence
+from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
 from textwrap import indent
@@ -25,28 +26,48 @@ _TARGETS = {
 }
 
 
+_UNKNOWN = "git+https://HOST/OWNER/duckkb"
+"""Stands for an address that nobody has given yet, with a commit behind it."""
+_COMMIT = "COMMIT"
+_EXAMPLE = f"duckkb init --github --install {_UNKNOWN}@{_COMMIT}"
+_IS_HERE = re.compile(r"\w+://([^/@]*@)?(localhost|127\.|\[::1\])")
+_PLACEHOLDER = re.compile(rf"{re.escape(_UNKNOWN)}@\w+")
+
+
 @dataclass(frozen=True, slots=True)
 class Hosted:
     """What was written for a forge, relative to `top`, the top of the repository; `kept` are files that were there already
-    and say something else: they stay as they are. `install` is where the workflows install duckkb from, as pip reads it behind
-    the name: ` @ URL` or `==VERSION`."""
+    and say something else: they stay as they are. `install` is the address from which the workflows install duckkb, `keys` are the
+    secrets that they hand to its models, by name."""
 
     top: Path
     files: tuple[str, ...]
     kept: tuple[str, ...]
     install: str
+    keys: tuple[str, ...] = ()
 
     @property
-    def is_shared(self) -> bool:
-        """Whether another machine is likely to find what is installed there."""
-        return self.install.startswith(" @ ") and "file:" not in self.install
+    def notes(self) -> tuple[str, ...]:
+        """What is left to do at the forge before the workflows can run."""
+        unfilled = f"The workflows fail until they know where duckkb is installed from: {_EXAMPLE}"
+        models = (
+            "The nightly job needs the repository's variable DUCKKB_TRUST (the `hash` of `duckkb trust --show`) and the "
+            f"secret {', '.join(self.keys)}"
+        )
+        is_unfilled = self.install.startswith(_UNKNOWN) and any(file.startswith(_WORKFLOWS) for file in self.files)
+        return (*((unfilled,) if is_unfilled else ()), *((models,) if self.keys else ()))
 
 
-def github(root: Path, install: str | None = None) -> Hosted:
-    """Write the workflows for a base, at the top of its repository. `install` says where they install duckkb from: a URL as
-    pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`) or a version (`==0.1.0`); else it is where this one came from. Raises `errors.UsageError` (E_PATH) where that is
-    behind a link, or outside of the base in a sandbox, and (E_USAGE) for an `install` that is neither."""
-    origin = _checked(install) if install is not None else _origin()
+def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> Hosted:
+    """Write the workflows for a base, at the top of its repository.
+
+    `install` is the address from which they install duckkb, as pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`);
+    else it is the one that this copy was installed from, and where no other machine could reach that, a placeholder at
+    which the workflows fail. A file that has the placeholder is written anew. `keys` are variables of the models' keys.
+    Raises `errors.UsageError` (E_PATH) where the place is behind a link, or outside of the base in a sandbox, and
+    (E_USAGE) for an `install` that others cannot use.
+    """
+    address = _checked(install) if install is not None else _origin()
     found = run.find_repository(root)
     top = found.work_tree if found else root.resolve()
     if config.environment().sandbox and top != root.resolve():
@@ -57,14 +78,19 @@ def github(root: Path, install: str | None = None) -> Hosted:
     _refuse_links(top)
     written, kept = [], []
     for target, template in _TARGETS.items():
-        data = _filled(template, place, _main_branch(root), origin).encode()
-        if not os.path.lexists(top / target):
-            (top / target).parent.mkdir(parents=True, exist_ok=True)
-            state.write_new(top / target, data)
+        text, path = _filled(template, place, _main_branch(root), address, keys), top / target
+        if not os.path.lexists(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            state.write_new(path, text.encode())
             written.append(target)
-        elif (top / target).is_symlink() or (top / target).read_bytes() != data:
-            kept.append(target)
-    return Hosted(top, tuple(written), tuple(kept), origin)
+        elif path.is_symlink() or (present := path.read_bytes()) != text.encode():
+            old = None if path.is_symlink() else _PLACEHOLDER.search(present.decode("utf-8", "replace"))
+            if old is None or _filled(template, place, _main_branch(root), old[0], keys).encode() != present:
+                kept.append(target)
+                continue
+            state.write_atomic(path, text.encode())
+            written.append(target)
+    return Hosted(top, tuple(written), tuple(kept), address, tuple(keys))
 
 
 def _main_branch(root: Path) -> str:
@@ -73,65 +99,66 @@ def _main_branch(root: Path) -> str:
     return repository.default_branch(root) or (here if here != repository.head_commit(root) else "") or "main"
 
 
-def not_shared(install: str) -> str:
-    """What is said of an origin that others may not reach."""
-    where = install.removeprefix(" @ ") if install.startswith(" @ ") else f"duckkb{install} from the index of packages"
-    remedy = "duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT, where the files are not there yet"
-    return f"the workflows install {where}: where a forge cannot reach that, {remedy}"
-
-
 def _checked(install: str) -> str:
-    if re.fullmatch(r"==[0-9A-Za-z.!+-]+", install):
+    """The address. The name alone is refused: on the package index it is nobody's, and whoever took it would run in the
+    jobs."""
+    is_address = re.fullmatch(r"(git\+https|git\+ssh|https)://[!-~]+", install)
+    if is_address and not re.search(r"""['"`\\$]""", install) and _without_secrets(install) == install:
         return install
-    if re.fullmatch(r"(git\+|https:|file:)[!-~]+", install) and not re.search(r"""['"`\\$]""", install):
-        return f" @ {install}"
-    raise UsageError(
-        f"{install!r} is nothing to install duckkb from",
-        suggestion="duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT",
-    )
+    said = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
+    raise UsageError(said, suggestion=_EXAMPLE)
 
 
 def _origin() -> str:
-    """Where the duckkb that runs here was installed from, exact to the commit where git knows it: from what pip noted
-    (PEP 610), or from the checkout that it lies in."""
+    """Where the duckkb that runs here was installed from, exact to the commit: from what pip noted (PEP 610), or from the
+    checkout that it lies in. The placeholder where that is an address of this machine, or none."""
     noted = json.loads(distribution("duckkb").read_text("direct_url.json") or "{}")
     by_git = noted.get("vcs_info", {})
     if by_git.get("vcs") == "git":
-        return f" @ git+{_without_secrets(noted['url'])}@{by_git['commit_id']}"
+        return _pinned(noted["url"], by_git["commit_id"])
     place = Path(str(files("duckkb"))).parent
     commit = repository.head_commit(place) if (place / ".git").exists() else None
-    if commit is None:
-        return f"=={version('duckkb')}"
-    remote = repository.address_of_origin(place)
-    return f" @ git+{_as_url(remote) or place.as_uri()}@{commit}"
+    return _pinned(repository.address_of_origin(place) if commit else "", commit or _COMMIT)
+
+
+def _pinned(remote: str, commit: str) -> str:
+    address = _as_url(remote)
+    return f"git+{address}@{commit}" if address else f"{_UNKNOWN}@{commit}"
 
 
 def _as_url(remote: str) -> str:
-    """A remote as pip takes it, empty where it is no address that could be written into a file."""
-    if by_ssh := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)(\S+)", remote):
+    """A remote as pip takes it; empty where no other machine reaches it, or where it could not be written into a file."""
+    if by_ssh := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)([\w./~-]+)", remote):
         return f"ssh://{by_ssh[1]}/{by_ssh[2]}"
-    if remote.startswith("/"):
-        return Path(remote).as_uri()
-    return _without_secrets(remote) if re.fullmatch(r"(https|ssh|file)://[!-~]+", remote) else ""
+    is_safe = re.fullmatch(r"(https|ssh)://[!-~]+", remote) and not re.search(r"""['"`\\$]""", remote)
+    return _without_secrets(remote) if is_safe and not _IS_HERE.match(remote) else ""
 
 
 def _without_secrets(url: str) -> str:
-    """Without user and password: what a clone was made with is nothing to commit."""
-    return re.sub(r"^(https?://)[^/@]*@", r"\1", url)
+    """Without password, and over https without user: what a clone was made with is nothing to commit."""
+    return re.sub(r"^((?:git\+)?(?:https://|ssh://(?=[^/@]*:[^/@]*@)))[^/@]*@", r"\1", url)
 
 
-def _filled(template: str, place: str, branch: str, install: str) -> str:
-    """A template with what it must know: the base's place in the repository, the main branch, where duckkb is from."""
+def _filled(template: str, place: str, branch: str, address: str, keys: Sequence[str]) -> str:
+    """A template with what it must know: the base's place in the repository, the main branch, where duckkb is from, and which
+    secrets are keys of models."""
     text = _with_script(_with_script(_read(template), "DIFFERS", "differs.sh"), "BASE", "base.sh")
+    if address.startswith(_UNKNOWN):
+        text = _with_script(text, "UNFILLED", "unfilled.sh")
+        text = text if "id: base" in text else text.replace("        if: steps.base.outputs.differs == 'true'\n", "")
     kb = "" if place == "." else f"--kb {shlex.quote(place)} "
+    handed = ["DUCKKB_TRUST: ${{ vars.DUCKKB_TRUST }}", *(f"{key}: ${{{{ secrets.{key} }}}}" for key in keys)]
     values = {
+        "ADDRESS": address,
         "KB": json.dumps(place, ensure_ascii=False),
         "BRANCH": json.dumps(branch, ensure_ascii=False),
-        "INSTALL": f"'duckkb{install}'",
-        "INSTALL_LOCAL": f"'duckkb[local]{install}'",
+        "INSTALL": f"'duckkb @ {address}'",
+        "INSTALL_LOCAL": f"'duckkb[local] @ {address}'",
         "CHECK": json.dumps(f"duckkb {kb}check --staged", ensure_ascii=False),
         "INDEX": json.dumps(f"duckkb {kb}index build", ensure_ascii=False),
     }
+    text = re.sub(r" *@UNFILLED@\n", "", text)
+    text = re.sub(r"( *)@MODELS@", lambda found: indent("\n".join(handed), found[1]), text)
     return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
 
 

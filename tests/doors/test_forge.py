@@ -8,16 +8,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
+from duckkb.actions import folder, forge
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
 from tests.doors.shell import commands
-from tests.harness.forge_stage import GH
+from tests.harness.forge_stage import ADDRESS, GH
 
 WORKFLOWS = ("check", "comment", "index", "review")
+COMMIT = "c" * 40
+
+
+def _by_git(url: str) -> str:
+    """What pip notes of a package that it installed from a repository (PEP 610)."""
+    return json.dumps({"url": url, "vcs_info": {"vcs": "git", "commit_id": COMMIT}})
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +156,7 @@ def test_nothing_of_a_pull_request_runs_with_the_right_to_write(hosted: Path) ->
             assert job["permissions"] == {"contents": "read"}
         if "workflow_run" in events:
             assert not [step for step in job["steps"] if "checkout" in step.get("uses", "")]
-        assert all("secrets." not in json.dumps(step) for step in job["steps"])
+        assert all("secrets." not in json.dumps(step) for step in job["steps"]) or name == "index"
 
 
 def test_files_that_are_there_stay_as_they_are(hosted: Path) -> None:
@@ -214,27 +222,61 @@ def test_where_nothing_of_the_base_differs_a_comment_is_replaced_and_none_is_mad
     assert "nothing of the base differs" in (tmp_path / "posted").read_text("utf-8")
 
 
-def test_what_is_installed_is_a_commit_and_can_be_said(tmp_path: Path) -> None:
-    def installed(*args: str) -> set[str]:
-        shutil.rmtree(tmp_path / ".github", ignore_errors=True)
-        assert run_in(tmp_path, ["init", "--github", *args]).code == 0
-        runs = (
-            step["run"] for name in ("check", "index", "review") for step in _steps(tmp_path, name) if "run" in step
-        )
-        return {shlex.split(run)[-1] for run in runs if "pip install" in run}
+def _installed(top: Path) -> set[str]:
+    runs = (step["run"] for name in ("check", "index", "review") for step in _steps(top, name) if "run" in step)
+    return {shlex.split(run)[-1] for run in runs if "pip install" in run}
 
-    (default, with_model) = sorted(installed())
-    assert default.startswith(("duckkb @ git+", "duckkb==")) and with_model.startswith(
-        ("duckkb[local] @ ", "duckkb[local]==")
-    )
-    assert default.startswith("duckkb==") or len(default.rpartition("@")[2]) == 40
-    url = "git+https://example.org/team/duckkb@" + "a" * 40
-    assert installed("--install", url) == {f"duckkb @ {url}", f"duckkb[local] @ {url}"}
-    assert installed("--install", "==0.1.0") == {"duckkb==0.1.0", "duckkb[local]==0.1.0"}
-    for wrong in ("duckkb", "git+https://x/$(id)", "==1 --index-url x", "git+https://x/'"):
-        ran = run_in(tmp_path, ["init", "--github", "--install", wrong])
-        assert (ran.code, "--install" in ran.err) == (2, True)
-    assert run_in(tmp_path, ["init", "--install", url]).code == 2
+
+@pytest.mark.parametrize(
+    ("note", "address"),
+    [
+        (_by_git("https://ann:hunter2@example.org/t/duckkb.git"), f"git+https://example.org/t/duckkb.git@{COMMIT}"),
+        (_by_git("ssh://git@example.org/t/duckkb.git"), f"git+ssh://git@example.org/t/duckkb.git@{COMMIT}"),
+        (_by_git("file:///srv/duckkb"), f"git+https://HOST/OWNER/duckkb@{COMMIT}"),
+        (_by_git("https://localhost/duckkb"), f"git+https://HOST/OWNER/duckkb@{COMMIT}"),
+    ],
+)
+def test_a_workflow_installs_the_commit_that_this_copy_is_and_no_address_of_this_machine(
+    note: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forge, "distribution", lambda _: SimpleNamespace(read_text=lambda _: note))
+    folder.init(tmp_path, github=True)
+    assert _installed(tmp_path) == {f"duckkb @ {address}", f"duckkb[local] @ {address}"}
+    assert "hunter2" not in "".join(path.read_text("utf-8") for path in (tmp_path / ".github").rglob("*.yml"))
+
+
+def test_where_no_address_is_known_a_step_of_its_own_fails_until_it_is_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forge, "distribution", lambda _: SimpleNamespace(read_text=lambda _: _by_git("file:///srv/d")))
+    git(tmp_path, "init", "-q", "-b", "main")
+    made = folder.init(tmp_path, github=True)
+    assert "duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT" in made.notes[0]
+    for name in ("check", "index", "review"):
+        names = [step.get("name") for step in _steps(tmp_path, name)]
+        assert names.index("Say where duckkb is installed from") < names.index("Install duckkb")
+    (tmp_path / "runner").mkdir()
+    (tmp_path / "kb").mkdir()
+    unfilled = _Runner(tmp_path, tmp_path / "runner").step("check", "Say where duckkb is installed from")
+    assert unfilled.returncode == 1 and "--install git+https://HOST/OWNER/duckkb@" in unfilled.stdout
+    assert _lint("actionlint", at=tmp_path) == 0
+    (tmp_path / ".github/workflows/duckkb-review.yml").write_text("name: my own\n", "utf-8")
+    filled = run_in(tmp_path, ["init", "--github", "--install", ADDRESS])
+    assert (filled.code, "kept as it is: .github/workflows/duckkb-review.yml" in filled.err) == (0, True)
+    run_in(tmp_path, ["init", "--github", "--install", ADDRESS])
+    for name in ("check", "index"):
+        text = (tmp_path / f".github/workflows/duckkb-{name}.yml").read_text("utf-8")
+        assert "HOST" not in text and ADDRESS in text
+
+
+def test_an_address_is_asked_for_that_others_reach_and_that_names_no_package_of_an_index(tmp_path: Path) -> None:
+    assert run_in(tmp_path, ["init", "--github", "--install", ADDRESS]).code == 0
+    assert _installed(tmp_path) == {f"duckkb @ {ADDRESS}", f"duckkb[local] @ {ADDRESS}"}
+    wrong = ("duckkb", "==0.1.0", "file:///srv/duckkb", "git+file:///srv/duckkb", "git+https://ann:secret@x/y@1")
+    for install in (*wrong, "git+https://x/$(id)", "==1 --index-url x", "git+https://x/'"):
+        ran = run_in(tmp_path, ["init", "--github", "--install", install])
+        assert (ran.code, "--install" in ran.err) == (2, True), install
+    assert run_in(tmp_path, ["init", "--install", ADDRESS]).code == 2
 
 
 @pytest.mark.parametrize(
@@ -242,14 +284,15 @@ def test_what_is_installed_is_a_commit_and_can_be_said(tmp_path: Path) -> None:
     [
         ("https://user:token@example.org/team/duckkb.git", "https://example.org/team/duckkb.git"),
         ("git@example.org:team/duckkb.git", "ssh://git@example.org/team/duckkb.git"),
-        ("/srv/duckkb", "file:///srv/duckkb"),
+        ("/srv/duckkb", ""),
+        ("file:///srv/duckkb", ""),
+        ("https://127.0.0.1:8000/duckkb", ""),
+        ("git@example.org:team/$(id)", ""),
         ("ext::sh -c id", ""),
     ],
 )
 def test_no_secret_of_a_clone_and_no_command_comes_into_a_workflow(remote: str, url: str) -> None:
-    from duckkb.actions.forge import _as_url
-
-    assert _as_url(remote) == url
+    assert forge._as_url(remote) == url
 
 
 def _comment(runner: _Runner, head: str, tmp_path: Path, sha: str = "") -> list[str]:
@@ -285,26 +328,6 @@ def test_what_a_fork_left_behind_is_not_trusted(runner: _Runner, tmp_path: Path,
     (left / "comment.md").symlink_to(tmp_path / "work/kb/config.yaml")
     with pytest.raises(AssertionError):
         _comment(runner, "abc", tmp_path)
-
-
-@pytest.mark.long
-def test_the_nightly_index_is_pushed_also_where_somebody_was_faster(runner: _Runner, tmp_path: Path) -> None:
-    top, origin = runner.top, tmp_path / "origin.git"
-    steps = ("Check every record", "Round trip", "Build the index", "Build it twice from nothing and compare")
-    runner.passes("index", *steps)
-    first, second = (runner.temp / f"round-trip/{side}/Note.jsonl" for side in ("first", "second"))
-    assert first.read_bytes() == second.read_bytes() != b""
-    git(tmp_path, "clone", "-q", str(origin), "other")
-    assert run_in(tmp_path / "other/kb", ["put", "Note", '{"id":"n3","title":"faster"}']).code == 0
-    commit(tmp_path / "other")
-    git(tmp_path / "other", "push", "-q", "origin", "main")
-    runner.passes("index", "Push", BRANCH="main")
-    told = git(origin, "log", "--format=%s", "main").splitlines()
-    assert told == ["Index of tokens and vectors", "as it is", "as it is"]
-    assert "kb/data/indices/" in git(origin, "diff", "--name-only", "main~1", "main")
-    assert run_in(top / "kb", ["get", "Note", "n3"]).code == 0
-    runner.passes("index", "Push", BRANCH="main")
-    assert len(git(origin, "log", "--format=%s", "main").splitlines()) == 3  # nothing new
 
 
 def test_the_hooks_run_and_refuse(hosted: Path) -> None:

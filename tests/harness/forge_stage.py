@@ -32,6 +32,7 @@ case "$*" in
   *) cp "$body" "$GH_POSTED" ;;
 esac
 """
+ADDRESS = "git+https://example.org/team/duckkb@" + "a" * 40
 _OURS = ("PATH", "HOME", "PYTHON", "XDG", "GIT_", "DUCKKB_TEST", "TMPDIR", "LANG", "SYSTEMROOT")
 
 
@@ -64,6 +65,8 @@ class Forge:
 
     def __init__(self, folder: Path, place: str) -> None:
         self.folder, self.place = folder, place
+        self.settings: dict[str, str] = {}
+        """The repository's variables and secrets: `vars.NAME` and `secrets.NAME`."""
         self.work, self.origin = folder / "work", folder / "origin.git"
         self.kb = self.work / place
         self._jobs = 0
@@ -71,9 +74,7 @@ class Forge:
     @classmethod
     def make(cls, folder: Path, place: str) -> "Forge":
         forge = cls(folder, place)
-        make_base(forge.kb, NOTES.replace("title: {type: string}", "title: {type: string, x-review: required}"))
-        if place != ".":
-            (forge.kb / ".git").rename(forge.work / ".git")
+        forge.begin(NOTES.replace("title: {type: string}", "title: {type: string, x-review: required}"))
         (forge.kb / "ontology").mkdir()
         (forge.kb / "ontology/questions.yaml").write_text(QUESTIONS, "utf-8")
         records = [
@@ -82,12 +83,22 @@ class Forge:
             *({"id": f"n{number}", "title": f"Note {number}"} for number in range(4)),
         ]
         forge.put(*records)
-        assert run_in(forge.kb, ["init", "--github"]).code == 0
-        commit(forge.work, "The base")
-        git(folder, "clone", "-q", "--bare", "work", "origin.git")
-        git(forge.work, "remote", "add", "origin", str(forge.origin))
-        git(forge.work, "switch", "-q", "-c", "topic")
+        forge.host()
         return forge
+
+    def begin(self, config: str) -> None:
+        """A base with this configuration, in a repository."""
+        make_base(self.kb, config)
+        if self.place != ".":
+            (self.kb / ".git").rename(self.work / ".git")
+
+    def host(self) -> None:
+        """Give the base its workflows, and have the forge hold it; pull requests are written in a branch beside main."""
+        assert run_in(self.kb, ["init", "--github", "--install", ADDRESS]).code == 0
+        commit(self.work, "The base")
+        git(self.folder, "clone", "-q", "--bare", "work", "origin.git")
+        git(self.work, "remote", "add", "origin", str(self.origin))
+        git(self.work, "switch", "-q", "-c", "topic")
 
     def copy(self, folder: Path) -> "Forge":
         for name in ("work", "origin.git"):
@@ -130,19 +141,36 @@ class Forge:
         return made
 
     def run(
-        self, workflow: str, event: dict[str, Any], *, name: str = "pull_request", depth: int | None = None
+        self,
+        workflow: str,
+        event: dict[str, Any],
+        *,
+        name: str = "pull_request",
+        depth: int | None = None,
+        env: dict[str, str] | None = None,
     ) -> Ended:
-        """The job of a workflow, as it stands in the commit that is tested; `depth` instead of what the checkout says."""
+        """The job of a workflow, as it stands in the commit that is tested; `depth` instead of what the checkout says, `env`
+        is what the runner's environment has besides."""
         ref = {"pull_request": "refs/pull/1/merge", "merge_group": "refs/heads/queue/1"}.get(name, "refs/heads/main")
-        sha = git(self.origin, "rev-parse", ref).strip() if name == "push" else self.merged(ref)
+        is_of_main = ref == "refs/heads/main"
+        sha = git(self.origin, "rev-parse", ref).strip() if is_of_main else self.merged(ref)
         self._jobs += 1
         top = self.folder / f"job{self._jobs}"
         top.mkdir()
-        job = Job(top, self.place, {"GITHUB_SHA": sha, "GITHUB_REF": ref, "GITHUB_EVENT_NAME": name}, event)
-        text = git(self.origin, "show", f"{sha}:.github/workflows/duckkb-{workflow}.yml")
-        (steps,) = [one["steps"] for one in yaml.safe_load(text)["jobs"].values()]
-        (deep,) = [one["with"]["fetch-depth"] for one in steps if "actions/checkout" in one.get("uses", "")]
-        job.checkout(self.origin, deep if depth is None else depth)
+        (work,) = yaml.safe_load(git(self.origin, "show", f"{sha}:.github/workflows/duckkb-{workflow}.yml"))[
+            "jobs"
+        ].values()
+        facts = {"GITHUB_SHA": sha, "GITHUB_REF": ref, "GITHUB_EVENT_NAME": name, **work.get("env", {})}
+        job = Job(top, self.place, facts | (env or {}), event)
+        job.settings = self.settings
+        steps = work["steps"]
+        (how,) = [one["with"] for one in steps if "actions/checkout" in one.get("uses", "")]
+        job.checkout(self.origin, how["fetch-depth"] if depth is None else depth)
+        if "ref" in how:  # actions/checkout stands on the branch then
+            git(top / "space", "checkout", "-q", "-B", how["ref"])
+        if how.get("lfs") and shutil.which("git-lfs"):
+            git(top / "space", "lfs", "install", "--local")
+            git(top / "space", "lfs", "pull")
         return job.run(steps)
 
 
@@ -151,6 +179,7 @@ class Job:
 
     def __init__(self, top: Path, place: str, facts: dict[str, str], event: dict[str, Any]) -> None:
         self._space, self._place, self._temp, self._event = top / "space", place, top / "temp", event
+        self.settings: dict[str, str] = {}
         self._temp.mkdir()
         bin_folder = commands(top)
         self.installed = top / "installed"
@@ -196,13 +225,26 @@ class Job:
         for step in (one for one in steps if "run" in one):
             if not _is_due(step.get("if", ""), ended.failed, outputs):
                 continue
-            values = {key: _filled(str(value), outputs, self._event) for key, value in step.get("env", {}).items()}
+            values = {key: self._value(str(value), outputs) for key, value in step.get("env", {}).items()}
             done = self._bash(step, values)
             ended.codes[step["name"]] = done.returncode
             ended.out, ended.err = ended.out + done.stdout, ended.err + done.stderr
             told = dict(line.split("=", 1) for line in (self._temp / "output").read_text("utf-8").splitlines())
             outputs |= {f"${{{{ steps.{step.get('id')}.outputs.{key} }}}}": value for key, value in told.items()}
         return ended
+
+    def _value(self, value: str, outputs: dict[str, str]) -> str:
+        """A value of `env:` without its expression: an output of a step, a setting of the repository, or what the event says."""
+        if setting := re.fullmatch(r"\$\{\{ ((vars|secrets)\.\w+) \}\}", value):
+            return self.settings.get(setting[1], "")
+        if asked := re.fullmatch(r"\$\{\{ github\.event\.([\w.]+) \}\}", value):
+            event = self._event
+            for name in asked[1].split("."):
+                event = event.get(name, {})
+            return str(event or "")
+        found = outputs.get(value, "" if value.startswith("${{ steps.") else value)
+        assert "${{" not in found, "an expression that this forge does not know"
+        return found
 
     def _bash(self, step: dict[str, Any], values: dict[str, str]) -> "subprocess.CompletedProcess[str]":
         assert "${{" not in step["run"], "values reach a script through the environment alone"
@@ -235,14 +277,3 @@ def _is_due(condition: str, failed: bool, outputs: dict[str, str]) -> bool:
         condition
     )
     return bool(not text or eval(text)) and (asks or not failed)
-
-
-def _filled(value: str, outputs: dict[str, str], event: Any) -> str:
-    """A value of `env:` without its expression: an output of a step, or something that the event says."""
-    if asked := re.fullmatch(r"\$\{\{ github\.event\.([\w.]+) \}\}", value):
-        for name in asked[1].split("."):
-            event = event.get(name, {})
-        return str(event or "")
-    found = outputs.get(value, "" if value.startswith("${{ steps.") else value)
-    assert "${{" not in found, "an expression that this forge does not know"
-    return found
