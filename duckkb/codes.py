@@ -453,7 +453,7 @@ _WARNINGS = {
     "W_NO_COLLECTION": ("There is no such collection yet; it was taken for an empty one.", "`duckkb vector store` makes it; `duckkb col list` lists those that are there."),
     "W_CACHE": ("A cache file or some of its rows cannot be used and were left out.", "`duckkb index build` writes a new one; `git lfs pull` if it is a pointer."),
     "W_CACHE_SIZE": ("A file of the team's cache is larger than 50 MB, and git keeps it whole, each night's anew; forges refuse files of 100 MB.", "`duckkb init --lfs`, then `git lfs install` and `git add --renormalize data/indices`."),
-    "W_NO_TEAM_CACHE": ("There is no cache of vectors that a team shares: each clone computes all of them itself.", "`duckkb index build` on the main branch, then commit data/indices/; at night by `duckkb init --github`."),
+    "W_NO_TEAM_CACHE": ("The cache of vectors that the team is to share is not there: each clone computes all of them itself.", "`duckkb index build` on the main branch, then commit data/indices/; at night by `duckkb init --github`."),
     "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),
     "W_COMPUTED": ("A search computed vectors that no cache had, which took its time.", "`duckkb index build` on the main branch gives them to every clone."),
     "W_SEALED": ("A key is set: what was derived before was sealed, was damaged and is made again, or is not written where it would be read by anybody.", "None needed; see docs/encryption.md."),

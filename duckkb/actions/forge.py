@@ -12,7 +12,7 @@ from textwrap import indent
 
 from duckkb import config
 from duckkb.errors import UsageError
-from duckkb.truth import state
+from duckkb.truth import layout, state
 from duckkb.truth.git import repository, run
 from duckkb.values import dataclass
 
@@ -21,7 +21,7 @@ _TARGETS = {
     f"{_WORKFLOWS}/duckkb-check.yml": "duckkb-check.yml",
     f"{_WORKFLOWS}/duckkb-review.yml": "duckkb-review.yml",
     f"{_WORKFLOWS}/duckkb-comment.yml": "duckkb-comment.yml",
-    f"{_WORKFLOWS}/duckkb-index.yml": "duckkb-index.yml",
+    layout.INDEX_WORKFLOW: "duckkb-index.yml",
     ".pre-commit-config.yaml": "pre-commit-config.yaml",
 }
 

@@ -1,10 +1,12 @@
 """Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
+from pathlib import Path
 
 from duckkb.codes import CODES
 from duckkb.engine import boot, guard
@@ -27,8 +29,8 @@ from duckkb.values import dataclass
 _NEAR = 0.75
 _MOST_NAMED = 5
 _MANY_VECTORS = 100
-_LOOKED_AT = 32  # records
 """From so many on it is said at every write that nobody else gets them."""
+_LOOKED_AT = 32  # records
 _SHOWN_REPLACED = 3
 _SLAB = 4_096
 """Records whose entries are made, and held, together."""
@@ -171,17 +173,29 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
 
 
 def _offer(base: Base, kind: RecordType, computed: int) -> tuple[Notice, ...]:
-    """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
-    if not computed or base.cache.team_paths() or run.find_repository(base.whole.root) is None:
-        return ()
-    if base.wiring.place.sealed is not None:
+    """Where a clone begins to compute vectors, or computed many, that others expect to get from the team's cache; its first
+    records are nobody's to share yet."""
+    if not computed or base.cache.team_paths() or base.wiring.place.sealed is not None or not base.tree.count(kind):
         return ()
     if computed < _MANY_VECTORS and _has_vectors(base, kind):
         return ()
+    if not _is_shared(base.whole.root):
+        return ()
     code = CODES["W_NO_TEAM_CACHE"]
     vectors = "1 vector was" if computed == 1 else f"{computed:,} vectors were"
-    said = f"{vectors} computed for this clone alone: no cache of them is shared, so each clone computes all of them"
+    said = f"{vectors} computed for this clone alone: the team's cache, which this base is to have, is not there"
     return (Notice(code.name, said, code.remedy),)
+
+
+def _is_shared(root: Path) -> bool:
+    """Whether a base is to have a team's cache: git keeps it in LFS, a nightly job builds it, or it was committed before."""
+    found = run.find_repository(root)
+    if found is None:
+        return False
+    if os.path.lexists(found.work_tree / layout.INDEX_WORKFLOW):
+        return True
+    about = repository.attributes(root, f"{layout.INDICES}/x", ("filter",)) or {}
+    return about.get("filter") == "lfs" or repository.was_committed(root, layout.INDICES)
 
 
 def _has_vectors(base: Base, kind: RecordType) -> bool:

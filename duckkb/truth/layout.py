@@ -32,6 +32,10 @@ data/FORMAT.json text eol=lf
 data/indices/** binary
 """
 """What .gitattributes has to say."""
+INDICES = "data/indices"
+"""The team's cache."""
+INDEX_WORKFLOW = ".github/workflows/duckkb-index.yml"
+"""Builds it at night, at the top of the repository."""
 LFS_ATTRIBUTE = "data/indices/** filter=lfs diff=lfs merge=lfs -text"
 """What it says besides where Git LFS keeps the cache."""
 LFS_BYTES = 50_000_000

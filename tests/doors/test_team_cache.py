@@ -26,18 +26,34 @@ def _offered(root: Path, *numbers: int) -> bool:
         return bool(found)
 
 
-def test_a_write_that_finds_no_team_cache_offers_to_build_it(tmp_path: Path) -> None:
+def test_a_first_import_is_not_greeted_with_the_advice_to_build_a_team_cache(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", VECTORS)
-    assert _offered(root, 1)  # the first vectors of this clone
-    assert not _offered(root, 2)
-    assert _offered(root, *range(100, 300))
+    assert not _offered(root, *range(160))
+    assert not _offered(root, *range(160, 320)), "nobody asked for one"
+    assert run_in(root, ["init", "--github"]).code == 0
+    assert _offered(root, *range(320, 480))
+    fresh = make_base(tmp_path / "fresh", VECTORS)
+    assert run_in(fresh, ["init", "--github"]).code == 0
+    assert not _offered(fresh, *range(500, 660)), "its first records"
+
+
+def test_a_write_that_misses_a_team_cache_offers_to_build_it(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", VECTORS)
+    assert not _offered(root, 1001)
+    assert run_in(root, ["init", "--lfs"]).code == 0
+    assert not _offered(root, 1002)
+    assert _offered(root, *range(1100, 1300))
     with duckkb.open(root, embedder=HashEmbedder()) as kb:
         kb.index_build()
+    (root / ".gitattributes").write_text("", "utf-8")
     commit(root)
     git(tmp_path, "clone", "-q", "kb", "clone")
-    assert not _offered(tmp_path / "clone", *range(300, 500))
+    assert not _offered(tmp_path / "clone", *range(1300, 1500))
+    git(tmp_path / "clone", "rm", "-r", "-q", "data/indices")
+    commit(tmp_path / "clone")
+    assert _offered(tmp_path / "clone", *range(1500, 1700)), "one was committed once"
     shutil.copytree(root, tmp_path / "alone", ignore=shutil.ignore_patterns(".git", ".duckkb", "indices"))
-    assert not _offered(tmp_path / "alone", 1)  # nobody to share with
+    assert not _offered(tmp_path / "alone", 1003)  # nobody to share with
 
 
 @pytest.mark.long

@@ -155,6 +155,13 @@ def tracks(root: Path, folder: Path) -> bool:
     return repository is None or _tracked(root, os.path.relpath(folder, repository.work_tree)) != b""
 
 
+def was_committed(root: Path, path: str) -> bool:
+    """Whether a commit of HEAD's history has changed a path of the base; False without git or before the first commit."""
+    found = find_repository(root)
+    place = f"{found.prefix}{path}" if found else path
+    return head_commit(root) is not None and bool(_asked(root, "log", "-1", "--format=%H", "--", place))
+
+
 def head_has_records(root: Path) -> bool:
     """Whether HEAD's tree holds a part file of this base; False without git or before the first commit."""
     commit = head_commit(root)
