@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran, git, make_base, run_in, without_roots_rights
+from tests.conftest import Ran, commit, git, make_base, run_in, without_roots_rights
 from tests.harness.files import docx
 
 CONFIG = "global: {embedding_model: none}\nnodes:\n  Note: {identity: id, schema: {properties: {id: {type: string}}}}\n"
@@ -186,3 +186,38 @@ def test_names_in_the_form_of_macos_are_documents_like_any_other(tmp_path: Path)
     checked = run_in(root, ["check", "--json"]).line["findings"]
     assert [(one["code"], one["path"]) for one in checked] == [("W_DOCUMENT", f"docs/{apart}")]
     assert run_in(root, ["get", f"docs/{plain}"]).out == "# Twin\n"
+
+
+def test_update_pulls_every_folder_and_names_those_that_it_could_not_pull(tmp_path: Path) -> None:
+    root = _base(tmp_path, {"0-plain/a.md": "apple"})
+    origins = {name: make_base(tmp_path / name, CONFIG) for name in ("1-alone", "2-diverged", "3-behind")}
+    for name, origin in origins.items():
+        (origin / "a.md").write_text("apple", "utf-8")
+        commit(origin)
+        git(tmp_path, "clone", "-q", str(origin), str(root / name))
+        (origin / "a.md").write_text("apricot", "utf-8")
+        commit(origin)
+    git(root / "1-alone", "branch", "-q", "--unset-upstream")
+    (root / "2-diverged/a.md").write_text("almond", "utf-8")
+    commit(root / "2-diverged")
+    (root / ".gitignore").write_text("/[1-3]-*\n", "utf-8")
+    for name in ("0-plain", *origins):
+        assert run_in(root, ["collection", "add", name, "--name", f"c{name[0]}"]).code == 0
+    assert run_in(root, ["update"]).code == 0
+    ran = run_in(root, ["update", "--pull"])
+    (notice,) = [line for line in ran.err.splitlines() if line.startswith("W_UPDATE: nothing was pulled")]
+    assert "c1 (1-alone): without an upstream branch" in notice and "c2" not in notice and "c3" not in notice
+    assert ran.code == 1 and "c2: git pull ended with" in ran.err
+    assert (root / "3-behind/a.md").read_text("utf-8") == "apricot"
+    assert {line["name"]: line["changed"] for line in ran.lines} == {"c0": 0, "c1": 0, "c2": 0, "c3": 1}
+
+
+def test_an_update_command_that_fails_keeps_no_other_from_running(tmp_path: Path) -> None:
+    root = _base(tmp_path, {"one/a.md": "apple", "two/a.md": "apple"})
+    for name, command in (("one", "exit 7"), ("two", "echo pear > b.md")):
+        assert run_in(root, ["collection", "add", name]).code == 0
+        assert run_in(root, ["collection", "update-cmd", name, command]).code == 0
+    assert run_in(root, ["trust"]).code == 0
+    ran = run_in(root, ["update"])
+    assert ran.code == 1 and "one: the update command ended with 7" in ran.err
+    assert {line["name"]: line["added"] for line in ran.lines} == {"one": 0, "two": 1}

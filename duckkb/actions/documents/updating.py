@@ -4,6 +4,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
 from duckkb.engine.index.jobs import Built
 from duckkb.engine.vectors import count_lacking, fill_each
-from duckkb.errors import Finding
+from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
 from duckkb.review.reports.markup import many
@@ -34,7 +35,8 @@ _EMBED_SECONDS = 3_600
 class Updated:
     """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
     and by reason how many files and folders are left out; texts embedded, and pieces of text that wait for a vector. `refused`
-    are files that could not be read whole and are no documents, and folders of collections that are not there."""
+    are files that could not be read whole and are no documents, folders of collections that are not there, and what could not
+    be fetched."""
 
     collections: tuple[dict[str, Any], ...]
     embedded: int
@@ -46,13 +48,15 @@ class Updated:
 
 def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Updated:
     """Fetch, read and index document collections, all of them or those named. With `pull`, `git pull --ff-only` first in
-    folders that are git work trees; commands that collections name run once they are trusted. Raises `errors.NotFound`,
-    `errors.Refused` where a command fails."""
+    folders that are git work trees; commands that collections name run once they are trusted. Where one of them fails the others
+    are fetched all the same. Raises `errors.NotFound`."""
     kinds = documents_of(base, names)
-    notices = [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)]
+    notices: list[Notice] = []
+    unfetched = [*(_pull(base, kinds, notices) if pull else ()), *_run_commands(base, kinds, notices)]
     if pull or base.ontology.update_commands:  # else the files are as this base was opened or refreshed just now
         boot.refresh(base)
-    return taken_in(base, kinds, notices)
+    updated = taken_in(base, kinds, notices)
+    return replace(updated, refused=(*unfetched, *updated.refused))
 
 
 def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
@@ -91,35 +95,48 @@ def _followed(base: Base) -> Built | None:
     return Built(pending=left, embedded=len(made), changed=len(made) + left, total=total + left, notices=said)
 
 
-def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
+def _pull(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:
+    """Pull in each work tree once; what failed. Folders that have nothing to pull from are a notice."""
     seen: set[Path] = set()
+    without: dict[str, list[str]] = {"no git work tree": [], "without an upstream branch": []}
     for kind in kinds:
         folder = base.root / source_of(kind).path
         found = run.find_repository(folder) if folder.is_dir() else None
+        named = f"{kind.name} ({source_of(kind).path})"
         if found is None:
-            said = f"{kind.name}: {source_of(kind).path} is no git work tree; nothing was pulled"
-            yield Notice("W_UPDATE", said, "leave --pull out, or clone a repository there")
+            without["no git work tree"].append(named)
         elif found.work_tree not in seen:
             seen.add(found.work_tree)
-            _run(kind, folder, ["git", "pull", "--ff-only", "--quiet"], "git pull")
+            if run.text(folder, ["rev-parse", "--quiet", "--verify", "@{upstream}"]):
+                yield from _run(kind, folder, ["git", "pull", "--ff-only", "--quiet"], "git pull")
+            else:
+                without["without an upstream branch"].append(named)
+    said = "; ".join(f"{', '.join(named)}: {why}" for why, named in without.items() if named)
+    if said:
+        remedy = "clone a repository there, or in it: git branch --set-upstream-to=origin/BRANCH"
+        notices.append(Notice("W_UPDATE", f"nothing was pulled in {said}", remedy))
 
 
-def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
-    """Run what collections name, by the shell, in their folders."""
+def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:
+    """Run what collections name, by the shell, in their folders; what failed."""
     named = base.ontology.update_commands
     wanted = [kind for kind in kinds if kind.name in named]
     if wanted and not commands.are_trusted(base):
         said = f"{', '.join(kind.name for kind in wanted)}: the update command has not been trusted and did not run"
-        yield Notice("W_UPDATE", said, "duckkb trust --show, and duckkb trust")
+        notices.append(Notice("W_UPDATE", said, "duckkb trust --show, and duckkb trust"))
         return
     for kind in wanted:
-        _run(kind, base.root / source_of(kind).path, named[kind.name], "the update command")
+        yield from _run(kind, base.root / source_of(kind).path, named[kind.name], "the update command")
 
 
-def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> None:
-    """Run a command in a collection's folder. Raises `errors.Refused`."""
-    remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {command if isinstance(command, str) else shlex.join(command)}"
-    commands.run(command, folder, f"{kind.name}: {what}", _COMMAND_SECONDS, remedy)
+def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> Iterator[Finding]:
+    """Run a command in a collection's folder; why it failed, if it did."""
+    typed = command if isinstance(command, str) else shlex.join(command)
+    remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {typed}"
+    try:
+        commands.run(command, folder, f"{kind.name}: {what}", _COMMAND_SECONDS, remedy)
+    except Refused as problem:
+        yield Finding(problem.code, problem.message, source_of(kind).path, remedy=problem.suggestion, type=kind.name)
 
 
 def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:

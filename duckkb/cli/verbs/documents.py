@@ -230,7 +230,11 @@ def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
 
 @verb("update")
 @click.argument("names", metavar="[COLLECTION]...", nargs=-1)
-@click.option("--pull", is_flag=True, help="`git pull --ff-only` first, where a folder is a git work tree.")
+@click.option(
+    "--pull",
+    is_flag=True,
+    help="`git pull --ff-only` first, where a folder is a git work tree with an upstream branch.",
+)
 def update_command(names: tuple[str, ...], pull: bool) -> None:
     """Read the folders of document collections again, and make what searches need."""
     from duckkb.errors import Refused
@@ -244,10 +248,12 @@ def update_command(names: tuple[str, ...], pull: bool) -> None:
         out.tell(one for one in kb.notices if one.code != "E_SOURCE_MISSING")  # which is said below
         if updated.refused:
             missing = [one for one in updated.refused if one.code == "E_SOURCE_MISSING"]
-            count = len(updated.refused) - len(missing)
-            said = [f"the folder of {one.type} is not there: {one.path}" for one in missing]
-            said += [f"{many(count, 'file')} could not be read whole"] if count else []
-            remedy = missing[0].remedy if missing else ""
+            unread = [one for one in updated.refused if one.code == "E_EXTRACT"]
+            unfetched = [one for one in updated.refused if one not in missing and one not in unread]
+            said = [one.message for one in unfetched]
+            said += [f"the folder of {one.type} is not there: {one.path}" for one in missing]
+            said += [f"{many(len(unread), 'file')} could not be read whole"] if unread else []
+            remedy = next((one.remedy for one in (*unfetched, *missing)), "")
             raise Refused("; ".join(said), code=updated.refused[0].code, suggestion=remedy, findings=updated.refused)
 
 
