@@ -182,9 +182,10 @@ def _served(path: BasePath, chosen: "OpenOptions", workers: int = 0, longest: fl
 
         served = Pool(path, chosen, workers, longest)
     else:
+        from duckkb.serving.daemon import Daemon
         from duckkb.serving.served import Served
 
-        served = Served(path, chosen, longest)
+        served = Served(path, chosen, longest, Daemon.shown)
     try:
         yield served
     finally:

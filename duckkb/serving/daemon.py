@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from duckkb import config, open_files
-from duckkb.errors import NotFound, Refused, Unavailable, shell_word
+from duckkb.errors import DuckkbError, NotFound, Refused, Unavailable, shell_word
 from duckkb.serving.tenants.files import refuse_foreign
 from duckkb.truth import state
 from duckkb.values import dataclass
@@ -85,6 +85,14 @@ class Daemon:
     def tell(self, descriptor: int, url: str) -> None:
         """Have others know that it takes requests there."""
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
+
+    @classmethod
+    def shown(cls, root: Path) -> dict[str, Any] | None:
+        """`running` of the base in a folder; its `error` where the file that says so is not this user's alone."""
+        try:
+            return cls.of(root).running()
+        except DuckkbError as problem:
+            return {"error": problem.message}
 
     def running(self) -> dict[str, Any] | None:
         """The `pid` and `url` of the server, `{}` while it starts; None where none serves. Raises `errors.Unavailable`."""

@@ -1,7 +1,7 @@
 """The base behind the server: opened when it is first asked, so that one that does not load answers each call with why."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +15,25 @@ from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable
 from duckkb.serving import preloading
-from duckkb.serving.daemon import Daemon
 from duckkb.serving.lines import say
 
 
 class Served:
     """What is asked of a served base, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
     proposal, all of one tenant on one branch for as long as this process serves. What only reads is given `longest` seconds, where
-    None stands for those that the base's settings say, and 0 for no bound."""
+    None stands for those that the base's settings say, and 0 for no bound. `server` says which process serves the base in a folder in the background."""
 
-    def __init__(self, path: str | Path | None, chosen: OpenOptions, longest: float | None = 0) -> None:
+    def __init__(
+        self,
+        path: str | Path | None,
+        chosen: OpenOptions,
+        longest: float | None = 0,
+        server: Callable[[Path], dict[str, Any] | None] = lambda _: None,
+    ) -> None:
         self._path, self._chosen, self._longest = path, replace(chosen, agent=True), longest
         self._opening, self._proposals = threading.Lock(), Proposals(KnowledgeBase, lenient=chosen.lenient)
         self._kb: KnowledgeBase | None = None
+        self._server = server
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """The answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
@@ -36,11 +42,8 @@ class Served:
             is_write = name in ACTIONS and ACTIONS[name].writes
             with deadline.bounded(None if is_write else self._seconds(kb), caller.tenant):
                 answer = kb.run(name, given, caller, strict=not self._chosen.lenient)
-                return (
-                    answer | {"server": Daemon.of(kb.root).running()}
-                    if "root" in answer and name == "status"
-                    else answer
-                )
+                is_whole = name == "status" and "root" in answer
+                return answer | {"server": self._server(kb.root)} if is_whole else answer
         except Refused as problem:
             if problem.code != "E_REVIEW" or name == "resolve":  # which settles what lies in the files, and no branch
                 raise

@@ -82,13 +82,9 @@ def _server() -> dict[str, Any] | None:
     """What `serve --daemon` and `mcp --http --daemon` started: its `pid` and `url`, nothing of these while it starts. None where
     there is none."""
     from duckkb.actions.folder import find
-    from duckkb.errors import DuckkbError
     from duckkb.serving.daemon import Daemon
 
-    try:
-        return Daemon.of(find(chosen().get("kb"))).running()
-    except DuckkbError as problem:  # its file is not this user's alone
-        return {"error": problem.message}
+    return Daemon.shown(find(chosen().get("kb")))
 
 
 @group("scheduler")

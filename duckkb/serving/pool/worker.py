@@ -17,6 +17,7 @@ from duckkb.deadline import Deadline, heeded
 from duckkb.errors import DuckkbError
 from duckkb.llm import call_pool
 from duckkb.serving import preloading, running
+from duckkb.serving.daemon import Daemon
 from duckkb.serving.lines import unexpected
 from duckkb.serving.pool import frames
 from duckkb.serving.served import Served
@@ -36,7 +37,8 @@ def main(descriptors: list[str]) -> None:
     for one in (control, *channels):
         one.set_inheritable(False)
     start: frames.Start = frames.receive(control)
-    served, places = Served(start.path, start.chosen, start.longest), [_Place(one) for one in channels]
+    served = Served(start.path, start.chosen, start.longest, Daemon.shown)
+    places = [_Place(one) for one in channels]
     threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in places]
     for thread in (
         threading.Thread(target=_get_ready, args=(served, control, start.chosen.is_served), daemon=True),
