@@ -216,6 +216,7 @@ def test_an_update_command_that_fails_keeps_no_other_from_running(tmp_path: Path
     root = _base(tmp_path, {"one/a.md": "apple", "two/a.md": "apple"})
     for name, command in (("one", "exit 7"), ("two", "echo pear > b.md")):
         assert run_in(root, ["collection", "add", name]).code == 0
+        assert run_in(root, ["update", name]).code == 0
         assert run_in(root, ["collection", "update-cmd", name, command]).code == 0
     assert run_in(root, ["trust"]).code == 0
     ran = run_in(root, ["update"])
