@@ -182,6 +182,7 @@ class KnowledgeBase:
     index_plan = asks(plan.planned)
     index_refresh = changes(jobs.refresh)
     index_build = changes(jobs.build)
+    index_rebuild = changes(jobs.rebuild)
     index_shards = asks(sharding.shard_plan)
     index_build_shard = asks(sharding.build_shard)
     index_adopt = changes(sharding.adopt)

@@ -156,6 +156,13 @@ class SearchCache:
         self._team.look_again()
 
     @alone
+    def ignore_team(self, *, ignored: bool) -> None:
+        """Use nothing of what others made from now on, the team's files and adopted shards; or use it again."""
+        self._team.is_ignored = ignored
+        self._team.look_again()
+        self._team.numbers()
+
+    @alone
     def stamp(self) -> dict[str, Any]:
         """Names the team's files as they lie here now (`team`), and tells whether rows were `added`, of whatever base, or
         have `gone`: each stays the same only while none of them does."""

@@ -126,6 +126,8 @@ class TeamReader:
         self._findings: list[Finding] = []
         self.imperfect: set[TeamFile] = set()
         """Those with rows that were left out."""
+        self.is_ignored = False
+        """Nothing of what others made is used meanwhile: neither these files nor what was adopted."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -139,6 +141,9 @@ class TeamReader:
 
     def numbers(self) -> dict[TeamFile, int]:
         """The files that can be read, by their numbers in the store, which knows them as present from now on."""
+        if self.is_ignored:
+            self._store.present = ()
+            return {}
         if self._numbers is None:
             try:
                 self._numbers = self._taken_in()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
 from tests.conftest import Ran, make_base, run_in, store_of, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
+from tests.fakes import HashEmbedder
 
 CONFIG = """\
 global:
@@ -188,6 +190,24 @@ def test_a_budget_of_tokens_is_kept_and_the_next_run_does_the_rest(make: Make) -
     rest = ground.run("index", "refresh", "--budget-tokens", "100000", "--budget-minutes", "60")
     assert (rest.code, rest.line["pending"]) == (0, 0)
     assert sorted(ground.endpoint.texts) == sorted(texts), "each text was paid for once"
+
+
+def test_a_forced_build_computes_anew_what_the_team_has(make: Make) -> None:
+    ground = make("concurrency: 1")
+    texts = texts_of(20)
+    ground.store(texts)
+    assert ground.run("index", "build").code == 0
+    ground.endpoint.asked.clear()
+    forced = ground.run("index", "build", "-f")
+    assert (forced.code, forced.line["embedded"], forced.line["files"]) == (0, 20, []), forced.err
+    assert sorted(ground.endpoint.texts) == sorted(texts)
+    ground.endpoint.asked.clear()
+    other = HashEmbedder(16)
+    ground.endpoint.model = SimpleNamespace(embed_passages=lambda texts: -other.embed_passages(texts))
+    half = ground.run("index", "build", "-f", "--budget-tokens", str(tokens_of(texts) // 2))
+    assert (half.code, half.line["code"], half.line["files"]) == (1, "E_BUDGET", []), "the team keeps what it had"
+    assert ground.run("index", "build", "-f").line["files"], "what was made anew replaces what the team had"
+    assert ground.run("index", "build").line["embedded"] == 0
 
 
 @pytest.mark.parametrize("wrong", [["--budget-tokens", "-1"], ["--budget-minutes", "nan"], ["--progress", "loud"]])

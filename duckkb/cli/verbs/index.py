@@ -105,7 +105,10 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
 
 @verb("build", group=index_command)
 @click.option(
-    "-f", "--force", is_flag=True, help="Drop all that is derived of this base first (`duckkb repair --all`)."
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Drop all that is derived of this base first (`duckkb repair --all`), and compute anew what the team's cache has.",
 )
 @click.option(
     "--shard", metavar="I/K", help="Make one of K shares of the vectors and nothing else, on this machine of many."
@@ -149,9 +152,12 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
     if force:
         from duckkb import app
 
+        if budget.pop("if_stale"):
+            raise click.UsageError("--force computes all anew; leave --if-stale out")
         app.repair(chosen().get("kb"), everything=True, lock_timeout=lock_timeout())
     with opened() as kb:
-        built = kb.index_build(**budget, listen=_listener(progress))
+        build = kb.index_rebuild if force else kb.index_build
+        built = build(**budget, listen=_listener(progress))
         _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
 

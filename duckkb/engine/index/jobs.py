@@ -34,12 +34,13 @@ _SLAB_BATCHES = 32
 @dataclass(frozen=True, slots=True)
 class JobOptions:
     """`budget_tokens` and `budget_minutes` end a job between two batches; None: no limit. `if_stale` does nothing where
-    nothing is missing, `wait` lets a job that runs finish first."""
+    nothing is missing, `wait` lets a job that runs finish first, `anew` uses nothing that the team's cache has."""
 
     budget_tokens: int | None = None
     budget_minutes: float | None = None
     if_stale: bool = False
     wait: bool = False
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,31 @@ def build(
     return _job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
+def rebuild(
+    base: Base,
+    *,
+    budget_tokens: int | None = None,
+    budget_minutes: float | None = None,
+    wait: bool = False,
+    listen: Listen = lambda _: None,
+) -> Built:
+    """As `build`, and what the team's cache has is computed anew; that stays as it is where the job ends early."""
+    absent.refuse_missing(base.root)
+    options = JobOptions(budget_tokens, budget_minutes, wait=wait, anew=True)
+    try:
+        return _job(base, "build", options, listen)
+    finally:
+        base.cache.ignore_team(ignored=False)
+
+
 def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
     boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
         return Built(total=glance(base).chunks)
     with lock.job(base.root, math.inf if options.wait else MOMENT):
         boot.refresh(base)
+        if options.anew:
+            base.cache.ignore_team(ignored=True)
         with noted(base, verb) as book:
             result = _run(base, verb, options, listen, book)
     listen(Ended(result))
@@ -152,7 +172,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     found.write_down(base)
     notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
-    if verb == "build":
+    if verb == "build" and not (options.anew and found.counts.pending):
         files, said = publish(base)
         notices += said
     if files:
