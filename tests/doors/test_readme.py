@@ -39,6 +39,12 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     assert ran.stdout.splitlines()[0].startswith("journal")
 
 
+def test_the_readme_begins_with_how_to_install_and_its_tour_needs_no_folder_of_the_clone() -> None:
+    (first, *_) = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    assert "pip install -c constraints.txt '.[local]'" in first
+    assert "alias" not in README and not [line for line in _tour() if ".venv" in line]
+
+
 def test_every_file_that_the_readme_links_to_exists() -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
     assert links and all((ROOT / link).exists() for link in links)

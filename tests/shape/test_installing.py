@@ -3,6 +3,8 @@
 import re
 import shlex
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from duckkb.review.health.machine import within
@@ -79,3 +81,14 @@ def test_no_run_of_the_tests_in_the_makefile_selects_none() -> None:
                 "@given" if name == "hypothesis" else f"pytest.mark.{name}"
             )  # its plugin marks all that draw examples
             assert any(marked in text for text in texts), words
+
+
+def test_the_tested_versions_install_on_the_python_of_debian_12() -> None:
+    refused = {}
+    for name, version in _tested().items():
+        with suppress(PackageNotFoundError):
+            about = distribution(name)
+            asked = (about.metadata["Requires-Python"] or "").replace(" ", "")
+            if about.version == version and not within("3.11.2", asked):
+                refused[name] = asked
+    assert refused == {}
