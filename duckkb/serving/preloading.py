@@ -14,6 +14,7 @@ ELSEWHERE = (
     "duckkb.cli",
     "duckkb.integrations",
     "duckkb.tables",
+    "duckkb.postgres_url",  # as the two around it
     "duckkb.lanes.targets",  # imported with a base that is published, with its driver
     "duckkb.llm.providers.guarded_http",  # with one that asks a service for vectors or chats
 )

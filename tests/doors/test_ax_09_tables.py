@@ -570,7 +570,7 @@ def test_ax_09_the_command_answers_as_the_library_does(url: str, db: VectorTable
     assert run_in(tmp_path, args).lines == wanted and len(wanted) == 7
     assert run_in(tmp_path, [*args, "--json"]).line == {"rows": wanted}
     none = run_in(tmp_path, [*args[:-1], '{"id": []}'])
-    assert (none.code, none.out) == (0, "")
+    assert (none.code, none.out) == (1, "") and "no results" in none.err
     csv = run_in(tmp_path, [*args, "--select", "id", "--select", '"Mixed Case"', "--format", "csv"]).out
     assert csv.splitlines()[0] == "id,Mixed Case,embedding_score" and len(csv.splitlines()) == 8
 

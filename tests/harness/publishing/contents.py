@@ -50,7 +50,7 @@ def _lance_contents(url: str) -> dict[str, Any]:
 
 def _postgres_contents(url: str) -> dict[str, Any]:
     address = Address.of(url)
-    with psycopg.connect(address.url) as connection:
+    with psycopg.connect(address.database.url) as connection:
         statement = "SELECT commit, fingerprint, build FROM duckkb.target WHERE source = %s"
         row = connection.execute(statement, [address.source]).fetchone()
         assert row is not None, "something is published"
@@ -63,7 +63,7 @@ def _postgres_contents(url: str) -> dict[str, Any]:
 
 def builds(url: str) -> list[str]:
     """The schemas that lie there."""
-    with psycopg.connect(Address.of(url).url) as connection:
+    with psycopg.connect(Address.of(url).database.url) as connection:
         rows = connection.execute(
             "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'duckkb\\_%' ORDER BY 1"
         ).fetchall()
