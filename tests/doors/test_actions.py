@@ -338,7 +338,7 @@ NO_ACTIONS = {
     "another form of an action": ("put_json", "put_batch", "export", "ls", "ddl", "field_names", "given_vectors", "is_of_documents"),
     "takes or gives what is no JSON": ("apply", "embed", "keep_harness", "tools"),
     "for whoever runs the base": (
-        "update", "fmt", "dedupe", "index_status", "index_plan", "index_refresh", "index_build", "index_shards", "index_build_shard",
+        "update", "fmt", "dedupe", "index_status", "index_plan", "index_refresh", "index_rebuild", "index_build", "index_shards", "index_build_shard",
         "index_adopt", "index_migrate", "scheduler",
     ),
     "groups of methods": ("collections", "documents", "migrate", "arch", "vectors", "provenance", "memory"),
