@@ -85,8 +85,8 @@ def command(*args: str) -> None:
 def _as_worlds() -> None:
     begin = Served.__init__
 
-    def as_worlds(self: Served, path: Any, chosen: Any) -> None:
-        begin(self, path, replace(chosen, embedder=HashEmbedder(), clock=worlds.CLOCK))
+    def as_worlds(self: Served, path: Any, chosen: Any, *more: Any) -> None:
+        begin(self, path, replace(chosen, embedder=HashEmbedder(), clock=worlds.CLOCK), *more)
 
     Served.__init__ = as_worlds  # type: ignore[method-assign]
 
