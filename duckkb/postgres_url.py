@@ -30,9 +30,8 @@ class PostgresUrl:
     def __repr__(self) -> str:
         return f"PostgresUrl({self.place})"
 
-    @property
-    def shown(self) -> str:
-        """The URL as a command that is printed has it: whole, or where it holds a password without all that surrounds that."""
+    def mask(self) -> str:
+        """The URL as a command that is printed has it: whole, or where it holds a password the place alone."""
         return f"postgresql://{self.place}" if self.secrets else self.url
 
     @classmethod

@@ -155,8 +155,8 @@ class ProviderSettings:
     reasoning_body: Mapping[str, Any] = field(default_factory=dict)
     reasoning_off: Mapping[str, Any] | None = None
 
-    def reasoning_for(self, effort: str) -> Mapping[str, Any]:
-        """What a request to a `mapped` model has besides for an effort."""
+    def map_effort(self, effort: str) -> Mapping[str, Any]:
+        """Map an effort to what a request to a `mapped` model has besides."""
         if effort != "low":
             return self.reasoning_body
         if self.reasoning_off is not None:
@@ -253,8 +253,8 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Environment:
     """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made.
-    `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says whether a warm process is started (`auto`). `settings` are the
-    variables that stand over what config.yaml says, by name, as text."""
+    `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says
+    whether a warm process is started (`auto`). `settings` are the variables that stand over what config.yaml says, by name, as text."""
 
     kb: str | None = None
     writer: str | None = None

@@ -19,6 +19,7 @@ from hypothesis import is_hypothesis_test, settings
 
 from duckkb import config
 from duckkb.store.place import Place
+from tests.fake_endpoint import FakeEndpoint
 from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children
 from tests.harness.postgres import postgres as postgres
 from tests.harness.warmth import Warmth
@@ -119,6 +120,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 _warmth: list[Warmth] = []
+
+
+@pytest.fixture
+def endpoint() -> Iterator[FakeEndpoint]:
+    """A server of vectors that answers well, until a test asks it for something else."""
+    with FakeEndpoint() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -162,12 +162,12 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
         return replace(made, notes=notes)
     from duckkb.actions import forge
 
-    hosted = forge.github(root, install, _embedding_keys(root))
+    hosted = forge.github(root, install, _list_embedding_keys(root))
     return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, (*notes, *hosted.notes))
 
 
-def _embedding_keys(root: Path) -> tuple[str, ...]:
-    """The variables of the keys with which texts of a base are embedded; none where its configuration does not load."""
+def _list_embedding_keys(root: Path) -> tuple[str, ...]:
+    """List the variables of the keys with which texts of a base are embedded; none where its configuration does not load."""
     with contextlib.suppress(UsageError):
         loaded = config.load(root, config.environment())
         demands = config.demands(loaded.settings, loaded.ontology)

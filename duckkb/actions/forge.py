@@ -115,13 +115,13 @@ def _origin() -> str:
     noted = json.loads(distribution("duckkb").read_text("direct_url.json") or "{}")
     by_git = noted.get("vcs_info", {})
     if by_git.get("vcs") == "git":
-        return _pinned(noted["url"], by_git["commit_id"])
+        return _pin(noted["url"], by_git["commit_id"])
     place = Path(str(files("duckkb"))).parent
     commit = repository.head_commit(place) if (place / ".git").exists() else None
-    return _pinned(repository.address_of_origin(place) if commit else "", commit or _COMMIT)
+    return _pin(repository.address_of_origin(place) if commit else "", commit or _COMMIT)
 
 
-def _pinned(remote: str, commit: str) -> str:
+def _pin(remote: str, commit: str) -> str:
     address = _as_url(remote)
     return f"git+{address}@{commit}" if address else f"{_UNKNOWN}@{commit}"
 

@@ -103,7 +103,7 @@ def impact_object(base: Base, *, range: str | None = None, branch: str | None = 
     return told | {"degraded": ["answered in part without vectors"] if told["degraded"] else []}
 
 
-def _places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+def _list_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
     return (*places(root, ontology), ONTOLOGY, CONFIG)
 
 
@@ -123,7 +123,7 @@ def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 
         "questions": [_question_line(question, row) for question, row in rows],
     }
     none = {"commits": None, "total": 0, "commits_left": 0, "shallow": False}
-    history = history_of(base, _places, limit)
+    history = history_of(base, _list_places, limit)
     if history is None or not rows:
         return told | none
     found, left = evaluation.over(base, history, evaluate, timeout)

@@ -48,8 +48,8 @@ def lines(
             _rows(formats.ROWS[form], held, names)
 
 
-def refuse_nothing(whole: Mapping[str, Any], message: str, suggestion: str) -> NoReturn:
-    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json the `whole` answer, which has nothing in it, stands on stdout."""
+def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) -> NoReturn:
+    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json, print the `whole` answer, which is empty, first."""
     from duckkb.errors import NotFound
 
     if wants_json():

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import reduce
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from duckkb.errors import Finding
 from duckkb.ontology.names import is_folder, name_known
@@ -76,12 +76,6 @@ class Key:
     def of(self, settings: Settings) -> Any:
         """Its value in these settings."""
         return attrgetter(self.attribute)(settings) if self.attribute else INCLUDE
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that stands over it for one process, unless it is one of the base: DUCKKB_RERANK_TIMEOUT_MS for
-        `global.rerank.timeout_ms`."""
-        return "DUCKKB_" + self.name.removeprefix("global.").replace(".", "_").upper()
 
     @property
     def section(self) -> tuple[str, ...]:
@@ -298,8 +292,12 @@ SECTIONS: Mapping[str, str] = {
 
 _OF_THE_BASE = ("layout.part", "merge.granularity", "global.models", "include")
 """Settings that no variable changes: how truth is written and merged, and what is no single value."""
-SETTING_VARIABLES: Mapping[str, Key] = {key.variable: key for key in KEYS if key.name not in _OF_THE_BASE}
-"""Every environment variable that stands over a setting for one process, by one rule: `Key.variable`."""
+SETTING_VARIABLES: Mapping[str, Key] = {
+    "DUCKKB_" + key.name.removeprefix("global.").replace(".", "_").upper(): key
+    for key in KEYS
+    if key.name not in _OF_THE_BASE
+}
+"""Every environment variable that stands over a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over `global.rerank.timeout_ms`."""
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
@@ -332,8 +330,9 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
         is_absent = standard is None and section.value.get(leaf) is None
         values[key.name] = None if is_absent else section.get(leaf, key.rule, standard)
         origins[key.name] = section.place(leaf) if leaf in section else DEFAULT
-        if text := (variables or {}).get(key.variable):
-            values[key.name], origins[key.name] = _read_variable(root, key, text), key.variable
+    for variable, text in (variables or {}).items():
+        key = SETTING_VARIABLES[variable]
+        values[key.name], origins[key.name] = _read_variable(root, variable, text), variable
     _check_model(sections[("global",)], values)
     _check_named(sections[("global",)], values)
     if values["global.models"]:
@@ -344,15 +343,15 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
     return _settings(values, origins)
 
 
-def _read_variable(root: Section, key: Key, text: str) -> Any:
-    """The value of a setting that the environment gives; a problem is noted with the name of the variable."""
-    value: Any = text
+def _read_variable(root: Section, variable: str, text: str) -> Any:
+    """Read the value that the environment gives a setting; note a problem with the name of the variable."""
+    key, value = SETTING_VARIABLES[variable], cast("Any", text)
     if isinstance(key.rule, (Whole, Number, Flag)):
         with suppress(ValueError):
             value = json.loads(text)
     if problem := key.rule.problem(value):
-        remedy = f"unset {key.variable}, or give it another value"
-        root.found.append(Finding(root.code, f"{key.variable} of the environment {problem}", key.name, remedy=remedy))
+        remedy = f"unset {variable}, or give it another value"
+        root.found.append(Finding(root.code, f"{variable} of the environment {problem}", key.name, remedy=remedy))
         return key.of(_STANDARD)
     return value
 

@@ -185,7 +185,7 @@ def _served(path: BasePath, chosen: "OpenOptions", workers: int = 0, longest: fl
         from duckkb.serving.daemon import Daemon
         from duckkb.serving.served import Served
 
-        served = Served(path, chosen, longest, Daemon.shown)
+        served = Served(path, chosen, longest, Daemon.describe)
     try:
         yield served
     finally:

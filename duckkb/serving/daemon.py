@@ -87,8 +87,8 @@ class Daemon:
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
 
     @classmethod
-    def shown(cls, root: Path) -> dict[str, Any] | None:
-        """`running` of the base in a folder; its `error` where the file that says so is not this user's alone."""
+    def describe(cls, root: Path) -> dict[str, Any] | None:
+        """Describe the server of the base in a folder as `running` does; `error` where the file that says so is not this user's alone."""
         try:
             return cls.of(root).running()
         except DuckkbError as problem:

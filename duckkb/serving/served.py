@@ -21,7 +21,8 @@ from duckkb.serving.lines import say
 class Served:
     """What is asked of a served base, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
     proposal, all of one tenant on one branch for as long as this process serves. What only reads is given `longest` seconds, where
-    None stands for those that the base's settings say, and 0 for no bound. `server` says which process serves the base in a folder in the background."""
+    None stands for those that the base's settings say, and 0 for no bound. `server` says which
+    process serves the base in a folder in the background."""
 
     def __init__(
         self,

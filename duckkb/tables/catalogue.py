@@ -44,10 +44,6 @@ class TableColumn:
     def is_vector(self) -> bool:
         return self.base in VECTORS
 
-    @property
-    def is_text(self) -> bool:
-        return self.category == "S"
-
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:

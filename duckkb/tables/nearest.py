@@ -38,11 +38,11 @@ def look(
     findings += [
         invalid("column", name, name_known(name, table.columns)) for name in named if name not in table.columns
     ]
-    if (text := table.columns.get(checked.text or "")) is not None and not text.is_text:
-        texts = ", ".join(column.name for column in table.columns.values() if column.is_text)
-        known = f"columns of text here: {texts}" if texts else "the table has no column of text"
-        said = f"a reranker reads text, and {text.name} is {text.type}"
-        findings.append(Finding("E_TABLE", said, remedy=f"{known}; or ask without a reranker"))
+    texts = [name for name, column in table.columns.items() if column.category == "S"]
+    if checked.text is not None and checked.text in table.columns and checked.text not in texts:
+        known = f"columns of text here: {', '.join(texts)}" if texts else "the table has no column of text"
+        message = f"a reranker reads text, and {checked.text} is {table.columns[checked.text].type}"
+        findings.append(Finding("E_TABLE", message, remedy=f"{known}; or ask without a reranker"))
     column = table.columns.get(checked.vector)
     if column is None or not column.is_vector:
         vectors = ", ".join(one.name for one in table.columns.values() if one.is_vector)

@@ -25,19 +25,15 @@ class Postgres:
     """Connects when it is first asked, and again where the connection was lost. Threads take turns."""
 
     def __init__(self, url: str, connect_s: float = 10.0, statement_s: float = 30.0) -> None:
-        """Limits are in seconds. Raises `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, `errors.Refused` without the
+        """`place` is host, port and database, as a person is told them. Limits are in seconds. Raises `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, `errors.Refused` without the
         extra."""
         if find_spec("psycopg") is None:
             raise Refused("PostgreSQL needs the extra `postgres`", suggestion="pip install 'duckkb[postgres]'")
         self._url = PostgresUrl.read(url)
+        self.place = self._url.place
         self._connect_s, self._statement_s = connect_s, statement_s
         self._connection: Connection[Any] | None = None
         self._turn = threading.Lock()
-
-    @property
-    def place(self) -> str:
-        """Host, port and database, as a person is told them."""
-        return self._url.place
 
     def __repr__(self) -> str:
         return f"Postgres({self.place})"

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -100,12 +99,6 @@ def test_a_base_with_documents_links_and_collections_gets_its_index(tmp_path: Pa
         assert forge.run(workflow, event).codes == {"See whether the base differs": 0}
     (forge.work / "docs/a.md").write_text("# A\n\nSee nothing.\n", "utf-8")
     assert "Compare" in forge.run("review", forge.open()).codes
-
-
-@pytest.fixture
-def endpoint() -> Iterator[FakeEndpoint]:
-    with FakeEndpoint() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

@@ -70,12 +70,6 @@ def _watching(root: Path, *names: str) -> Iterator[Watcher]:
 
 
 @pytest.fixture
-def endpoint() -> Iterator[FakeEndpoint]:
-    with FakeEndpoint() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
 def base(tmp_path: Path, endpoint: FakeEndpoint) -> Path:
     place = f"{{base_url: '{endpoint.url}', dimensions: 16, max_retries: 0}}"
     note = (

@@ -1,6 +1,7 @@
 """Publishing what is odd but valid: a reader of what is published gives what a clone at that commit gives."""
 
 import json
+import traceback
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -152,4 +153,7 @@ def test_a_base_is_published_with_a_password_in_the_url_which_nothing_says(tmp_p
         found.err + refused.err
     )
     said = "".join(ran.out + ran.err for ran in (none, published, found, refused))
+    with pytest.raises(Unavailable) as told:
+        app.publish(base, to=shared().tcp(name, password=wrong))
+    said += "".join(traceback.format_exception(told.value)) + repr(Address.of(url))
     assert PASSWORD not in said and wrong not in said and "hidden word" not in said

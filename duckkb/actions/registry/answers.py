@@ -8,7 +8,7 @@ from duckkb.actions.reading import given_vectors
 from duckkb.actions.registry.record_lines import (
     Projection,
     blame_line,
-    documents_object,
+    describe_documents,
     hit_lines,
     log_line,
     notice_object,
@@ -72,7 +72,7 @@ def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 def documents(base: Base, value: Any, given: Given) -> dict[str, Any]:
     """Documents that were found."""
-    return documents_object(value, value)
+    return describe_documents(value, value)
 
 
 def several(base: Base, value: Any, given: Given) -> dict[str, Any]:

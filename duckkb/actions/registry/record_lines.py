@@ -199,8 +199,8 @@ def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> d
     return found | ({"explain": dict(result.explain)} if result.explain else {})
 
 
-def documents_object(result: Any, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Documents that were found as one object; `lines` are they as they are printed."""
+def describe_documents(result: Any, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Describe what a search of documents found as one object; `lines` are the documents as they are printed."""
     notices = [notice_object(notice) for notice in dict.fromkeys(result.notices)]
     return {"results": list(lines), "notices": notices} | ({"hints": list(result.hints)} if result.hints else {})
 

@@ -84,7 +84,7 @@ def _server() -> dict[str, Any] | None:
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
 
-    return Daemon.shown(find(chosen().get("kb")))
+    return Daemon.describe(find(chosen().get("kb")))
 
 
 @group("scheduler")

@@ -72,7 +72,7 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         out.tell(result.notices)
         if not result:
-            out.refuse_nothing(result_object(result, []), "no results", "loosen the query or the filter")
+            out.raise_no_results(result_object(result, []), "no results", "loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
         found = hit_lines(result, origins)
         for _, form in found if no_chunk else ():
@@ -241,7 +241,7 @@ def neighbors_command(
     out.tell(kb.notices)
     if not found.records:
         whole = {"records": [], "truncated": found.truncated, "next": found.next}
-        out.refuse_nothing(whole, "no neighbors", "--direction both, or leave --label out")
+        out.raise_no_results(whole, "no neighbors", "--direction both, or leave --label out")
     out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
@@ -301,7 +301,7 @@ def path_command(
     steps = kb.path((from_type, from_identity), (to_type, to_identity), **walk)
     out.tell(kb.notices)
     if not steps:
-        out.refuse_nothing({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
+        out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
     out.lines(_steps(kb, steps, asked), under="path")
 
 

@@ -100,7 +100,7 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
     `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 not,
     and the last line says why: `code` (E_BUDGET, E_MODEL, E_UNTRUSTED, E_LOCKED) and `reason`.
     """
-    with _reported():
+    with _report_failure():
         built = kb.index_refresh(**budget, listen=_listener(progress))
     _say(kb, built, _built_object(built), progress)
 
@@ -160,7 +160,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
         app.repair(chosen().get("kb"), everything=True, lock_timeout=lock_timeout())
     with opened() as kb:
         build = kb.index_rebuild if force else kb.index_build
-        with _reported():
+        with _report_failure():
             built = build(**budget, listen=_listener(progress))
         _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
@@ -306,7 +306,7 @@ def _ending(found: "MigratedModel") -> dict[str, Any]:
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def _report_failure() -> Iterator[None]:
     """Have a job that could not be done end, as one that ends early, with a line on stdout that has `code` and `reason`."""
     from duckkb.errors import DuckkbError
 

@@ -97,7 +97,7 @@ def _search(
     how: "How", question: str | None, *, limit: int | None, everything: bool, at: str | None, **given: Any
 ) -> None:
     from duckkb.actions.documents.searching import SearchOptions
-    from duckkb.actions.registry.record_lines import documents_object
+    from duckkb.actions.registry.record_lines import describe_documents
 
     text = question if question not in (None, "-") else _typed()
     if everything and limit is not None:
@@ -118,7 +118,7 @@ def _search(
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)
         hits = [_numbered(hit) if numbered else hit for hit in found]
-        print_documents(hits, documents_object(found, hits))
+        print_documents(hits, describe_documents(found, hits))
         for hint in found.hints if chosen_format() != "json" else ():
             _tell_hint(hint)
         if not found:

@@ -105,7 +105,12 @@ def _parts(archive: ZipFile, wanted: list[ZipInfo], warnings: list[str]) -> Iter
     for one in wanted:
         try:
             content = archive.read(one)
-        except (BadZipFile, zlib.error, EOFError, NotImplementedError):
+        except (
+            BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+        ):  # the last: packed in a way that zipfile does not know
             content = b""
         if not is_harmless(content):
             warnings.append("degraded")

@@ -186,6 +186,8 @@ def _converter() -> "MarkdownConverter":
     from markdownify import ATX
     from markdownify import MarkdownConverter as Converter
 
+    plain: Any = Converter
+
     # markdownify has no types: what is derived from is unknown to mypy where the extra is not installed, and known where it is
     class Plain(Converter):  # type: ignore[misc,unused-ignore]
         """Without emphasis, which would part words, and without links inside the page."""
@@ -217,10 +219,10 @@ def _converter() -> "MarkdownConverter":
         convert_option = convert_optgroup = convert_textarea = convert_button = convert_label = convert_apart
 
         def convert_td(self, el: Any, text: str, parent_tags: Any) -> str:
-            return str(super().convert_td(el, _CELL_BAR.sub(r"\\|", text), parent_tags))  # type: ignore[misc,unused-ignore]
+            return str(plain.convert_td(self, el, _CELL_BAR.sub(r"\\|", text), parent_tags))
 
         def convert_th(self, el: Any, text: str, parent_tags: Any) -> str:
-            return str(super().convert_th(el, _CELL_BAR.sub(r"\\|", text), parent_tags))  # type: ignore[misc,unused-ignore]
+            return str(plain.convert_th(self, el, _CELL_BAR.sub(r"\\|", text), parent_tags))
 
         def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
             if not text.strip():

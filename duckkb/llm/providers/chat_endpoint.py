@@ -118,7 +118,7 @@ class ChatEndpoint:
         if request.response_format == "json":
             body["response_format"] = {"type": "json_object"}
         if request.reasoning_effort is not None and model.reasoning == "mapped":
-            body |= provider.reasoning_for(request.reasoning_effort)
+            body |= provider.map_effort(request.reasoning_effort)
         is_native = (
             model.reasoning == "native"
         )  # who knows efforts calls the limit, which counts thoughts too, by its new name

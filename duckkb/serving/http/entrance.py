@@ -117,7 +117,7 @@ class Entrance:
         names = headers.getlist(self._doors.auth_header) if self._doors.auth_header else []
         is_believed, name = scope.get(PROXIED, False), ",".join(names)  # several are one that no tenant has
         if is_page(path):
-            return await self._visiting(scope, headers, name if names and is_believed else None)
+            return await self._admit_visitor(scope, headers, name if names and is_believed else None)
         if names and not is_believed:
             return await self._denied(FORGED, scope)
         if self._doors.is_open(path):
@@ -128,8 +128,8 @@ class Entrance:
             found = await asyncio.to_thread(self._tokens.authenticate, bearer(headers.get("authorization")))
         return await self._denied(found, scope) if isinstance(found, Denial) else found
 
-    async def _visiting(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
-        """Who asks for a page; `name` is that which a proxy tells. A page says to people why that lets nobody in."""
+    async def _admit_visitor(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
+        """Say who asks for a page, or answer; `name` is that which a proxy tells. A page says to people why it lets nobody in."""
         named = None
         if name is not None and not is_static(scope["path"]):
             named = await asyncio.to_thread(self._tokens.named, name)

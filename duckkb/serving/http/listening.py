@@ -5,7 +5,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -70,17 +70,16 @@ class BehindProxies:
     one of them: what they tell replaces the address that it came from."""
 
     def __init__(self, app: ASGIApp, proxies: list[str]) -> None:
-        self._app: Any = ProxyHeadersMiddleware(app, trusted_hosts=proxies)  # type: ignore[arg-type]
+        # uvicorn and starlette each have types of their own for the one interface
+        self._app: Any = ProxyHeadersMiddleware(cast("Any", app), trusted_hosts=proxies)
         self._networks = [ipaddress.ip_network(proxy) for proxy in proxies]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             scope[PROXIED] = self._is_proxy((scope.get("client") or ("",))[0])
             # What is no address, a token that went astray among it, would be written down as one.
-            sound = [
-                header for header in scope["headers"] if header[0].lower() != _FORWARDED or _has_addresses(header[1])
-            ]
-            scope = {**scope, "headers": sound}
+            headers = [(name, value) for name, value in scope["headers"] if name != _FORWARDED or _has_addresses(value)]
+            scope = {**scope, "headers": headers}
         await self._app(scope, receive, send)
 
     def _is_proxy(self, address: str) -> bool:

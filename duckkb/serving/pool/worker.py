@@ -37,7 +37,7 @@ def main(descriptors: list[str]) -> None:
     for one in (control, *channels):
         one.set_inheritable(False)
     start: frames.Start = frames.receive(control)
-    served = Served(start.path, start.chosen, start.longest, Daemon.shown)
+    served = Served(start.path, start.chosen, start.longest, Daemon.describe)
     places = [_Place(one) for one in channels]
     threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in places]
     for thread in (

@@ -100,11 +100,11 @@ def _answering(shown: Shown, front: Front, sessions: Sessions, edits: bool) -> C
 
     async def answered(request: Request) -> Response:
         visit = Visit(request, front, sessions, {}, BAR, edits)
-        answer, visitor = await shown_to(visit), visit.visitor
+        answer, visitor = await draw_page(visit), visit.visitor
         is_new = visitor.by_proxy and visitor.session and visitor.session not in cookies(request.headers).values()
         return _with_session(visit, answer, visitor.session) if is_new else answer
 
-    async def shown_to(visit: Visit) -> Response:
+    async def draw_page(visit: Visit) -> Response:
         request, denial = visit.request, visit.visitor.denial
         try:
             if request.method == "POST":

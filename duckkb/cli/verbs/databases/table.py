@@ -120,7 +120,7 @@ def search_command(table: str, url: str, timeout_s: float, *, vector: str, **how
 
 def _print_rows(rows: "Sequence[dict[str, Any]]", remedy: str) -> None:
     if not rows:
-        out.refuse_nothing({"rows": []}, "no results", remedy)
+        out.raise_no_results({"rows": []}, "no results", remedy)
     out.lines(rows, under="rows")
 
 

@@ -53,7 +53,7 @@ def search_command(kb: "KnowledgeBase", query: str, **how: Any) -> None:
 
     found = kb.memory.search(query, **how)
     if not found["results"]:
-        out.refuse_nothing(found, "no results", "ask with other words")
+        out.raise_no_results(found, "no results", "ask with other words")
     out.emit(found) if wants_json() else out.lines(found["results"])
     out.tell(Notice(**one) for one in found["notices"])
 

@@ -157,12 +157,12 @@ def told(address: Address) -> Iterator[None]:
     """What a server says goes wrong, as an error of ours; libpq's words hold no password."""
     try:
         yield
-    except psycopg.errors.QueryCanceled as problem:
+    except psycopg.errors.QueryCanceled:
         raise Unavailable(
             f"{address.name} took longer than {_STATEMENT_SECONDS} seconds",
             code="E_DATABASE",
             suggestion="ask for less",
-        ) from problem
+        ) from None
     except psycopg.Error as problem:
         first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
         said = address.database.scrub(first, type(problem).__name__)
@@ -170,7 +170,7 @@ def told(address: Address) -> Iterator[None]:
             f"{address.name} does not answer as it should: {said}",
             code="E_DATABASE",
             suggestion="look whether the server runs and lets you in: `psql` with the same address",
-        ) from problem
+        ) from None  # its own text and frames may hold the URL
 
 
 def identifier(*names: str) -> sql.Identifier:

@@ -101,7 +101,7 @@ class PostgresTarget:
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 found = self._published(connection)
                 if found is None:
-                    raise not_published(self.name, f"{self._address.database.shown}#{self._address.source}")
+                    raise not_published(self.name, f"{self._address.database.mask()}#{self._address.source}")
                 assert found.kinds is not None, "which reads the build"
                 outer.push(transaction.pop_all())
                 return found
