@@ -351,7 +351,8 @@ def _read_variable(root: Section, variable: str, text: str) -> Any:
             value = json.loads(text)
     if problem := key.rule.problem(value):
         remedy = f"unset {variable}, or give it another value"
-        root.found.append(Finding(root.code, f"{variable} of the environment {problem}", key.name, remedy=remedy))
+        message = f"{variable} of the environment {problem}"
+        root.found.append(Finding(root.code, message, field=key.name, remedy=remedy))
         return key.of(_STANDARD)
     return value
 

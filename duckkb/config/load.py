@@ -56,7 +56,7 @@ def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | Non
 
 def _refusal(findings: Sequence[Finding]) -> OntologyError:
     codes = {finding.code for finding in findings}
-    files = list(dict.fromkeys(finding.path for finding in findings))
+    files = list(dict.fromkeys(finding.path or "the environment" for finding in findings))
     named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
     problems = "1 problem" if len(findings) == 1 else f"{len(findings)} problems"
     if len(findings) > MAX_FINDINGS:
@@ -64,7 +64,9 @@ def _refusal(findings: Sequence[Finding]) -> OntologyError:
     return OntologyError(
         f"{problems} in {named}; nothing was loaded or created",
         code=codes.pop() if len(codes) == 1 else "E_ONTOLOGY",
-        suggestion="edit the lines named; config.example.yaml lists every setting",
+        suggestion="edit the lines named; config.example.yaml lists every setting"
+        if any(finding.path for finding in findings)
+        else findings[0].remedy,
         findings=tuple(findings[:MAX_FINDINGS]),
     )
 

@@ -98,7 +98,9 @@ def test_a_variable_stands_over_its_setting_for_one_process(tmp_path: Path, vari
     if type(key.rule).__name__ in ("Choice", "Flag", "Whole", "Number"):
         with pytest.raises(OntologyError) as refused:
             config.load(root, env(tmp_path, **{variable: "no such value"}))
-        assert any(finding.message.startswith(variable) for finding in refused.value.findings)
+        (finding,) = (one for one in refused.value.findings if one.message.startswith(variable))
+        assert (finding.path, finding.field) == ("", key.name) and "in the environment" in refused.value.message
+        assert f"unset {variable}" in refused.value.suggestion
 
 
 def _is_taken(root: Path, tmp_path: Path, variable: str, text: str) -> bool:
