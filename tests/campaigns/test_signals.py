@@ -322,7 +322,7 @@ def test_a_write_that_recovers_nothing_after_a_signal_is_caught(tmp_path: Path, 
 @pytest.mark.parametrize(
     "taken_out",
     [
-        {"__main__": ("    stop.listen()\n", "")},
+        {"cli/stop": ("        signal.signal(number, _ask)\n", "        pass\n")},
         {
             "cli/main": ('    suggestion = "run it again', '    raise\n    suggestion = "run it again'),
             "__main__": ("        if not stop.asked():\n            raise\n", "        raise\n"),

@@ -249,7 +249,7 @@ def test_of_two_jobs_the_second_is_told_or_waits(make: Make) -> None:
     try:
         until(lambda: len(ground.endpoint.asked) == 2)
         refused = ground.run("index", "refresh", "--json")
-        assert (refused.code, refused.error["code"], refused.line["code"]) == (1, "E_LOCKED", "E_LOCKED")
+        assert (refused.code, refused.error["code"], refused.out) == (1, "E_LOCKED", "")
         assert refused.error["details"]["holder"]["pid"] == first.pid
         assert len(ground.endpoint.asked) == 2, "nothing was done twice"
         ground.endpoint.silent_after = None

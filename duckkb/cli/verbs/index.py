@@ -1,8 +1,8 @@
 """index: what is derived of the texts, and the jobs that make it."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,11 +97,10 @@ _job_options = options.several(
 def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: Any) -> None:
     """Compute what is missing into the user's cache. Safe to kill: what was made is kept, the next run does the rest.
 
-    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 not,
-    and the last line says why: `code` (E_BUDGET, E_MODEL, E_UNTRUSTED, E_LOCKED) and `reason`.
+    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial,
+    with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
     """
-    with _report_failure():
-        built = kb.index_refresh(**budget, listen=_listener(progress))
+    built = kb.index_refresh(**budget, listen=_listener(progress))
     _say(kb, built, _built_object(built), progress)
 
 
@@ -135,8 +134,8 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
     duckkb index adopt DIR
 
     `changed`: texts of chunks that lacked a vector, of `total` chunks. With --shard nothing is written but a file in DIR, and what
-    a killed run had made is `kept`. Exit 0 fresh, or the shard is there; 1 not, and the last line says why: `code` (E_BUDGET,
-    E_MODEL, E_UNTRUSTED, E_LOCKED) and `reason`.
+    a killed run had made is `kept`. Exit 0 fresh, or the shard is there; 1 partial, with `code` (E_BUDGET,
+    E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
     """
     executor, count, everything = given.pop("executor"), given.pop("count"), given.pop("everything")
     if folder is not None:
@@ -160,8 +159,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
         app.repair(chosen().get("kb"), everything=True, lock_timeout=lock_timeout())
     with opened() as kb:
         build = kb.index_rebuild if force else kb.index_build
-        with _report_failure():
-            built = build(**budget, listen=_listener(progress))
+        built = build(**budget, listen=_listener(progress))
         _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
 
@@ -303,18 +301,6 @@ def _migrated_object(found: "MigratedModel") -> dict[str, Any]:
 
 def _ending(found: "MigratedModel") -> dict[str, Any]:
     return {"left_alone": list(found.left_alone)} | ({"switch": found.switch} if found.switch else {})
-
-
-@contextmanager
-def _report_failure() -> Iterator[None]:
-    """Have a job that could not be done end, as one that ends early, with a line on stdout that has `code` and `reason`."""
-    from duckkb.errors import DuckkbError
-
-    try:
-        yield
-    except DuckkbError as problem:
-        out.emit({"code": problem.code, "reason": problem.message})
-        raise
 
 
 def _plan_object(plan: "IndexPlan") -> dict[str, Any]:

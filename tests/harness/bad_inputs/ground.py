@@ -74,11 +74,20 @@ def complaints(ran: Ran, *, as_json: bool, reports: bool = False, secrets: Seque
         found.append(f"the exit code is {ran.code}")
     if _CONTROL.search(ran.err):
         found.append("stderr has a control character")
-    if ran.code and ran.out and not reports:
+    if ran.code and ran.out and not reports and not (as_json and _is_empty_answer(ran)):
         found.append("stdout has a result and the exit code says that there is none")
     if ran.code and not reports:
         found += _error_complaints(ran, as_json)
     return found
+
+
+def _is_empty_answer(ran: Ran) -> bool:
+    """Whether stdout is the whole answer of a question that nothing met, and stderr says so."""
+    try:
+        answer, error = json.loads(ran.out), json.loads(ran.err.splitlines()[-1])
+    except (IndexError, ValueError):
+        return False
+    return error.get("code") == "E_NO_RESULTS" and next(iter(answer.values())) == []
 
 
 def _error_complaints(ran: Ran, as_json: bool) -> list[str]:
