@@ -48,6 +48,8 @@ MODELS = config.environment().cache_home.expanduser() / "models"
 PATIENCE = 300.0
 """Seconds after which a process that has not ended is a failure."""
 COMMAND = "tests.harness.forks:command"
+_PYTHON = sys.executable
+"""The Python that the warm process is; a test may put another program in its place."""
 _LIBRARIES = (
     "anyio._backends._asyncio",
     "duckdb",
@@ -151,7 +153,7 @@ class Forks:
         around |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **(env or {})}
         program = f"from tests.harness.forks import serve; serve({self._place!r}, {model!r})"
         self._server = subprocess.Popen(
-            [sys.executable, "-P", "-c", program],
+            [_PYTHON, "-P", "-c", program],
             cwd=self._folder.name,
             env={**os.environ, **around},
             stdin=subprocess.PIPE,
@@ -217,7 +219,7 @@ class Forks:
         """The text of a program for /bin/sh that runs a command line by the warm process."""
         client = Path(self._folder.name, "client.py")
         client.write_text(_CLIENT, "utf-8")
-        return f'#!/bin/sh\nexec {sys.executable} -I -S {client} {self.listening()} {COMMAND} "$@"\n'
+        return f'#!/bin/sh\nexec {_PYTHON} -I -S {client} {self.listening()} {COMMAND} "$@"\n'
 
     def close(self) -> None:
         """End the warm process; what it has started goes on."""
@@ -238,7 +240,7 @@ def possible() -> bool:
 
 def _as_call(command: Any, env: Mapping[str, str] | None) -> tuple[str, list[str]] | None:
     """What a fork is to call instead of this command line of Python, with what arguments; None where Python has to start."""
-    if not isinstance(command, list | tuple) or not command or command[0] != sys.executable or not possible():
+    if not isinstance(command, list | tuple) or not command or command[0] != _PYTHON or not possible():
         return None
     flags, rest = [], list(map(os.fspath, command[1:]))
     while rest and rest[0] in _FLAGS:
