@@ -90,7 +90,7 @@ def serve_stdio(path: BasePath, chosen: "OpenOptions") -> None:
     from duckkb.serving.mcp.server import make
 
     with _served(path, chosen) as served:
-        stdio.serve(make(Front(served)))
+        stdio.serve(make(Front(served), notifies=True))
 
 
 def serve_http(
@@ -146,7 +146,7 @@ def serve_http(
                 show(once)
 
         front = Front(served, answering.limits, measures)
-        mount = McpMount(make(front), SessionLimits(listening.sessions, listening.idle))
+        mount = McpMount(make(front), make(front, notifies=True), SessionLimits(listening.sessions, listening.idle))
         sessions = Sessions(tokens, Strangers(tokens, measures.refused))
         doors = Doors(listening.names, answering.metrics_open, listening.edits, origins, auth_header)
         app = application(front, sessions, tokens, mount, measures, doors)

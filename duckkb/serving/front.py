@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from duckkb.serving.pool.pool import Pool
     from duckkb.serving.served import Served
     from duckkb.serving.telemetry.measures import Measures
+    from duckkb.serving.tenants import Denial
 
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -33,13 +34,18 @@ def _unwritten(action: str, outcome: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: whose it is, what is noted of it, within how many seconds it wants its answer (0: the server's bound), and what
-    writes a decision down: of an action, and an outcome."""
+    """A request: whose it is, what is noted of it, within how many seconds it wants its answer (0: the server's bound), what
+    writes a decision down: of an action, and an outcome; and what says who would be let in with it now (None: its caller, for good)."""
 
     caller: Caller
     noted: Noted
     timeout: float = 0.0
     audit: Callable[[str, str], None] = _unwritten
+    again: "Callable[[], Caller | Denial] | None" = None
+
+    def caller_now(self) -> "Caller | Denial":
+        """Whose the request would be now, or why nobody's; reads files."""
+        return self.caller if self.again is None else self.again()
 
     def decide(self, door: str, name: str, given: object) -> None:
         """Write down whether the caller may ask for an action with these arguments. Raises as `audit`."""
@@ -54,6 +60,8 @@ class Front:
 
     def __init__(self, served: Answerer, limits: CallLimits | None = None, measures: "Measures | None" = None) -> None:
         self.served, self.admission, self._measures = served, Admission(limits or CallLimits()), measures
+        self.written = asyncio.Event()
+        """Set by the next write that is done; then there is another one."""
 
     async def run(self, asked: Asked, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of an action. Raises as `Served.run` and `Admission.run`."""
@@ -62,6 +70,9 @@ class Front:
         work = partial(seen.traced, self.served.run, name, given, caller)
         with seen.asking(name, given, caller):
             answer = await self.admission.run(caller.tenant, work, asked.timeout, same=same, is_write=writes)
+        if writes:
+            self.written.set()
+            self.written = asyncio.Event()
         seen.answered(answer)
         if self._measures is not None:
             self._measures.answered(name, answer, time.monotonic() - began, seen.route, caller.tenant)

@@ -68,7 +68,7 @@ def test_kx_14_the_official_suite_finds_what_is_expected_and_nothing_else(
         assert len(list((tmp_path / "out").glob("*/checks.json"))) == SCENARIOS, ran.stdout
         for lines in ("server:\n  - ping\n", "server: []\n"):  # the control: one that passes, and one that fails
             (tmp_path / "wrong.yml").write_text(lines, "utf-8")
-            scenario = "ping" if "ping" in lines else "logging-set-level"
+            scenario = "ping" if "ping" in lines else "server-sse-polling"
             assert suite(node, url + query, tmp_path / "wrong.yml", "--scenario", scenario).returncode == 1
 
 

@@ -56,7 +56,7 @@ class Room:
         self.token = Path(where).read_text("utf-8").strip() if where else ""
         self.sessions = Sessions(self.tokens, Strangers(self.tokens))
         front = Front(self.served)
-        mount = McpMount(make(front), SessionLimits(10, 600))
+        mount = McpMount(make(front), make(front, notifies=True), SessionLimits(10, 600))
         self.app = application(front, self.sessions, self.tokens, mount, Measures(), Doors(edits=edits))
 
     def visitor(self) -> TestClient:

@@ -114,6 +114,12 @@ def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, An
     return answer | ({key: [notice_object(one) for one in notices]} if notices else {})
 
 
+def notices_of(answer: Mapping[str, Any]) -> Sequence[Any]:
+    """What `with_notices` left in an answer as it is told: objects or texts; never what a record has under that name."""
+    notices: Sequence[Any] = answer.get("_notices" if "_type" in answer else "notices") or ()
+    return notices
+
+
 def plain(value: Any) -> Any:
     """A value as JSON has it: what JSON has no form for is a text, as on the command line."""
     if isinstance(value, Mapping):

@@ -31,6 +31,8 @@ BODY_S = 10.0
 """Within which a body has to be here."""
 PROXIED = "duckkb.proxied"
 """In a scope: whether the request is from a proxy that is believed."""
+_AGAIN = "duckkb.again"
+"""In a scope: what says whose a request is that is no page's."""
 _OPEN = ("/health", "/ready", "/openapi.json")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
@@ -122,10 +124,9 @@ class Entrance:
             return await self._denied(FORGED, scope)
         if self._doors.is_open(path):
             return None
-        if names:
-            found = await asyncio.to_thread(self._tokens.named, name)
-        else:
-            found = await asyncio.to_thread(self._tokens.authenticate, bearer(headers.get("authorization")))
+        authorize = partial(self._tokens.authenticate, bearer(headers.get("authorization")))
+        scope[_AGAIN] = again = partial(self._tokens.named, name) if names else authorize
+        found = await asyncio.to_thread(again)
         return await self._denied(found, scope) if isinstance(found, Denial) else found
 
     async def _admit_visitor(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
@@ -155,7 +156,7 @@ class Entrance:
             seen = noted(scope)
             seen.tenant = who.tenant
             audit = partial(_audited, self._tokens, who.tenant, seen)
-            scope[ASKED] = Asked(who, seen, _timeout(headers), audit)
+            scope[ASKED] = Asked(who, seen, _timeout(headers), audit, scope.get(_AGAIN))
 
 
 def _audited(tokens: BearerTokens, tenant: str, seen: Noted, action: str, outcome: str) -> None:

@@ -38,10 +38,10 @@ class SessionLimits:
 
 
 class McpMount:
-    """The ASGI application behind /mcp: its requests were let in, and have an `Asked`. `running` has to be held around its life."""
+    """The ASGI application behind /mcp: its requests were let in, and have an `Asked`. Sessions have the server that notifies. `running` has to be held around its life."""
 
-    def __init__(self, server: Server[Any], limits: SessionLimits) -> None:
-        self._server, self._limits = server, limits
+    def __init__(self, plain: Server[Any], notifying: Server[Any], limits: SessionLimits) -> None:
+        self._plain_server, self._notifying, self._limits = plain, notifying, limits
         self._plain = self._manager(stateless=True)
         # Each tenant's own, so that a session is nobody else's, and who opens many keeps nobody out.
         self._sessions: dict[str, StreamableHTTPSessionManager] = {}
@@ -50,7 +50,7 @@ class McpMount:
 
     def _manager(self, *, stateless: bool) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(
-            self._server,
+            self._plain_server if stateless else self._notifying,
             json_response=stateless,
             stateless=stateless,
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the entrance's

@@ -3,6 +3,7 @@ types too."""
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -14,6 +15,8 @@ from duckkb.review.provenance import citation
 from duckkb.serving.front import Answerer
 from duckkb.serving.lines import unexpected
 
+MISSING = ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
+"""The codes of errors by which there is nothing that a URI names."""
 _SCHEMA = "duckkb:schema"
 _JSON, _TEXT = "application/json", "text/plain"
 _MOST_TYPES, _LONGEST, _MOST_COMPLETED = 40, 200, 100
@@ -74,6 +77,14 @@ def read(served: Answerer, uri: str, caller: Caller) -> types.TextResourceConten
         return _contents(uri, served.run("get", given, caller))
     with served.at(cited.at, caller) as kb:
         return _contents(uri, kb.run("get", given, caller))
+
+
+def of_now(served: Answerer, uri: str, caller: Caller) -> str:
+    """The text that a URI without a commit names. Raises as `read`, and `errors.UsageError` for one with a commit."""
+    cited = _citation(uri)
+    if cited is not None and cited.commit is not None:
+        raise UsageError("a record as it was at a commit does not change", suggestion=str(replace(cited, commit=None)))
+    return read(served, uri, caller).text
 
 
 def completed(served: Answerer, argument: str, begun: str, caller: Caller) -> types.Completion:

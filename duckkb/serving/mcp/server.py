@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
+from time import monotonic
 from typing import Any, TypeVar
 
 import anyio
@@ -19,8 +20,9 @@ from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
 from duckkb.serving.front import ASKED, Asked, Front
 from duckkb.serving.lines import say, unexpected
-from duckkb.serving.mcp import prompts, resources, tools
+from duckkb.serving.mcp import log_messages, prompts, resources, tools
 from duckkb.serving.mcp.confirming import confirmed
+from duckkb.serving.mcp.subscriptions import Subscriptions, lifespan_of
 from duckkb.serving.telemetry.noted import Noted
 
 _NOT_FOUND = -32002
@@ -45,13 +47,32 @@ class _Doors:
     ) -> types.CallToolResult | types.InputRequiredResult:
         if given.name not in ACTIONS:
             raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names them")
-        run = partial(self._front.run, _asked(ctx), given.name)
+        run, began = partial(self._front.run, _asked(ctx), given.name), monotonic()
         try:
-            return await confirmed(ctx, given, run) or tools.result(await run(given.arguments or {}))
+            if (question := await confirmed(ctx, given, run)) is not None:
+                return question
+            answer, failed = await run(given.arguments or {}), False
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {given.name}", problem)
-            return tools.result(failure(problem), failed=True)
+            answer, failed = failure(problem), True
+        await log_messages.send_of_call(ctx, given.name, answer, failed, monotonic() - began)
+        return tools.result(answer, failed=failed)
+
+    async def set_level(self, ctx: _Context, given: types.SetLevelRequestParams) -> types.EmptyResult:
+        log_messages.set_level(ctx, given.level)
+        return types.EmptyResult()
+
+    async def subscribe(self, ctx: _Context, given: types.SubscribeRequestParams) -> types.EmptyResult:
+        """What cannot be read now is refused as reading it is: so nobody learns whether it is there, and nothing is kept of it."""
+        asked, connection = _asked(ctx), log_messages.connection_of(ctx)
+        text = await self._read(ctx, resources.of_now, given.uri, asked.caller)
+        _subscriptions(ctx).add(connection, given.uri, asked, text)
+        return types.EmptyResult()
+
+    async def unsubscribe(self, ctx: _Context, given: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        _subscriptions(ctx).remove(log_messages.connection_of(ctx), given.uri)
+        return types.EmptyResult()
 
     async def list_resources(self, ctx: _Context, _: _Given) -> types.ListResourcesResult:
         found = await self._read(ctx, resources.listed, _asked(ctx).caller)
@@ -105,14 +126,15 @@ class _Doors:
                 unexpected(f"mcp {ctx.method}", problem)
             told: dict[str, Any] = failure(problem)["error"]
             is_old = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
-            missing = told["code"] in ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
+            missing = told["code"] in resources.MISSING
             expected = types.INVALID_PARAMS if isinstance(problem, DuckkbError) else types.INTERNAL_ERROR
             code = _NOT_FOUND if missing and is_old else expected
             raise MCPError(code, told["message"], told) from None
 
 
-def make(front: Front) -> Server[Any]:
-    """A server that any number of transports may run."""
+def make(front: Front, *, notifies: bool = False) -> Server[Any]:
+    """A server that any number of transports may run. `notifies`: these reach a client also between its requests, so it may ask to be told
+    of what changes, and from which level on of its own calls."""
     doors = _Doors(front)
     server: Server[Any] = Server(
         "duckkb",
@@ -127,9 +149,19 @@ def make(front: Front) -> Server[Any]:
         on_list_prompts=doors.list_prompts,
         on_get_prompt=doors.get_prompt,
         on_completion=doors.complete,
+        **({"lifespan": lifespan_of(front)} if notifies else {}),
     )
+    if notifies:
+        server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, doors.set_level)
+        server.add_request_handler("resources/subscribe", types.SubscribeRequestParams, doors.subscribe)
+        server.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, doors.unsubscribe)
     server.middleware.append(doors.instruct)
     return server
+
+
+def _subscriptions(ctx: _Context) -> Subscriptions:
+    subscriptions: Subscriptions = ctx.lifespan_context
+    return subscriptions
 
 
 def _note(ctx: _Context) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
+from duckkb.actions.registry.answers import notices_of
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
@@ -70,7 +71,6 @@ def noted(scope: MutableMapping[str, Any] | None) -> Noted:
 
 def degraded(answer: Mapping[str, Any]) -> list[str]:
     """What an answer went without and why, a word each, as `reason` of notices says it."""
-    said = answer.get("_notices" if "_type" in answer else "notices") or ()
-    notices = [one for one in said if isinstance(one, Mapping)]
+    notices = [one for one in notices_of(answer) if isinstance(one, Mapping)]
     found = (str(one.get("reason") or "unknown") for one in notices if one.get("code") == "W_DEGRADED")
     return list(dict.fromkeys(found))

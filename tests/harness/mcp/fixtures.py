@@ -154,6 +154,12 @@ def _resource(uri: str) -> types.TextResourceContents | types.BlobResourceConten
     return types.TextResourceContents(uri=uri, mime_type="text/plain", text=found[1] if found else "Static text.")
 
 
+_WATCHING: dict[str, Any] = {
+    "resources/subscribe": types.SubscribeRequestParams,
+    "resources/unsubscribe": types.UnsubscribeRequestParams,
+}
+
+
 def with_fixtures(server: Server[Any]) -> Server[Any]:
     """The server with the suite's names beside its own."""
 
@@ -181,6 +187,12 @@ def with_fixtures(server: Server[Any]) -> Server[Any]:
         found = _resource(given.uri)
         return await read(ctx, given) if found is None else types.ReadResourceResult(contents=[found])
 
+    def watching(of_product: Callable[[Context, Any], Awaitable[Any]]) -> Callable[[Context, Any], Awaitable[Any]]:
+        async def watch(ctx: Context, given: Any) -> Any:
+            return types.EmptyResult() if given.uri == "test://watched-resource" else await of_product(ctx, given)
+
+        return watch
+
     async def prompts(ctx: Context, given: Any) -> types.ListPromptsResult:
         more = [types.Prompt(name=name, description=name) for name in _PROMPTS]
         return types.ListPromptsResult(prompts=[*(await list_prompts(ctx, given)).prompts, *more])
@@ -189,6 +201,9 @@ def with_fixtures(server: Server[Any]) -> Server[Any]:
         chosen = given.arguments or {}
         return _prompt(given.name, chosen) if given.name in _PROMPTS else made(given.name, chosen)
 
+    if server.get_request_handler("resources/subscribe") is not None:
+        for method, params in _WATCHING.items():
+            server.add_request_handler(method, params, watching(own(method)))
     server.add_request_handler("tools/list", types.PaginatedRequestParams, tools)
     server.add_request_handler("tools/call", types.CallToolRequestParams, call)
     server.add_request_handler("resources/read", types.ReadResourceRequestParams, resource)
@@ -215,6 +230,6 @@ if __name__ == "__main__":
     def bearing(self: uvicorn.Config, app: Any, *args: Any, **given: Any) -> None:
         config(self, _Bearing(app, os.environ["DUCKKB_MCP_TOKEN"]), *args, **given)
 
-    product.make = lambda *given: with_fixtures(make(*given))
+    product.make = lambda *given, **named: with_fixtures(make(*given, **named))
     uvicorn.Config.__init__ = bearing  # type: ignore[method-assign]
     main()

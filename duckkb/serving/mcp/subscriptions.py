@@ -1,0 +1,151 @@
+"""Subscriptions to resources: who subscribed is told that what it reads there now is not what it read before.
+
+What a subscriber would read is compared, as the caller whom it is now, after each write of this server and every few seconds, as files
+change without it. So nobody is told of what it may not read, and nothing has to say which change touches which resource.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from time import monotonic
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError
+from duckkb.serving.front import Asked, Front
+from duckkb.serving.lines import unexpected
+from duckkb.serving.mcp import resources
+from duckkb.serving.tenants import Denial
+from duckkb.values import dataclass
+
+MOST_OF_SESSION, _MOST = 100, 1_000
+_PAUSE_S, _LEAST_S, _SHARE = 2.0, 0.05, 10
+"""Seconds after which is looked again; at least so many pass, also after a write, and so many times what the last look took."""
+_SEND_S = 1.0
+"""Within which a client takes a notification; one that reads nothing is told no more."""
+_GONE = "gone"
+
+_Key = tuple[int, str]
+
+
+@dataclass(slots=True)
+class Subscription:
+    """Of a connection to a resource: who subscribed, and the digest of what was read last."""
+
+    connection: Connection
+    uri: str
+    asked: Asked
+    digest: str
+
+
+class Subscriptions:
+    """Those of one tenant, or of who sits at the other end of a pipe; asked in one event loop."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self._held: dict[_Key, Subscription] = {}
+        self._begun = anyio.Event()
+        self._thread = anyio.CapacityLimiter(1)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(self, connection: Connection, uri: str, asked: Asked, text: str) -> None:
+        """Tell the connection when the resource is no longer this text. Raises MCPError beyond the limits."""
+        key, own = (id(connection), uri), sum(1 for one, _ in self._held if one == id(connection))
+        if key not in self._held and (own >= MOST_OF_SESSION or len(self._held) >= _MOST):
+            said = f"a session has at most {MOST_OF_SESSION} subscriptions, a tenant {_MOST:,}; unsubscribe from others"
+            raise MCPError(types.INVALID_REQUEST, said)
+        if not own:
+            connection.exit_stack.callback(self.forget, connection)
+        self._held[key] = Subscription(connection, uri, asked, _digest(text))
+        self._begun.set()
+
+    def remove(self, connection: Connection, uri: str) -> None:
+        """Tell it no more; nothing where it has not subscribed."""
+        self._held.pop((id(connection), uri), None)
+
+    def forget(self, connection: Connection) -> None:
+        """Remove all of a connection."""
+        for key in [key for key in self._held if key[0] == id(connection)]:
+            del self._held[key]
+
+    async def watch(self) -> None:
+        """Look for what changed, and tell of it, until cancelled."""
+        while True:
+            if not self._held:
+                self._begun = anyio.Event()
+                await self._begun.wait()
+            written, began = self._front.written, monotonic()
+            held = [*self._held.values()]
+            digests = await anyio.to_thread.run_sync(self._look, held, abandon_on_cancel=True, limiter=self._thread)
+            for subscription, digest in zip(held, digests, strict=True):
+                await self._tell(subscription, digest)
+            await anyio.sleep(max(_LEAST_S, _SHARE * (monotonic() - began)))
+            with anyio.move_on_after(_PAUSE_S):
+                await written.wait()
+
+    async def _tell(self, subscription: Subscription, digest: str | None) -> None:
+        key = (id(subscription.connection), subscription.uri)
+        if self._held.get(key) is not subscription or digest == subscription.digest:
+            return
+        if digest is None:
+            del self._held[key]
+            return
+        subscription.digest = digest
+        with anyio.move_on_after(_SEND_S) as sending:
+            await subscription.connection.send_resource_updated(subscription.uri)
+        if sending.cancelled_caught:
+            self.forget(subscription.connection)
+
+    def _look(self, held: list[Subscription]) -> list[str | None]:
+        """The digests of what their subscribers would read; None for who is let in no longer."""
+        callers: dict[int, Caller | Denial] = {}
+        digests: dict[tuple[Caller, str], str] = {}
+        found: list[str | None] = []
+        for subscription in held:
+            asked = subscription.asked
+            caller = (
+                callers.setdefault(id(asked), asked.caller_now()) if id(asked) not in callers else callers[id(asked)]
+            )
+            if isinstance(caller, Denial):
+                found.append(subscription.digest if caller.status == 503 else None)
+                continue
+            key = (caller, subscription.uri)
+            if key not in digests:
+                digests[key] = self._read(subscription, caller)
+            found.append(digests[key])
+        return found
+
+    def _read(self, subscription: Subscription, caller: Caller) -> str:
+        try:
+            return _digest(resources.of_now(self._front.served, subscription.uri, caller))
+        except DuckkbError as problem:  # what cannot be read now may be as it was
+            return _GONE if problem.code in resources.MISSING else subscription.digest
+        except Exception as problem:
+            unexpected("mcp resources/subscribe", problem)
+            return subscription.digest
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def lifespan_of(front: Front) -> Any:
+    """The life of what serves one tenant: while it lasts, its subscriptions are watched, and handlers find them in their context."""
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Any]) -> AsyncIterator[Subscriptions]:
+        async with anyio.create_task_group() as group:
+            subscriptions = Subscriptions(front)
+            group.start_soon(subscriptions.watch)
+            yield subscriptions
+            group.cancel_scope.cancel()
+
+    return lifespan
