@@ -363,6 +363,10 @@ _GIT = {
 }
 _LINES = {
     "E_UTF8": ("A line or a text is not UTF-8.", "Save the file as UTF-8."),
+    "E_ROWS": (
+        "A CSV, TSV or Parquet file cannot be read as a table: a row that does not fit its header, a quote without end, a damaged file.",
+        "Mend the line named; put quotes around cells that hold the delimiter.",
+    ),
     "E_BOM": (
         "A file starts with a byte order mark.",
         "Save it without; `duckkb fmt` cannot, as the file may be of another encoding.",
@@ -439,6 +443,7 @@ _WARNINGS = {
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
     "W_OMITTED": ("Vectors that callers gave are not printed with the records of `find` and `list`.", "`--fields +NAME` prints them; `duckkb get` prints whole records."),
     "W_NO_VALUE": ("A field that --fields names has no value in any record that is printed, or a filter that lets nothing through names a path that leads to no value in any record.", "Write the near name that the notice gives; none needed if the field is optional."),
+    "W_GENERATED_ID": ("An import gave records an id that follows from their contents, as they had none; what is changed in the file comes as a new record.", "`duckkb import TYPE FILE --id FIELD` names the fields that tell records apart."),
     "W_REPLACED": ("One identity was given in several lines that differ; the last of them is stored.", "Leave out the lines that are not meant; `put --merge` joins their fields."),
     "W_NULL": ("Fields were given as null, which a record does not hold: a field that is absent is null.", "Leave such fields out; `put --merge` takes a null for: remove this field."),
     "W_FIELD": ("A field is new to its type, and nearly has the name of another one that the record lacks; it is stored.", "`duckkb put` the record with the other name, if that is meant."),

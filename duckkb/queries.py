@@ -161,10 +161,21 @@ class SqlResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """What an import read: how many records, the types of columns by name, how many records got an id that was made for
+    them, and the first few as they were given to the write."""
+
+    read: int
+    types: Mapping[str, str]
+    generated_ids: int
+    first: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What a write did. `etags` and `ids` run in the order of the records given; `files` are paths relative to the base;
     `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`);
-    `errors` has what is wrong with each record that a batch left out."""
+    `errors` has what is wrong with each record that a batch left out; `imported` is of an import alone."""
 
     inserted: int = 0
     updated: int = 0
@@ -179,3 +190,4 @@ class Receipt:
     dry_run: bool = False
     patch: str = ""
     errors: tuple[tuple[Finding, ...], ...] = ()
+    imported: ImportSummary | None = None

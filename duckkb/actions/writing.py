@@ -1,10 +1,10 @@
-"""put, import, delete, rename, apply: from what a caller gave to a checked request."""
+"""put, delete, rename, apply: from what a caller gave to a checked request."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from duckkb.actions.resolve import (
     GivenIdentity,
@@ -28,7 +28,6 @@ from duckkb.truth.files.part import collector_paused
 
 Item = tuple[str, Mapping[str, Any] | LineError]
 _LONGEST_SLIP = 4_000  # characters
-_PIECE = 1 << 20  # bytes of a file that are read at once
 _OF_OTHERS = frozenset(("E_CARDINALITY",))
 """What a record can be refused for because of another one that is given with it."""
 
@@ -52,7 +51,7 @@ def put(
         raise _no_record(many)
     items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
     options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
-    return _upsert(base, kind_named(base, type), items, options, single=single)
+    return upsert(base, kind_named(base, type), items, options, single=single)
 
 
 def put_json(
@@ -69,7 +68,7 @@ def put_json(
     """`put` of JSON text: one object where `single`, else JSONL."""
     kind, options = kind_named(base, type), WriteOptions(merge, if_match, dry_run, embed)
     items = [_one(base, type, data)] if single else _stream(base, data)
-    return _upsert(base, kind, items, options, single=single)
+    return upsert(base, kind, items, options, single=single)
 
 
 @collector_paused()
@@ -160,23 +159,6 @@ def _stream(base: Base, data: bytes) -> list[Item]:
     return items
 
 
-def import_files(
-    base: Base,
-    type: str,
-    *files: str | Path,
-    map: Mapping[str, str] | None = None,
-    merge: bool = False,
-    if_match: str | None = None,
-    dry_run: bool = False,
-    embed: bool = True,
-) -> Receipt:
-    """Upsert the lines of JSONL files, all or nothing; `map` is {target: source}. Files are only read."""
-    kind, options = kind_named(base, type), WriteOptions(merge, if_match, dry_run, embed)
-    items = ((place, _mapped(item, map or {})) for path in files for place, item in _read(base, path))
-    with collector_paused():
-        return _upsert(base, kind, items, options, single=False, keep_times=True)
-
-
 def delete(
     base: Base,
     type: str,
@@ -227,7 +209,7 @@ def apply_patch(
     return write(base, request, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
-def _upsert(
+def upsert(
     base: Base,
     kind: RecordType,
     items: Iterable[Item],
@@ -236,6 +218,7 @@ def _upsert(
     single: bool,
     keep_times: bool = False,
 ) -> Receipt:
+    """Write what was given, with where it stood, all or nothing. Raises as `put`, each finding at its place."""
     given = given_records(base, kind, items, single=single, partial=options.merge)
     if options.if_match is not None:
         given = (_matched(given, options.if_match),)
@@ -328,30 +311,3 @@ def as_json(data: bytes) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else ""
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return ""
-
-
-def _read(base: Base, path: str | Path) -> Iterator[Item]:
-    """The lines of one file, or of stdin for `-`; the file is only read."""
-    name = str(path)
-    if name == "-":
-        import sys
-
-        yield from _lines_of(base, name, sys.stdin.buffer)
-    else:
-        with regular_file(base, path, "a JSONL file").open("rb") as file:
-            yield from _lines_of(base, name, file)
-
-
-def _lines_of(base: Base, name: str, file: IO[bytes]) -> Iterator[Item]:
-    """The lines of a file that is open to read, with where they stand."""
-    pieces = iter(lambda: file.read(_PIECE), b"")
-    for number, item in parse_objects(pieces, base.limits):
-        yield f"{name}:{number}", item
-
-
-def _mapped(item: Mapping[str, Any] | LineError, mapping: Mapping[str, str]) -> Mapping[str, Any] | LineError:
-    """Fields under their target names; a source that no target takes keeps its own name."""
-    if not mapping or isinstance(item, LineError):
-        return item
-    kept = {name: value for name, value in item.items() if name not in mapping.values()}
-    return kept | {target: item[source] for target, source in mapping.items() if source in item}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from duckkb.actions.documents.arch.building import Architecture
     from duckkb.actions.documents.collections import DocumentCollections
     from duckkb.actions.documents.updating import Updated
+    from duckkb.actions.importing import import_files as importing
     from duckkb.actions.models.migrating import MigratedModel
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
@@ -56,6 +57,7 @@ else:
     documents_updating = Deferred("actions.documents.updating")
     embedding = Deferred("actions.embedding")
     impact = Deferred("actions.impact")
+    importing = Deferred("actions.importing.import_files")
     reading = Deferred("actions.reading")
     tracing = Deferred("actions.tracing")
     writing = Deferred("actions.writing")
@@ -158,7 +160,7 @@ class KnowledgeBase:
     put = changes(writing.put)
     put_json = changes(writing.put_json)
     put_batch = changes(writing.put_batch)
-    import_files = changes(writing.import_files)
+    import_files = changes(importing.import_files)
     delete = changes(writing.delete)
     rename = changes(writing.rename)
     keep_harness = changes(keeping.keep_harness)

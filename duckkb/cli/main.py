@@ -14,7 +14,7 @@ from duckkb.cli.options import Format, agree
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
-    from duckkb.errors import DuckkbError
+    from duckkb.errors import DuckkbError, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ VERBS = (
     Verb("rename", "write", "knowledge", "Give a record another identity; its edges follow."),
     Verb("list", "read", "knowledge", "Print records in the order of their identities."),
     Verb("schema", "read", "knowledge", "Print types, or the JSON Schema of one."),
-    Verb("import", "write", "knowledge", "Upsert the lines of JSONL files, all or nothing."),
+    Verb("import", "write", "knowledge", "Upsert the records of CSV, JSON, JSONL or Parquet files."),
     Verb("export", "read", "knowledge", "Print all records of a type as JSONL."),
     Verb("find", "find", "knowledge", "Search: similar, match, hybrid, or a filter."),
     Verb("pack", "find", "knowledge", "Pack what there is on a question, for a model to answer from."),
@@ -112,6 +112,7 @@ VERBS = (
     Verb("skill", "base", "care", "Have coding agents know duckkb: install."),
 )
 _BY_NAME = {verb.name: verb for verb in VERBS}
+_MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
 
 
 class VerbGroup(click.Group):
@@ -262,10 +263,21 @@ def _fail(problem: "DuckkbError") -> int:
         found, brief = map(finding_line, problem.findings), printed.brief
         details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in one.items()} for one in found]
     told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
-    for finding in problem.findings if not printed.says_json() and not told else ():
-        printed.note(printed.brief(str(finding)))
+    if problem.findings and not printed.says_json() and not told:
+        _note_findings(problem.findings)
     more = ({"details": details} if details else {}) | ({"outcome": outcome} if outcome else {})
     return printed.error(problem.message, problem.code, suggestion, problem.exit_code, more)
+
+
+def _note_findings(findings: "Sequence[Finding]") -> None:
+    """Findings for people, those that say the same once and no more than a screen has room for."""
+    from duckkb.review.reports.findings import told
+
+    groups = told(findings)
+    for finding in groups[:_MOST_FINDINGS]:
+        printed.note(printed.brief(str(finding)))
+    if len(groups) > _MOST_FINDINGS:
+        printed.note(f"and {len(groups) - _MOST_FINDINGS:,} more; --json lists all")
 
 
 def _click_hint(problem: click.ClickException) -> str:

@@ -70,10 +70,15 @@ def only_json(what: str) -> None:
         raise click.UsageError(f"{what} cannot be printed as {form}; leave --format {form} out")
 
 
-def patch(receipt: "Receipt") -> None:
-    """What a dry run would write, as git would show it; it has no rows."""
+def patch(receipt: "Receipt", *, lines: int | None = None) -> None:
+    """What a dry run would write, as git would show it; it has no rows. Of a longer one only the first `lines`."""
     only_json("a patch")
-    printed.result(receipt.patch, end="")
+    if lines is None or receipt.patch.count("\n") <= lines:
+        printed.result(receipt.patch, end="")
+        return
+    for line in receipt.patch.split("\n", lines)[:lines]:
+        printed.result(printed.brief(line))
+    printed.note(f"{receipt.patch.count(chr(10)) - lines:,} more lines of the patch; `> FILE` takes all")
 
 
 def files(receipt: "Receipt", **more: Any) -> None:

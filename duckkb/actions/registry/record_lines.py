@@ -219,7 +219,7 @@ def finding_line(finding: "Finding") -> dict[str, Any]:
 
 def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]:
     """What a write did, on one line. `identities`, `ids` and `etags` run in the order of the records given; an import of
-    many leaves them out (`named` False)."""
+    many leaves them out (`named` False), and says which types it gave to columns and how many ids it made."""
     line: dict[str, Any] = {
         "inserted": receipt.inserted,
         "updated": receipt.updated,
@@ -231,6 +231,9 @@ def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]
     if named:
         line["identities"] = [identity_value(identity) for identity in receipt.identities]
         line |= {"ids": list(receipt.ids), "etags": list(receipt.etags)}
+    if receipt.imported is not None:
+        said = {"types": dict(receipt.imported.types), "generated_ids": receipt.imported.generated_ids}
+        line |= {name: value for name, value in said.items() if value}
     return line
 
 

@@ -1,5 +1,6 @@
 """put, delete, rename, import: everything or nothing, one receipt line."""
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,13 +10,15 @@ from duckkb.cli.options import chosen, wants_json
 from duckkb.cli.verb import base_verb, end, opened, verb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from duckkb.app import KnowledgeBase
     from duckkb.errors import InvalidRecord
-    from duckkb.queries import Notice, Receipt
+    from duckkb.queries import ImportSummary, Notice, Receipt
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
+_SHOWN = 20
+"""How many lines of an import's patch a dry run shows on a terminal."""
 with_if_match = click.option("--if-match", metavar="ETAG")
 _merge = click.option("--merge", is_flag=True)
 with_no_embed = click.option(
@@ -81,19 +84,56 @@ def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, d
 @base_verb("import", tells=False, action="put")
 @options.type_name
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.PathName())
+@click.option("--id", "id_fields", metavar="FIELD[,FIELD]", help="The fields that make the identity; joined by -.")
 @click.option(
-    "--map", "maps", metavar="TARGET=SOURCE", multiple=True, help="Take field TARGET from SOURCE; repeatable."
+    "--map",
+    "maps",
+    metavar="TARGET=SOURCE",
+    multiple=True,
+    help="Take field TARGET from SOURCE, which may be a.b for a nested one; repeatable.",
 )
+@click.option(
+    "--type-of",
+    "types",
+    metavar="FIELD=TYPE",
+    multiple=True,
+    help="Of a column: text, integer, number, boolean, date, timestamp or json; else as its cells are. Repeatable.",
+)
+@click.option(
+    "--records", metavar="A.B", help="Where in a JSON document the array of records is; . is the document itself."
+)
+@click.option("--encoding", metavar="NAME", default="", help="Of files that are not UTF-8 and have no mark.")
 @_merge
 @with_if_match
 @options.dry_run
 @with_no_embed
 def import_command(
-    kb: "KnowledgeBase", type_name: str, files: tuple[str, ...], *, maps: tuple[str, ...], **how: Any
+    kb: "KnowledgeBase",
+    type_name: str,
+    files: tuple[str, ...],
+    *,
+    id_fields: str | None,
+    maps: tuple[str, ...],
+    types: tuple[str, ...],
+    **how: Any,
 ) -> None:
-    """Upsert the lines of JSONL files (- for stdin), all or nothing; every bad line is reported. An edge's line has
-    `from` and `to`. The files are never changed."""
-    print_receipt(kb.import_files(type_name, *files, map=_mapping(maps), **how), kb.notices, named=False)
+    """Upsert the records of files (- for stdin), all or nothing: CSV and TSV, JSON arrays, JSON Lines, Parquet.
+
+    \b
+    duckkb import customers customers.csv --id customer_id --dry-run
+    duckkb import tickets tickets.json --records tickets --id ticket.key
+
+    A file's form follows from its name, else from its first bytes. Columns of CSV become numbers and booleans where each cell
+    says one exactly; 007 stays text, and an empty cell is no field. Every bad line is reported. A record without id gets one
+    made of its contents, the same each time. An edge has `from` and `to`. The files are never changed. A dry run also says on
+    stderr the types of columns and the first records."""
+    named = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
+    if not all(named):
+        raise click.UsageError(f"--id takes FIELD[,FIELD], not {id_fields!r}")
+    receipt = kb.import_files(
+        type_name, *files, id=named, map=_pairs("--map", maps), types=_pairs("--type-of", types), **how
+    )
+    print_receipt(receipt, kb.notices, named=False)
 
 
 def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
@@ -120,16 +160,18 @@ def _not_stored(receipt: "Receipt") -> "InvalidRecord":
     return InvalidRecord(said, suggestion="mend those lines and put them again", findings=findings, exit_code=1)
 
 
-def _mapping(maps: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in maps:
-        target, equals, source = pair.partition("=")
-        if not (target and equals and source):
-            raise click.UsageError(f"--map takes TARGET=SOURCE, not {pair!r}")
-        if target in found:
-            raise click.UsageError(f"--map gives {target!r} twice")
-        found[target] = source
-    return found
+def _pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    """What an option that is given as A=B, more than once, says."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value):
+            form = "TARGET=SOURCE" if option == "--map" else "FIELD=TYPE"
+            raise click.UsageError(f"{option} takes {form}, not {pair!r}")
+        if name in values:
+            raise click.UsageError(f"{option} gives {name!r} twice")
+        values[name] = value
+    return values
 
 
 def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
@@ -137,7 +179,9 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
     from duckkb.actions.registry.record_lines import receipt_line
 
     if receipt.dry_run:
-        out.patch(receipt)
+        out.patch(receipt, lines=_SHOWN if receipt.imported and printed.on_terminal() else None)
+        for line in _imported(receipt.imported) if receipt.imported else ():
+            printed.note(line)
         printed.note(
             f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
             f"{receipt.unchanged} unchanged"
@@ -145,6 +189,16 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
     else:
         out.emit({**receipt_line(receipt, named=named), **_proposed()})
     out.tell((*notices, *receipt.notices))
+
+
+def _imported(summary: "ImportSummary") -> "Iterator[str]":
+    """What an import would write: the types of columns and the first records."""
+    if summary.types:
+        yield "types: " + ", ".join(f"{name} {type}" for name, type in summary.types.items())
+    for fields in summary.first:
+        yield printed.brief("record: " + json.dumps(fields, ensure_ascii=False))
+    if summary.generated_ids:
+        yield f"ids: {summary.generated_ids:,} made of the records' contents"
 
 
 def _proposed() -> "Mapping[str, Any]":

@@ -1,0 +1,150 @@
+"""The types of a text table's columns: inferred from all of their cells, declared by a schema, or named by the caller."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any
+
+from duckkb.truth.files.ids import INT64_MAX, INT64_MIN
+
+TYPES = ("text", "integer", "number", "boolean", "date", "timestamp", "json")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][+-]?[0-9]+)?|-?(?:0|[1-9][0-9]*)[eE][+-][0-9]+")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TIMESTAMP = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
+_EXACT_DIGITS = 15  # that every double keeps
+_DECLARED = {
+    "string": "text",
+    "integer": "integer",
+    "number": "number",
+    "boolean": "boolean",
+    "array": "json",
+    "object": "json",
+}
+_BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+def type_of_cell(cell: str) -> str:
+    """The narrowest type whose value says all that the cell says: `007` and `+5` are text, `1e5` too.
+
+    >>> [type_of_cell(cell) for cell in ("12", "1.50", "True", "2026-01-31", "007", "12E4")]
+    ['integer', 'number', 'boolean', 'date', 'text', 'text']
+    """
+    cell = cell.strip()
+    if cell.casefold() in ("true", "false"):
+        return "boolean"
+    if _INTEGER.fullmatch(cell):
+        return "integer" if INT64_MIN <= int(cell) <= INT64_MAX else "text"
+    if _NUMBER.fullmatch(cell):
+        return "number" if _is_exact(cell) else "text"
+    with suppress(ValueError):
+        if _DATE.fullmatch(cell):
+            date.fromisoformat(cell)
+            return "date"
+        if _TIMESTAMP.fullmatch(cell):
+            datetime.fromisoformat(cell)
+            return "timestamp"
+    return "text"
+
+
+def _is_exact(cell: str) -> bool:
+    value = float(cell)
+    digits = re.sub(r"[eE].*|[-.]", "", cell).lstrip("0")
+    return math.isfinite(value) and (len(digits) <= _EXACT_DIGITS or repr(value) == cell)
+
+
+def declared_types(properties: Mapping[str, Any]) -> dict[str, str]:
+    """The types of fields for which a schema allows one type of value."""
+    types = {name: rule.get("type") for name, rule in properties.items() if isinstance(rule, Mapping)}
+    return {name: _DECLARED[type] for name, type in types.items() if isinstance(type, str) and type in _DECLARED}
+
+
+class ColumnTypes:
+    """The type of each column over all rows that were noted; a column without a value has none."""
+
+    def __init__(self, fixed: Mapping[str, str]) -> None:
+        self._fixed = dict(fixed)
+        self._inferred: dict[str, str] = {}
+
+    def note(self, names: Sequence[str], cells: Sequence[str]) -> None:
+        """Take a row into account."""
+        for name, cell in zip(names, cells, strict=False):
+            known = self._inferred.get(name)
+            if known == "text" or not cell or cell.isspace():
+                continue
+            type = "text" if name in self._fixed else type_of_cell(cell)
+            if known is None or known == type:
+                self._inferred[name] = type
+            else:
+                self._inferred[name] = "number" if {known, type} == {"integer", "number"} else "text"
+
+    def as_mapping(self) -> dict[str, str]:
+        """The type by column, in the order in which columns had their first values."""
+        return self._inferred | {name: self._fixed[name] for name in self._inferred if name in self._fixed}
+
+    def record(self, names: Sequence[str], cells: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The values of a row without its empty cells, and by column what is wrong with a cell."""
+        values: dict[str, Any] = {}
+        wrong: dict[str, str] = {}
+        for name, cell in zip(names, cells, strict=True):
+            if not cell or cell.isspace():
+                continue
+            type = self._fixed.get(name) or self._inferred.get(name, "text")
+            try:
+                values[name] = cell if type == "text" else _CONVERSIONS[type](cell.strip())
+            except (ValueError, RecursionError):
+                wrong[name] = f"{cell[:40]!r} is not {'an' if type == 'integer' else 'a'} {type}"
+        return values, wrong
+
+
+def unknown_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    """The names that no column has."""
+    known = set(columns)
+    return [name for name in names if name not in known]
+
+
+def _boolean(cell: str) -> bool:
+    value = _BOOLEANS.get(cell.casefold())
+    if value is None:
+        raise ValueError(cell)
+    return value
+
+
+def _number(cell: str) -> int | float:
+    if _INTEGER.fullmatch(cell):
+        return int(cell)
+    value = float(cell)
+    if not math.isfinite(value) or "_" in cell:
+        raise ValueError(cell)
+    return value
+
+
+def _integer(cell: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", cell) or not INT64_MIN <= int(cell) <= INT64_MAX:
+        raise ValueError(cell)
+    return int(cell)
+
+
+def _date(cell: str) -> str:
+    date.fromisoformat(cell)
+    return cell
+
+
+def _timestamp(cell: str) -> str:
+    datetime.fromisoformat(cell)
+    return cell
+
+
+_CONVERSIONS: Mapping[str, Callable[[str], Any]] = {
+    "boolean": _boolean,
+    "integer": _integer,
+    "number": _number,
+    "date": _date,
+    "timestamp": _timestamp,
+    "json": json.loads,
+}

@@ -1,0 +1,241 @@
+"""The fields of a source as those of a record: renamed, taken from nested values, with an identity made of some of them."""
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from duckkb.actions.importing.column_types import declared_types
+from duckkb.actions.importing.request import ImportRequest
+from duckkb.actions.resolve import PRINTED
+from duckkb.errors import Finding, UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.records import identity_text
+from duckkb.truth.files.line import LineError, LineShape, encode
+
+_KEY_NAME = re.compile(r"(?:^|[._ -])(?:id|key|code|slug|uuid|guid|sku|nr|no|number)$|[a-z]I[dD]$", re.IGNORECASE)
+_LONGEST_KEY = 200
+_NAMED = 12
+Fields = Mapping[str, Any]
+
+
+class FieldMap:
+    """Shapes the records of one import, in the order in which they come, and knows afterwards what they lacked."""
+
+    def __init__(self, kind: RecordType, request: ImportRequest) -> None:
+        self._kind, self._request = kind, request
+        self._unseen = {*request.renames.values(), *request.id_fields}
+        self._names: dict[str, None] = {}
+        self._places: dict[Any, tuple[int, str]] = {}
+        self._contents: Counter[uuid.UUID] = Counter()
+        self._keys = KeyCandidates()
+        types = declared_types(kind.properties)
+        self._text_keys = {name for name in kind.identity_fields if types.get(name) == "text"}
+        self.records = self.generated_ids = 0
+        self.first: list[Fields] = []
+
+    def shape(self, place: str, item: Fields | LineError) -> Fields | LineError:
+        """A record of the source as one of the type; the error of a line as it is."""
+        if isinstance(item, LineError):
+            return item
+        self.records += 1
+        if len(self._names) < _NAMED * 2:
+            self._names |= dict.fromkeys(path for path, _ in _leaves(item))
+        wrong, parts = self._id_parts(item) if self._request.id_fields else ([], [])
+        fields = self._renamed(item)
+        if wrong:
+            return LineError(wrong)
+        if parts:
+            name = self._kind.identity_fields[0]
+            identity = parts[0] if len(parts) == 1 else "-".join(map(str, parts))
+            identity = self._as_key(name, identity)
+            fields = {name: identity, **_without(fields, name)}
+            if problem := self._repeated(identity, place, fields):
+                return LineError([problem])
+        elif not self._request.merge:
+            fields = self._with_generated_id(fields)
+        if len(self.first) < 3:
+            self.first.append(fields)
+        return fields
+
+    def refuse_unknown_sources(self) -> None:
+        """Raise `errors.UsageError` for a field that --map or --id takes and no record has."""
+        if not self.records or not self._unseen:
+            return
+        name = sorted(self._unseen)[0]
+        option = next((f"--map {to}={of}" for to, of in self._request.renames.items() if of == name), f"--id {name}")
+        near = get_close_matches(name, self._names, 1)
+        shown = ", ".join([*self._names][:_NAMED]) + (", …" if len(self._names) > _NAMED else "")
+        renames, id_fields = dict(self._request.renames), self._request.id_fields
+        remedy = "name one of these fields"
+        if near:
+            renames = {to: near[0] if of == name else of for to, of in renames.items()}
+            id_fields = tuple(near[0] if field == name else field for field in id_fields)
+            remedy = self._request.command(renames=renames, id_fields=id_fields)
+        raise UsageError(f"no record has the field {name!r} of `{option}`; there are {shown}", suggestion=remedy)
+
+    def key_command(self) -> str:
+        """The command that names the fields which tell the records apart; empty where none seems to."""
+        key = self._keys.best()
+        return self._request.command(id_fields=(key,)) if key else ""
+
+    def _renamed(self, item: Fields) -> dict[str, Any]:
+        """Fields under their target names; a source moves, and an object that is empty then goes."""
+        fields = dict(item)
+        values = {to: value for to, of in self._request.renames.items() if (value := _value(item, of)) is not _ABSENT}
+        for source in self._request.renames.values():
+            _remove(fields, source)
+            if _value(item, source) is not _ABSENT:
+                self._unseen.discard(source)
+        return fields | {to: self._as_key(to, value) for to, value in values.items()}
+
+    def _as_key(self, name: str, value: Any) -> Any:
+        """A value for this field; a whole number as text, where it is to be an identity that its schema has as text."""
+        return str(value) if name in self._text_keys and type(value) is int else value
+
+    def _id_parts(self, item: Fields) -> tuple[list[Finding], list[Any]]:
+        wrong, parts = [], []
+        for name in self._request.id_fields:
+            value = _value(item, name)
+            if value is not _ABSENT:
+                self._unseen.discard(name)
+            if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
+                parts.append(value)
+            else:
+                said = "has no text or whole number to make the identity of"
+                wrong.append(Finding("E_IDENTITY", said, field=f"/{name.replace('.', '/')}"))
+        return wrong, parts
+
+    def _repeated(self, identity: Any, place: str, fields: Fields) -> Finding | None:
+        """What is wrong where a record has the identity of an earlier one with other values: one of them would be lost."""
+        if self._request.merge:
+            return None
+        content = hash(repr(sorted(fields.items(), key=lambda item: item[0])))
+        known = self._places.setdefault(identity, (content, place))
+        if known[0] == content:
+            return None
+        said = f"the record has the identity of {known[1]}, {identity!r}, and other values"
+        return Finding("E_IDENTITY", said, remedy="--id FIELD,FIELD joins fields that tell records apart")
+
+    def _with_generated_id(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields with an id that follows from them, where the type makes ids and the record has none: the same file gives the
+        same ids, however often it is imported."""
+        lacking = [name for name in self._kind.identity_fields if fields.get(name) is None]
+        if not lacking:
+            return fields
+        self._keys.note(fields)
+        made = self._kind.generated
+        if made is None or made.method != "uuid4":
+            return fields
+        content = {name: value for name, value in fields.items() if name not in PRINTED}
+        try:
+            key = uuid.uuid5(uuid.NAMESPACE_OID, encode(content, LineShape(())).decode())
+        except ValueError:
+            return fields  # whoever checks the record says what is wrong with it
+        self._contents[key] += 1
+        if (times := self._contents[key]) > 1:
+            key = uuid.uuid5(key, str(times))
+        self.generated_ids += 1
+        return {lacking[0]: str(key), **fields}
+
+
+class KeyCandidates:
+    """The fields that every record had so far, each with another value in each record."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, set[Any]] | None = None
+
+    def note(self, fields: Fields) -> None:
+        """Take a record into account."""
+        leaves = {path: value for path, value in _leaves(fields) if _is_key(value)}
+        if self._values is None:
+            self._values = {path: set() for path in leaves}
+        for path, values in [*self._values.items()]:
+            value = leaves.get(path)
+            if value is None or value in values:
+                del self._values[path]
+            else:
+                values.add(value)
+
+    def best(self) -> str:
+        """The first field that is named like a key; empty where there is none."""
+        return next((path for path in self._values or () if _KEY_NAME.search(path)), "")
+
+
+def identity_option_problem(kind: RecordType, request: ImportRequest) -> UsageError | None:
+    """Why --id cannot be meant for this type."""
+    names = kind.identity_fields
+    if not request.id_fields:
+        return None
+    if len(names) > 1:
+        pairs = " ".join(f"--map {name}=FIELD" for name in names)
+        return UsageError(f"{kind.name} is identified by {', '.join(names)}; --id fills one field", suggestion=pairs)
+    if names[0] in request.renames:
+        again = request.command(renames={to: of for to, of in request.renames.items() if to != names[0]})
+        return UsageError(f"--map {names[0]} and --id both give the identity", suggestion=again)
+    return None
+
+
+_ABSENT = object()
+
+
+def _value(fields: Any, path: str) -> Any:
+    """The value of a field: of one that has this very name, else of what the dotted path leads to."""
+    if isinstance(fields, Mapping):
+        if path in fields:
+            return fields[path]
+        head, dot, rest = path.partition(".")
+        while dot:
+            if head in fields and (value := _value(fields[head], rest)) is not _ABSENT:
+                return value
+            more, dot, rest = rest.partition(".")
+            head = f"{head}.{more}"
+    return _ABSENT
+
+
+def _remove(fields: dict[str, Any], path: str) -> None:
+    """Take a field away, and objects that have no other; the objects of the caller stay as they are."""
+    if fields.pop(path, _ABSENT) is not _ABSENT:
+        return
+    head, dot, rest = path.partition(".")
+    while dot:
+        if isinstance(fields.get(head), Mapping) and _value(fields[head], rest) is not _ABSENT:
+            inner = dict(fields[head])
+            _remove(inner, rest)
+            fields[head] = inner
+            if not inner:
+                del fields[head]
+            return
+        more, dot, rest = rest.partition(".")
+        head = f"{head}.{more}"
+
+
+def _without(fields: Fields, name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
+def _leaves(fields: Fields, prefix: str = "", depth: int = 3) -> Iterator[tuple[str, Any]]:
+    """The dotted paths of fields and their values, without those inside arrays."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping) and value and depth:
+            yield from _leaves(value, f"{prefix}{name}.", depth - 1)
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _is_key(value: Any) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, str) and 0 < len(value) <= _LONGEST_KEY
+    )
+
+
+def describe_generated_ids(kind: RecordType, count: int) -> str:
+    """What is said of ids that an import made."""
+    noun = "record" if count == 1 else "records"
+    name = identity_text((kind.identity_fields[0],))
+    return (
+        f"{kind.name}: {count:,} {noun} without {name} got one made of their contents; a record that is changed in the file "
+        "and imported again is added beside the old one"
+    )

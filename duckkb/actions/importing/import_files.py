@@ -1,0 +1,242 @@
+"""import: files that people have, as records of one type, in one write."""
+
+import codecs
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+
+from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, unknown_columns
+from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
+from duckkb.actions.importing.json_document import read_document
+from duckkb.actions.importing.parquet_table import ParquetTable
+from duckkb.actions.importing.request import ImportRequest
+from duckkb.actions.importing.text_table import TextTable, delimiter_of, not_decoded
+from duckkb.actions.resolve import kind_named, regular_file
+from duckkb.actions.writing import Item, upsert
+from duckkb.documents.text import marked_encoding
+from duckkb.engine.base import Base
+from duckkb.engine.write import WriteOptions
+from duckkb.errors import Finding, InvalidRecord, UsageError, shell_word
+from duckkb.ontology.model import RecordType
+from duckkb.queries import ImportSummary, Notice, Receipt
+from duckkb.truth.files.line import LineError, parse_json, parse_objects
+from duckkb.truth.files.part import collector_paused
+
+_PIECE = 1 << 20  # bytes of a file that are read at once
+_HEAD = 1 << 16
+_FORMATS = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".tab": "csv",
+    ".parquet": "parquet", ".pq": "parquet",
+}  # fmt: skip
+
+
+def import_files(
+    base: Base,
+    type: str,
+    *files: str | Path,
+    map: Mapping[str, str] | None = None,
+    id: str | Sequence[str] = (),
+    types: Mapping[str, str] | None = None,
+    records: str | None = None,
+    encoding: str = "",
+    merge: bool = False,
+    if_match: str | None = None,
+    dry_run: bool = False,
+    embed: bool = True,
+) -> Receipt:
+    """Upsert the records of JSONL, JSON, CSV, TSV and Parquet files, all or nothing; files are only read.
+
+    `map` is {target: source}, a source a field or a dotted path; the fields `id` are joined by `-` to the identity; `types` fixes
+    columns of text tables (`column_types.TYPES`), the others are inferred; `records` leads to the array in a JSON document. An empty
+    cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
+    kind = kind_named(base, type)
+    id_fields = (id,) if isinstance(id, str) and id else tuple(id)
+    names = tuple(str(file) for file in files)
+    request = ImportRequest(type, names, map or {}, id_fields, types or {}, records, encoding, merge)
+    _refuse_options(kind, request)
+    fields = FieldMap(kind, request)
+    with ExitStack() as opened:
+        sources = [_ImportSource(base, file, request, opened) for file in files]
+        columns = _infer_types(kind, request, [source.table for source in sources if source.table])
+        items = _items(sources, columns, fields)
+        try:
+            with collector_paused():
+                options = WriteOptions(merge, if_match, dry_run, embed)
+                receipt = upsert(base, kind, items, options, single=False, keep_times=True)
+        except InvalidRecord as problem:
+            lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)
+            if lacks_identity and not request.id_fields and (command := fields.key_command()):
+                problem.suggestion = command
+            raise
+    inferred = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
+    summary = ImportSummary(fields.records, inferred, fields.generated_ids, tuple(fields.first))
+    return replace(receipt, imported=summary, notices=(*receipt.notices, *_notices(kind, fields)))
+
+
+def _notices(kind: RecordType, fields: FieldMap) -> Iterator[Notice]:
+    if fields.generated_ids:
+        remedy = fields.key_command() or "--id FIELD[,FIELD] names the fields that tell records apart"
+        yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
+
+
+def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
+    if problem := identity_option_problem(kind, request):
+        raise problem
+    for name, type in request.types.items():
+        if type not in TYPES:
+            types = {field: of for field, of in request.types.items() if field != name} | {name: "text"}
+            raise UsageError(
+                f"--type-of {name}: there is no type {type!r}; types are {', '.join(TYPES)}",
+                suggestion=request.command(types=types),
+            )
+    try:
+        codecs.lookup(request.encoding or "utf-8")
+    except LookupError:
+        raise UsageError(
+            f"there is no encoding {request.encoding!r}", suggestion=request.command(encoding="cp1252")
+        ) from None
+
+
+class _ImportSource:
+    """One file that is open to read, in the form that its name or its first bytes show."""
+
+    def __init__(self, base: Base, path: str | Path, request: ImportRequest, opened: ExitStack) -> None:
+        self._base, self._request, self.name = base, request, str(path)
+        if self.name == "-":
+            self._file = _spooled(opened)
+        elif Path(path).is_dir():
+            said = f"{path} is a folder; a document collection has its files as records"
+            raise UsageError(said, code="E_PATH", suggestion=f"duckkb collection add {shell_word(str(path))}")
+        else:
+            self._file = opened.enter_context(regular_file(base, path, "a file to import").open("rb"))
+        head = self._file.read(_HEAD)
+        self._file.seek(0)
+        self._encoding = request.encoding or marked_encoding(head) or "utf-8"
+        self._form = _form(self.name, head, self._encoding)
+        self.table: TextTable | None = None
+        self.parquet_types: Mapping[str, str] = {}
+        if request.records is not None:
+            self._form = "json"
+        if self._form == "csv":
+            if b"\0" in head and not self._encoding.startswith(("utf-16", "utf-32")):
+                raise UsageError(
+                    f"{self.name} is not text",
+                    suggestion="give CSV, TSV, JSON, JSON Lines or Parquet; of a workbook, its CSV",
+                )
+            self.table = TextTable(self.name, self._file, self._encoding, request, base.limits.max_record_bytes)
+
+    def items(self, columns: ColumnTypes) -> Iterator[Item]:
+        """The records, with where they stand."""
+        if self.table is not None:
+            for number, row in self.table.rows():
+                yield f"{self.name}:{number}", row if isinstance(row, LineError) else _row(self.table, columns, row)
+        elif self._form == "parquet":
+            table = ParquetTable(self.name, self._file)
+            self.parquet_types = table.types
+            for number, record in enumerate(table.records(), 1):
+                yield f"{self.name}, record {number}", record
+        else:
+            numbered = self._json_items() if self._form == "json" else parse_objects(self._pieces(), self._base.limits)
+            for number, item in numbered:
+                yield f"{self.name}:{number}", item
+
+    def _json_items(self) -> Iterator[tuple[int, Mapping[str, Any] | LineError]]:
+        """JSON Lines where the first line is a whole object and others follow, else one document."""
+        if self._request.records is None and self._has_lines():
+            yield from parse_objects(self._pieces(), self._base.limits)
+            return
+        try:
+            text = self._file.read().decode("utf-8-sig" if self._encoding == "utf-8" else self._encoding)
+        except UnicodeDecodeError:
+            raise not_decoded(self._request, self.name, self._file, self._encoding) from None
+        yield from read_document(self.name, text, self._request, self._base.limits)
+
+    def _has_lines(self) -> bool:
+        longest = self._base.limits.max_record_bytes + 2
+        lines = iter(lambda: self._file.readline(longest), b"")
+        blank_or_not = (line.strip() for line in lines)
+        first = next((line for line in blank_or_not if line), b"")
+        more = any(blank_or_not)
+        self._file.seek(0)
+        try:
+            return more and isinstance(parse_json(first, self._base.limits), dict)
+        except LineError:
+            return False
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The bytes of the file, as UTF-8 where another encoding was named."""
+        if not self._request.encoding:
+            yield from iter(lambda: self._file.read(_PIECE), b"")
+            return
+        text = io.TextIOWrapper(self._file, self._encoding, newline="")
+        try:
+            for piece in iter(lambda: text.read(_PIECE), ""):
+                yield piece.encode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            text.detach()
+            raise not_decoded(self._request, self.name, self._file, self._encoding) from None
+        text.detach()
+
+
+def _spooled(opened: ExitStack) -> IO[bytes]:
+    """What comes on stdin, to be read more than once."""
+    file = opened.enter_context(SpooledTemporaryFile(8 * _PIECE))  # noqa: SIM115 (the stack closes it)
+    for piece in iter(lambda: sys.stdin.buffer.read(_PIECE), b""):
+        file.write(piece)
+    file.seek(0)
+    return file
+
+
+def _form(name: str, head: bytes, encoding: str) -> str:
+    """`jsonl`, `json`, `csv` or `parquet`: as the name ends, else as the content begins."""
+    if known := _FORMATS.get(Path(name).suffix.lower()):
+        return known
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    text = head.decode(encoding, "replace").removeprefix("\ufeff").lstrip()
+    if text.startswith(("{", "[")):
+        return "json"
+    return "csv" if delimiter_of(text.partition("\n")[0]) else "jsonl"
+
+
+def _infer_types(kind: RecordType, request: ImportRequest, tables: Sequence[TextTable]) -> ColumnTypes:
+    """The types of the columns over all rows of all tables. A column that gives a field its value is named by the field too."""
+    columns = dict.fromkeys(name for table in tables for name in table.columns if name)
+    source_of = {to: of for to, of in request.renames.items() if of in columns}
+    target_of = {of: to for to, of in source_of.items()}
+    asked = {source_of.get(name, name) if name not in columns else name: of for name, of in request.types.items()}
+    if strange := unknown_columns(asked, columns):
+        shown = ", ".join(columns) or "none, as JSON and Parquet have types of their own"
+        types = {name: of for name, of in request.types.items() if source_of.get(name, name) not in strange}
+        raise UsageError(
+            f"--type-of: no table has the column {strange[0]!r}; columns are {shown}",
+            suggestion=request.command(types=types),
+        )
+    declared = declared_types(kind.properties)
+    fixed = {name: declared[field] for name in columns if (field := target_of.get(name, name)) in declared}
+    inferred = ColumnTypes(fixed | asked)
+    for table in tables:
+        for _, cells in table.rows():
+            if not isinstance(cells, LineError):
+                inferred.note(table.columns, cells)
+    return inferred
+
+
+def _row(table: TextTable, columns: ColumnTypes, cells: Sequence[str]) -> Mapping[str, Any] | LineError:
+    names, values = table.record_parts(cells)
+    record, wrong = columns.record(names, values)
+    if wrong:
+        return LineError([Finding("E_SCHEMA", said, field=f"/{name}") for name, said in wrong.items()])
+    return record
+
+
+def _items(sources: Iterable[_ImportSource], columns: ColumnTypes, fields: FieldMap) -> Iterator[Item]:
+    for source in sources:
+        for place, item in source.items(columns):
+            yield place, fields.shape(place, item)
+    fields.refuse_unknown_sources()

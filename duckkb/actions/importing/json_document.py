@@ -1,0 +1,129 @@
+"""A JSON document that holds records: an array of them, or an object with such an array inside."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from duckkb.actions.importing.request import ImportRequest
+from duckkb.errors import Finding, UsageError
+from duckkb.truth.files.line import Limits, LineError, parse_json
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_ENDS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+"""Finds where a value ends; its numbers are looked at where the value is read."""
+_DEEPEST = 3  # levels in which arrays of records are looked for
+
+Element = tuple[int, Mapping[str, Any] | LineError]
+"""The line at which a value begins, and the value."""
+
+
+def read_document(name: str, text: str, request: ImportRequest, limits: Limits) -> Iterator[Element]:
+    """The records of a document: the elements of the array that `request.records` leads to, or that the document is; the object
+    itself where it holds no array of objects, or the path is `.`. Raises `errors.UsageError` where the path leads nowhere, or is
+    needed."""
+    try:
+        at = _position(text, 0)
+        steps = [] if request.records in (None, "", ".") else str(request.records).split(".")
+        for step in steps:
+            at = dict(_members(text, at)).get(step, -1) if text[at : at + 1] == "{" else -1
+            if at < 0:
+                raise _no_array(name, text, request, f"{name} has no {request.records!r}")
+        if text[at : at + 1] == "[":
+            yield from _elements(text, at, limits)
+        elif request.records is None and _arrays(text):
+            raise _no_array(name, text, request, f"{name} is one JSON object; say where in it the records are")
+        else:
+            yield _element(text, at, 1 + text.count("\n", 0, at), limits)[0]
+            _refuse_more(text, at, steps)
+    except json.JSONDecodeError as error:
+        yield (
+            error.lineno,
+            LineError([Finding("E_JSON", f"column {error.colno}: {error.msg[:1].lower()}{error.msg[1:]}")]),
+        )
+    except RecursionError:
+        yield 1, LineError([Finding("E_DEPTH", "values are nested too deep")])
+
+
+def _elements(text: str, at: int, limits: Limits) -> Iterator[Element]:
+    line = 1 + text.count("\n", 0, at)
+    before, at = at, _position(text, at + 1)
+    while text[at : at + 1] != "]":
+        line += text.count("\n", before, at)
+        element, end = _element(text, at, line, limits)
+        yield element
+        before, at = at, _position(text, end)
+        if text[at : at + 1] == ",":
+            at = _position(text, at + 1)
+            if text[at : at + 1] == "]":
+                raise json.JSONDecodeError("A comma before the end of the array", text, at)
+        elif text[at : at + 1] != "]":
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+
+
+def _element(text: str, at: int, line: int, limits: Limits) -> tuple[Element, int]:
+    """One value, read strictly, and where it ends."""
+    _, end = _ENDS.raw_decode(text, at)
+    raw = text[at:end].encode("utf-8", "surrogatepass")
+    try:
+        value = parse_json(raw, limits)
+    except LineError as error:
+        return (line, error), end
+    if isinstance(value, dict):
+        return (line, value), end
+    return (line, LineError([Finding("E_JSON", "the element of the array is not an object")])), end
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
+    """The keys of an object and where their values begin."""
+    at = _position(text, at + 1)
+    while text[at : at + 1] != "}":
+        if text[at : at + 1] != '"':
+            raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
+        key, end = _ENDS.raw_decode(text, at)
+        at = _position(text, end)
+        if text[at : at + 1] != ":":
+            raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
+        at = _position(text, at + 1)
+        yield key, at
+        _, end = _ENDS.raw_decode(text, at)
+        at = _position(text, end)
+        if text[at : at + 1] == ",":
+            at = _position(text, at + 1)
+        elif text[at : at + 1] != "}":
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+
+
+def _position(text: str, at: int) -> int:
+    """Where the next value or mark stands."""
+    blanks = _BLANKS.match(text, at)
+    return blanks.end() if blanks else at
+
+
+def _refuse_more(text: str, at: int, steps: list[str]) -> None:
+    if not steps:
+        _, end = _ENDS.raw_decode(text, at)
+        if (more := _position(text, end)) < len(text):
+            raise json.JSONDecodeError("Something follows the JSON value", text, more)
+
+
+def _arrays(text: str) -> dict[str, int]:
+    """The paths of arrays of objects in a document, and how many objects they have."""
+    paths: dict[str, int] = {}
+
+    def look(value: Any, path: tuple[str, ...]) -> None:
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            paths[".".join(path)] = len(value)
+        elif isinstance(value, dict) and len(path) < _DEEPEST:
+            for key, inner in value.items():
+                look(inner, (*path, key))
+
+    look(_ENDS.raw_decode(text, _position(text, 0))[0], ())
+    return paths
+
+
+def _no_array(name: str, text: str, request: ImportRequest, said: str) -> UsageError:
+    paths = sorted(_arrays(text).items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{path or '.'} ({count:,} records)" for path, count in paths[:5])
+    best = paths[0][0] or "." if paths else "."
+    return UsageError(f"{said}{f': {shown}' if shown else ''}", suggestion=request.command(records=best))

@@ -1,0 +1,96 @@
+"""Parquet: rows of a file as records, a batch at a time."""
+
+import math
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import IO, Any
+
+from duckkb.errors import Finding, UsageError
+from duckkb.truth.files.line import LineError
+
+_BATCH = 1_000
+
+
+class ParquetTable:
+    """A file that is open to read. Raises `errors.UsageError` (E_ROWS) where it is damaged."""
+
+    def __init__(self, name: str, file: IO[bytes]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            self._file = pq.ParquetFile(file)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise damaged(name, error) from error
+        self._name, self._damage = name, (pa.ArrowInvalid, OSError)
+        self.types = {column.name: _type_name(pa.types, column.type) for column in self._file.schema_arrow}
+
+    def records(self) -> Iterator[dict[str, Any] | LineError]:
+        """The rows as JSON values; what is null, or no number, is left out."""
+        try:
+            for batch in self._file.iter_batches(_BATCH):
+                for row in batch.to_pylist():
+                    yield _record(row)
+        except self._damage as error:
+            raise damaged(self._name, error) from error
+
+
+def damaged(name: str, error: Exception) -> UsageError:
+    """The error for a file that is no table."""
+    said = str(error).partition("\n")[0]
+    return UsageError(
+        f"{name} cannot be read as Parquet: {said}", code="E_ROWS", suggestion="give a Parquet file, or CSV or JSON"
+    )
+
+
+def _record(row: dict[str, Any]) -> dict[str, Any] | LineError:
+    values: dict[str, Any] = {}
+    wrong = []
+    for name, value in row.items():
+        try:
+            plain = _plain(value)
+        except ValueError as error:
+            wrong.append(Finding("E_ROWS", f"{name} holds {error}", field=f"/{name}"))
+            continue
+        if plain is not None:
+            values[name] = plain
+    return LineError(wrong) if wrong else values
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it. Raises ValueError for bytes and infinities."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if math.isinf(value):
+            raise ValueError("an infinite number")
+        return None if math.isnan(value) else value
+    if isinstance(value, Decimal):
+        return _plain_decimal(value)
+    if isinstance(value, (datetime, date, time)):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    raise ValueError(f"a value that JSON has not ({type(value).__name__})")
+
+
+def _plain_decimal(value: Decimal) -> int | float | str:
+    """A decimal as a number where a number says the same, else as text."""
+    if value == value.to_integral_value() and abs(value) < 2**63:
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+def _type_name(types: Any, type: Any) -> str:
+    tests = {
+        "boolean": (types.is_boolean,),
+        "integer": (types.is_integer,),
+        "number": (types.is_floating, types.is_decimal),
+        "date": (types.is_date,),
+        "timestamp": (types.is_timestamp,),
+        "json": (types.is_nested,),
+    }
+    return next((name for name, are in tests.items() if any(is_type(type) for is_type in are)), "text")

@@ -1,0 +1,39 @@
+"""What was asked of an import, and the same question as a command line."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from duckkb.errors import shell_word
+from duckkb.values import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """`renames` is {target: source}; `id_fields` are joined to the identity; `types` is {field: type} for text tables;
+    `records` leads to the records inside a JSON document; `encoding` is empty where a file is UTF-8 or has a mark."""
+
+    type: str
+    files: tuple[str, ...]
+    renames: Mapping[str, str] = field(default_factory=dict)
+    id_fields: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    records: str | None = None
+    encoding: str = ""
+    merge: bool = False
+
+    def command(self, **changes: Any) -> str:
+        """The command line that asks this, with some of it changed.
+
+        >>> ImportRequest("faq", ("faq.csv",)).command(id_fields=("id", "lang"))
+        'duckkb import faq faq.csv --id id,lang'
+        """
+        request = replace(self, **changes)
+        words = ["duckkb", "import", request.type, *request.files]
+        for option, pairs in (("--map", request.renames), ("--type-of", request.types)):
+            words += [word for name, value in pairs.items() for word in (option, f"{name}={value}")]
+        words += ["--id", ",".join(request.id_fields)] if request.id_fields else []
+        words += ["--records", request.records] if request.records is not None else []
+        words += ["--encoding", request.encoding] if request.encoding else []
+        words += ["--merge"] if request.merge else []
+        return " ".join(map(shell_word, words))

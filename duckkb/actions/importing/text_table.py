@@ -1,0 +1,125 @@
+"""CSV and TSV: a header, then a record a row, read as a stream as often as it is asked for."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from duckkb.actions.importing.request import ImportRequest
+from duckkb.errors import Finding, InvalidRecord, UsageError
+from duckkb.truth.files.line import LineError
+
+_DELIMITERS = ",;\t|"
+_HEAD = 1 << 16  # characters in which the header's delimiter is looked for
+
+Row = tuple[int, list[str]]
+"""The line at which a row begins, and its cells."""
+
+
+class TextTable:
+    """A file that is open to read, as rows under a header. `name` is what findings call it."""
+
+    def __init__(self, name: str, file: IO[bytes], encoding: str, request: ImportRequest, longest: int) -> None:
+        self.name, self._file, self._encoding, self._request = name, file, encoding, request
+        csv.field_size_limit(max(longest, csv.field_size_limit()))
+        self.columns: Sequence[str] = ()
+        self.columns = self._header()
+
+    def rows(self) -> Iterator[Row | tuple[int, LineError]]:
+        """The rows behind the header, from the start of the file. A row that does not fit the header, and a quote without end, are
+        errors at their lines; nothing is read behind the latter. Raises `errors.InvalidRecord` (E_UTF8)."""
+        width = len(self.columns)
+        for number, cells in self._lines():
+            if isinstance(cells, LineError):
+                yield number, cells
+            elif len(cells) == width or (not any(cells[width:]) and len(cells) > width):
+                yield number, cells[:width]
+            else:
+                said = f"the row has {len(cells):,} cells, the header has {width:,}"
+                remedy = "put quotes around cells that hold the delimiter"
+                yield number, LineError([Finding("E_ROWS", said, remedy=remedy)])
+
+    def record_parts(self, cells: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        """Names and cells of a row without those that have no name."""
+        if "" not in self.columns:
+            return self.columns, cells
+        pairs = [(name, cell) for name, cell in zip(self.columns, cells, strict=True) if name]
+        return [name for name, _ in pairs], [cell for _, cell in pairs]
+
+    def _header(self) -> list[str]:
+        for _, cells in self._lines(header=True):
+            if isinstance(cells, LineError):
+                raise UsageError(
+                    f"{self.name}: {cells.findings[0].message}", code="E_ROWS", suggestion="mend its quotes"
+                )
+            names = [cell.strip() for cell in cells]
+            twice = sorted({name for name in names if name and names.count(name) > 1})
+            if twice:
+                raise UsageError(
+                    f"{self.name}: the header has the column {twice[0]!r} twice",
+                    code="E_ROWS",
+                    suggestion="rename one of them in the file",
+                )
+            while names and not names[-1]:
+                names.pop()
+            return names
+        return []
+
+    def _lines(self, *, header: bool = False) -> Iterator[tuple[int, list[str] | LineError]]:
+        self._file.seek(0)
+        text = io.TextIOWrapper(self._file, self._encoding, newline="")
+        try:
+            reader = csv.reader(text, delimiter=self._delimiter(text), strict=True)
+            start = 1
+            for number in range(10**15):
+                try:
+                    cells = next(reader, None)
+                except csv.Error as error:
+                    yield start, LineError([Finding("E_ROWS", f"the row cannot be read: {error}")])
+                    return
+                if cells is None:
+                    return
+                if cells and (header or number):
+                    yield start, cells
+                start = reader.line_num + 1
+        except UnicodeDecodeError as error:
+            raise not_decoded(self._request, self.name, self._file, self._encoding) from error
+        finally:
+            text.detach()
+
+    def _delimiter(self, text: io.TextIOWrapper) -> str:
+        """The delimiter that stands most often in the first line, outside of quotes; a tab in a file that is named so."""
+        if self.name.lower().endswith((".tsv", ".tab")):
+            return "\t"
+        head = text.readline(_HEAD)
+        text.seek(0)
+        return delimiter_of(head) or ","
+
+
+def delimiter_of(line: str) -> str:
+    """What separates the cells of a line, or an empty text.
+
+    >>> delimiter_of('id;"name, first";city')
+    ';'
+    """
+    outside = "".join(line.split('"')[::2])
+    best = max(_DELIMITERS, key=outside.count)
+    return best if best in outside else ""
+
+
+def not_decoded(request: ImportRequest, name: str, file: IO[bytes], encoding: str) -> InvalidRecord:
+    """The error for a file that is not text of this encoding, with the command that names the one that it seems to have."""
+    from duckkb.documents.text import decoded
+
+    file.seek(0)
+    where, guess = "", ""
+    for number, line in enumerate(file, 1) if encoding.startswith("utf-8") else ():
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError:
+            where = f":{number}"
+            guess = (decoded(line) or ("", ""))[1]
+            break
+    shown = "UTF-8" if encoding.startswith("utf-8") else encoding
+    again = request.command(encoding=guess or ("latin-1" if encoding != "latin-1" else "utf-8"))
+    return InvalidRecord(f"{name}{where} is not {shown}", code="E_UTF8", suggestion=again, exit_code=1)

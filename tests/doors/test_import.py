@@ -1,0 +1,206 @@
+"""import takes what people have: CSV and TSV, JSON arrays and documents, Parquet, and says what it made of them."""
+
+import json
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from duckkb.actions.importing.column_types import ColumnTypes
+from duckkb.actions.importing.request import ImportRequest
+from duckkb.actions.importing.text_table import TextTable
+from tests.conftest import Run
+
+
+@pytest.fixture
+def rows(run: Run) -> str:
+    """A collection without a schema."""
+    assert run("col", "init", "rows", "--policy", "knowledge-base").code == 0
+    return "rows"
+
+
+def stored(run: Run, type: str) -> list[dict[str, Any]]:
+    lines = run("export", type).lines
+    return [{name: value for name, value in line.items() if not name.startswith("__")} for line in lines]
+
+
+def write(folder: Path, name: str, content: str | bytes) -> str:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def test_columns_of_csv_get_the_types_that_their_cells_say_exactly(run: Run, rows: str, tmp_path: Path) -> None:
+    text = (
+        "\ufeffid,n,price,zip,ok,day,big,mixed,note\r\n"
+        'a,1,1.50,01234,true,2026-01-31,99999999999999999999,1,"two\r\nlines, ""quoted"""\r\n'
+        "b,-2,3,12345,FALSE,2026-02-01,1,x,\r\n"
+    )
+    receipt = run("import", rows, write(tmp_path, "t.csv", text)).line
+    assert receipt["inserted"] == 2
+    assert receipt["types"] == {
+        "id": "text", "n": "integer", "price": "number", "zip": "text", "ok": "boolean", "day": "date", "big": "text",
+        "mixed": "text", "note": "text",
+    }  # fmt: skip
+    assert stored(run, rows) == [
+        {"id": "a", "big": "99999999999999999999", "day": "2026-01-31", "mixed": "1", "n": 1, "note": 'two\r\nlines, "quoted"',
+         "ok": True, "price": 1.5, "zip": "01234"},
+        {"id": "b", "big": "1", "day": "2026-02-01", "mixed": "x", "n": -2, "ok": False, "price": 3, "zip": "12345"},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("t.csv", "id;name\na;M\u00fcller\n", ()),
+        ("t.tsv", "id\tname\na\tM\u00fcller\n", ()),
+        ("t.txt", "id|name\na|M\u00fcller\n", ()),
+        ("t.csv", "id,name\na,M\u00fcller\n".encode("utf-16"), ()),
+        ("t.csv", "id,name\na,M\u00fcller\n".encode("cp1252"), ("--encoding", "cp1252")),
+        ("t.json", '[{"id": "a",\n "name": "M\u00fcller"}]', ()),
+        ("t.json", '{"data": {"items": [{"id": "a", "name": "M\u00fcller"}], "n": 1}}', ("--records", "data.items")),
+        ("t.json", '{\n"id": "a",\n"name": "M\u00fcller"\n}', ()),
+        ("t.json", '{"id": "a", "name": "M\u00fcller"}\n\n', ()),
+        ("t.ndjson", '{"id": "a", "name": "M\u00fcller"}\n', ()),
+        ("t", '[{"id": "a", "name": "M\u00fcller"}]', ()),
+    ],
+)
+def test_the_form_of_a_file_follows_from_its_name_and_content(
+    run: Run, rows: str, tmp_path: Path, name: str, content: str | bytes, options: tuple[str, ...]
+) -> None:
+    ran = run("import", rows, write(tmp_path, name, content), *options)
+    assert ran.code == 0, ran.err
+    assert stored(run, rows) == [{"id": "a", "name": "M\u00fcller"}]
+
+
+def test_csv_and_json_come_on_stdin_too(run: Run, rows: str) -> None:
+    assert run("import", rows, "-", stdin="id,n\na,1\n").line["inserted"] == 1
+    assert run("import", rows, "-", stdin='[{"id": "b", "n": 2}]').line["inserted"] == 1
+    assert stored(run, rows) == [{"id": "a", "n": 1}, {"id": "b", "n": 2}]
+
+
+def test_parquet_comes_with_its_types(run: Run, rows: str, tmp_path: Path) -> None:
+    table = pa.table({"id": ["a", "b"], "n": [1, None], "x": [0.5, float("nan")], "tags": [["p"], []]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    receipt = run("import", rows, str(tmp_path / "t.parquet")).line
+    assert receipt["types"] == {"id": "text", "n": "integer", "x": "number", "tags": "json"}
+    assert stored(run, rows) == [{"id": "a", "n": 1, "tags": ["p"], "x": 0.5}, {"id": "b", "tags": []}]
+
+
+def test_a_schema_or_the_caller_decides_the_type_of_a_column(run: Run, rows: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "t.csv", 'id,title,size,tags\n1,2,3,"[""x""]"\n')
+    assert run("import", "Note", file).code == 0
+    assert stored(run, "Note") == [{"id": "1", "size": 3, "tags": ["x"], "title": "2"}]
+    assert run("import", rows, file, "--type-of", "id=text", "--type-of", "size=text").code == 0
+    assert stored(run, rows) == [{"id": "1", "size": "3", "tags": '["x"]', "title": 2}]
+    refused = run("import", rows, file, "--type-of", "title=boolean", "--type-of", "tags=integer")
+    assert refused.code == 1 and ":2 E_SCHEMA /title: '2' is not a boolean" in refused.err
+    unknown = run("import", rows, file, "--type-of", "sise=text")
+    assert unknown.code == 2 and "no table has the column 'sise'" in unknown.err
+
+
+def test_an_identity_is_made_of_fields_also_of_nested_ones(run: Run, rows: str, tmp_path: Path) -> None:
+    records = [{"k": {"a": "x", "b": 1}, "t": "one"}, {"k": {"a": "x", "b": 2}, "t": "two"}]
+    file = write(tmp_path, "t.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    assert run("import", rows, file, "--id", "k.a,k.b").line["inserted"] == 2
+    assert [record["id"] for record in stored(run, rows)] == ["x-1", "x-2"]
+    assert run("import", rows, file, "--map", "id=k.b", "--map", "text=t").code == 0
+    assert [record for record in stored(run, rows) if record["id"] == "1"] == [
+        {"id": "1", "k": {"a": "x"}, "text": "one"}
+    ]
+    refused = run("import", rows, file, "--id", "k.a")
+    assert (
+        refused.code == 1
+        and "t.jsonl:2 E_IDENTITY" in refused.err
+        and "t.jsonl:1, 'x', and other values" in refused.err
+    )
+
+
+@pytest.mark.parametrize("option", [("--map", "id=kee"), ("--id", "kee"), ("--map", "id=k.ee")])
+def test_a_source_that_no_record_has_is_refused(run: Run, rows: str, tmp_path: Path, option: tuple[str, str]) -> None:
+    file = write(tmp_path, "t.jsonl", '{"key": "a", "k": {"e": 1}}\n')
+    ran = run("import", rows, file, *option)
+    assert ran.code == 2 and "no record has the field" in ran.err
+    assert not stored(run, rows)
+
+
+def test_a_file_without_ids_that_is_imported_again_is_not_doubled(run: Run, rows: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "t.csv", "customer_id,name\nC1,Ann\nC2,Bob\nC2,Bob\n")
+    first = run("import", rows, file)
+    assert (first.line["inserted"], first.line["generated_ids"]) == (3, 3) and "W_GENERATED_ID" in first.err
+    assert run("import", rows, file).line["unchanged"] == 3
+    assert len(stored(run, rows)) == 3
+
+
+def test_the_refusal_for_want_of_an_id_names_the_field_that_tells_records_apart(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, "t.csv", "name,customer_id\n" + "".join(f"Ann,C{n}\n" for n in range(500)))
+    ran = run("import", "Note", file)
+    assert ran.code == 1 and len(ran.err.splitlines()) <= 5
+    (command,) = [line.removeprefix("  try: duckkb ") for line in ran.err.splitlines() if line.startswith("  try: ")]
+    assert command.endswith("--id customer_id")
+    assert run(*command.split()).line["inserted"] == 500
+
+
+def test_findings_that_differ_fill_no_more_than_a_screen(run: Run, tmp_path: Path) -> None:
+    records = [{"id": f"n{n}", f"_{n}": 1} for n in range(100)]
+    file = write(tmp_path, "t.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    ran = run("import", "Note", file)
+    assert ran.code == 1 and len(ran.err.splitlines()) <= 40 and "64 more" in ran.err
+    assert len(run("import", "Note", file, "--json").error["details"]["findings"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.csv", "id,a\nx,1\ny,1,2\nz,1\n", "t.csv:3 E_ROWS: the row has 3 cells, the header has 2"),
+        ("t.csv", 'id,a\nx,1\ny,"open\n', "t.csv:3 E_ROWS: the row cannot be read"),
+        ("t.csv", b"id,a\nx,\xe9t\xe9\n", "t.csv:2 is not UTF-8"),
+        ("t.csv", "id,a,a\nx,1,2\n", "the column 'a' twice"),
+        ("t.parquet", "PAR1 no more", "cannot be read as Parquet"),
+        ("t.json", '{"export": 1, "tickets": [{"id": "a"}]}', "--records tickets"),
+        ("t.json", '[{"id": "a"},\n{"id": }]', "t.json:2 E_JSON"),
+        ("t.json", '[{"id": "a"},\n5]', "t.json:2 E_JSON"),
+        ("t.xlsx", b"PK\x03\x04\x00\x00,\n", "t.xlsx"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(
+    run: Run, rows: str, tmp_path: Path, name: str, content: str | bytes, said: str
+) -> None:
+    ran = run("import", rows, write(tmp_path, name, content))
+    assert ran.code in (1, 2) and said in ran.err, ran.err
+    assert not stored(run, rows)
+
+
+def test_a_dry_run_says_types_and_first_records_and_writes_nothing(run: Run, rows: str, tmp_path: Path) -> None:
+    ran = run("import", rows, write(tmp_path, "t.csv", "id,n\na,1\nb,2\n"), "--dry-run")
+    assert ran.code == 0 and ran.out.startswith("diff --git")
+    assert "types: id text, n integer" in ran.err and 'record: {"id": "a", "n": 1}' in ran.err
+    assert "dry run: 2 inserted" in ran.err
+    assert not stored(run, rows)
+
+
+def test_reading_a_table_takes_no_more_memory_for_more_rows(tmp_path: Path) -> None:
+    """What is held of a file is one row: ten times the rows take the same memory, while types are inferred and rows made."""
+
+    def peak(count: int) -> int:
+        path = tmp_path / f"{count}.csv"
+        with path.open("w") as file:
+            file.write("id,name,n\n")
+            file.writelines(f"C{n},name number {n},{n}\n" for n in range(count))
+        with path.open("rb") as file:
+            tracemalloc.start()
+            table = TextTable(path.name, file, "utf-8", ImportRequest("rows", (path.name,)), 1 << 20)
+            types = ColumnTypes({})
+            for _, cells in table.rows():
+                types.note(table.columns, cells if isinstance(cells, list) else [])
+            read = sum(1 for _, cells in table.rows() if isinstance(cells, list) and types.record(table.columns, cells))
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert read == count
+        return most
+
+    small, large = peak(2_000), peak(20_000)
+    assert large < small + 100_000, (small, large)
