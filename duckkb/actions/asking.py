@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from duckkb.actions.reading import line_of, row_named
 from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
-from duckkb.engine import boot, graph
+from duckkb.engine import boot, graph, vectors
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
 from duckkb.errors import FilterError, NotFound, UsageError
@@ -30,6 +30,9 @@ _NEAR_DEPTH = 200
 """Records that are looked at for each chunk."""
 # What may not follow a citation, as it would name another record: https://www.rfc-editor.org/rfc/rfc3986#section-2.3
 _ENDS = rb"(?![A-Za-z0-9_~%-]|\.[A-Za-z0-9_~%-])"
+
+_OF_CACHES = re.compile("search_(?:index|cache)", re.IGNORECASE)
+"""What a statement says that asks for vectors: those of a cache from elsewhere are withheld until a sample was checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,4 +248,6 @@ def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.
 
 @boot.answered
 def _selected(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
+    if _OF_CACHES.search(statement) and not base.wiring.published:
+        vectors.adopt_each(base, base.ontology)
     return base.sql.sql(statement, limits)

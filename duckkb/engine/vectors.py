@@ -7,7 +7,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -263,22 +263,36 @@ def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: se
 
 
 def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
-    """Give the lane the vectors that caches have, also one that this machine did not make, once a sample of it has been
-    recomputed and agrees; then compute the others. Raises `errors.Unavailable` where there is no model."""
-    _discard_other_lengths(base, kind)
-    lacking = dict(base.lanes(kind).vectors.lacking())
-    if not lacking:
-        return
-    model = base.embedder(kind)
-    base.cache.verify_vectors(lacking, model.embed_passages, lambda: time.monotonic() < deadline)
-    missing = base.cache.lacking("vector", lacking, model.fingerprint)
-    base.lanes(kind).vectors.arrived(lacking.keys() - missing)
-    for batch in by_length({key: lacking[key] for key in missing}, SMALL_BATCH):
+    """Give the lane the vectors that caches have; then compute the others. Raises `errors.Unavailable` where there is no model."""
+    for batch in by_length(adopt_cached(base, kind, deadline), SMALL_BATCH):
         if time.monotonic() > deadline:
             break
         vectors = embed_until(base, kind, batch, deadline)
         made.update(vectors)
         base.lanes(kind).vectors.arrived(vectors)
+
+
+def adopt_cached(base: Base, kind: RecordType, deadline: float) -> Texts:
+    """Give the lane the vectors that caches have, also one that this machine did not make, once a sample of it has been recomputed
+    and agrees; return the texts that have none. Raises `errors.Unavailable` where there is no model."""
+    _discard_other_lengths(base, kind)
+    lacking = dict(base.lanes(kind).vectors.lacking())
+    if not lacking:
+        return {}
+    model = base.embedder(kind)
+    base.cache.verify_vectors(lacking, model.embed_passages, lambda: time.monotonic() < deadline)
+    missing = base.cache.lacking("vector", lacking, model.fingerprint)
+    base.lanes(kind).vectors.arrived(lacking.keys() - missing)
+    return {key: lacking[key] for key in missing}
+
+
+def adopt_each(base: Base, kinds: Iterable[RecordType]) -> None:
+    """`adopt_cached` for each type whose model can be used, for at most `search.embed_wait_s` seconds."""
+    deadline = time.monotonic() + base.settings.embed_wait_s
+    for kind in kinds:
+        if kind.has_text_vectors:
+            with suppress(Unavailable):
+                adopt_cached(base, kind, deadline)
 
 
 def _has_faiss() -> bool:

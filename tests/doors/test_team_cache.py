@@ -56,6 +56,23 @@ def test_a_write_that_misses_a_team_cache_offers_to_build_it(tmp_path: Path) -> 
     assert not _offered(tmp_path / "alone", 1003)  # nobody to share with
 
 
+def test_sql_sees_in_a_clone_what_the_team_cache_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = make_base(tmp_path / "kb", VECTORS)
+    with duckkb.open(root, embedder=HashEmbedder()) as kb:
+        kb.put("Note", [{"id": f"n{number}", "text": f"text {number}"} for number in range(40)])
+        kb.index_build()
+    commit(root)
+    git(tmp_path, "clone", "-q", "kb", "clone")
+    for asked in ("search_index", "search_cache WHERE vector IS NOT NULL"):
+        monkeypatch.setenv("DUCKKB_CACHE_HOME", str(tmp_path / asked[:12]))
+        with duckkb.open(tmp_path / "clone", embedder=(model := HashEmbedder())) as kb:
+            assert kb.sql(f"SELECT count(vector) FROM {asked}").rows == ((40,),)
+        assert 0 < model.passages < 40  # a sample was computed anew, no more
+    monkeypatch.setenv("DUCKKB_CACHE_HOME", str(tmp_path / "other"))
+    with duckkb.open(tmp_path / "clone", embedder=HashEmbedder(fail=True)) as kb:  # nobody can check them
+        assert kb.sql("SELECT count(vector) FROM search_index").rows == ((0,),)
+
+
 @pytest.mark.long
 def test_a_large_cache_is_advised_into_git_lfs(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", NOTES)

@@ -389,10 +389,15 @@ def test_vectors_are_compared_in_sql(tmp_path: Path) -> None:
         kb.put("Note", [{"id": "a", "text": "fox"}, {"id": "b", "text": "备份"}])
         asked = ", ".join(map(str, model.embed_passages(["fox"])[0]))
         for call in ("array_cosine_similarity", "list_cosine_similarity"):
-            found = kb.sql(
-                f"SELECT content, {call}(vector, [{asked}]::FLOAT[8]) AS near FROM search_index ORDER BY near DESC"
-            )
-            assert found.rows[0][0] == "fox" and abs(found.rows[0][1] - 1) < 1e-6
+            for cast in ("::FLOAT[8]", ""):
+                found = kb.sql(
+                    f"SELECT content, '[1]', {call}(vector, [{asked}]{cast}) AS near FROM search_index ORDER BY near DESC"
+                )
+                assert found.rows[0][:2] == ("fox", "[1]") and abs(found.rows[0][2] - 1) < 1e-6
+        with pytest.raises(FilterError, match="several lengths") as refused:
+            kb.sql("SELECT array_cosine_similarity(vector, [1, 2]) FROM search_index")
+        advised = refused.value.suggestion.removeprefix('duckkb sql "').removesuffix('"')
+        assert kb.sql(advised).rows == ((8, 2),)
 
 
 MIXED = ("a", 1), ("b", "one"), ("c", 2.5), ("d", True), ("e", "一")

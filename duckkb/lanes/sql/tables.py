@@ -4,6 +4,7 @@ The engine sees immutable Arrow data: a base, and after changes a delta with the
 Records are read when the data is built and not held; what is kept of them is what they say about the columns.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -36,6 +37,12 @@ SEARCH_INDEX, SEARCH_CACHE = "search_index", "search_cache"
 FILTER_SECONDS = 30.0
 TRIAL_SECONDS = 2.0  # for what a refusal would advise, before it does
 MAX_SECONDS = 3_600
+
+_OF_ARRAYS = re.compile(r"\barray_\w+\(", re.IGNORECASE)
+_LISTS = re.compile(
+    r"'(?:[^']|'')*'|\"[^\"]*\"|(\[\s*[-+]?[\d.][\d.eE+-]*(?:\s*,\s*[-+]?[\d.][\d.eE+-]*)*\s*\])(?!\s*::)"
+)
+"""Texts and names, which are passed over, or a list of numbers that says no type."""
 
 EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
@@ -100,9 +107,16 @@ class Tables:
             if asked is None:
                 names = sorted([*(kind.table for kind in self._ontology), *self._besides])
                 return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
-            with _refusals("E_SQL", asked.tables):
+            with _refusals("E_SQL", asked.tables, statement):
                 self._prepare(asked.tables, engine)
-                return engine.rows(asked.sql, limits)
+                try:
+                    return engine.rows(asked.sql, limits)
+                except Rejected as error:
+                    sized = size_lists(statement)
+                    if error.reason != "fit" or sized == statement:
+                        raise
+                    again = read_statement(engine, known, sized, self._now(), run)
+                    return engine.rows((again or asked).sql, limits)
 
     def narrowed(self, ontology: Ontology) -> "Tables":
         """As `ports.Sql.narrowed`, with the same tables in the same engine. Without the rows of the cache: whose texts are in
@@ -190,8 +204,21 @@ class Tables:
             engine.shown[view] = select
 
 
+def size_lists(statement: str) -> str:
+    """A statement in which lists of numbers that a function of arrays is given are arrays; the same where there are none.
+
+    >>> size_lists("SELECT array_cosine_similarity(vector, [0.5, 1]) FROM search_index")
+    'SELECT array_cosine_similarity(vector, [0.5, 1]::FLOAT[2]) FROM search_index'
+    """
+    if not _OF_ARRAYS.search(statement):
+        return statement
+    return _LISTS.sub(
+        lambda list: list[0] if list[1] is None else f"{list[0]}::FLOAT[{list[0].count(',') + 1}]", statement
+    )
+
+
 @contextmanager
-def _refusals(code: str, tables: Collection[str] = ()) -> Iterator[None]:
+def _refusals(code: str, tables: Collection[str] = (), statement: str = "") -> Iterator[None]:
     """What the engine would not run is the caller's to mend, but its words are not the caller's to read."""
     try:
         yield
@@ -209,6 +236,9 @@ def _refusals(code: str, tables: Collection[str] = ()) -> Iterator[None]:
                 advice = "CAST(FIELD AS VARCHAR) on both sides, or TRY_CAST(TEXT AS JSON)"
             case "fit":
                 message = f"The {what} does not fit the tables: check column names, types and arguments."
+                if SEARCH_INDEX in tables and _OF_ARRAYS.search(statement):
+                    message = f"The {what} compares vectors of several lengths, or there are none."
+                    advice = 'duckkb sql "SELECT len(vector), count(*) FROM search_index GROUP BY ALL"'
             case _:
                 message = f"The {what} cannot be evaluated over these records."
         details = {"construct": error.reason}
