@@ -19,7 +19,8 @@ from duckkb.engine.index.cleanup import Cleaned
 from duckkb.engine.index.migrate import fingerprint
 from duckkb.engine.index.notes import job_report
 from duckkb.engine.index.repair import Repaired, RepairOptions
-from duckkb.errors import DuckkbError, StateError, Unavailable, UsageError, shell_word
+from duckkb.engine.meaning import unsearchable
+from duckkb.errors import DuckkbError, Finding, StateError, Unavailable, UsageError, shell_word
 from duckkb.ontology.model import Ontology
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
@@ -51,7 +52,12 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
     plan.sample_caches(base)
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
-    return replace(report, findings=(*report.findings, *merged))
+    unsearched = [
+        Finding(notice.code, notice.message, remedy=notice.remedy, type=kind.name)
+        for kind in base.ontology
+        for notice in unsearchable(base, [kind])
+    ]
+    return replace(report, findings=(*report.findings, *merged, *unsearched))
 
 
 def status(base: Base) -> dict[str, Any]:
@@ -67,6 +73,7 @@ def status(base: Base) -> dict[str, Any]:
         "pending": known.pending,
         "stale": None if known.is_fresh is None else not known.is_fresh,
         "read_only": base.read_only,
+        "warnings": [notice.message for notice in unsearchable(base, base.ontology)],
     }
 
 
@@ -113,6 +120,7 @@ def _facts(
         "endpoints": {name: value for name, value in demands.items() if name.endswith("base_url")},
         "locked_by": locked_by,
         "read_only": None,
+        "warnings": None,
         "job": job_report(root, notes),
         "store": {"path": str(notes.place.own), "bytes": size(notes.place.own)},
         "cache": {"path": str(notes.place.shared), "bytes": size(notes.place.shared)},

@@ -11,6 +11,7 @@ from typing import Any
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.beside import vectors_made_beside
+from duckkb.engine.meaning import unsearchable
 from duckkb.engine.vectors import Vector, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
@@ -77,7 +78,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     search = Search(base, intent, chosen, allowed)
     first = search.read(intent.text or "")
     hits = tuple(search.hit(first, fused) for fused in first.fused[: chosen.limit])
-    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
+    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_unsearchable(base, intent, first))
     notices = (*boot.notices(base), *chosen.notices, *first.notices, *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
     account = ranking.plan_account(chosen, moved_to, first.gate) if intent.explain else None
@@ -338,6 +339,14 @@ def _nowhere(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]
         said = f"no record of {kind.name} has {path}"
         notices.append(Notice("W_NO_VALUE", said, did_you_mean(path, paths_inside(some, path))))
     return tuple(notices)
+
+
+def _unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> tuple[Notice, ...]:
+    """What is said of types of which no record was found by meaning as none can be."""
+    if "vector" not in reading.hits or intent.vector is not None:
+        return ()
+    compared = {name for name, _ in reading.hits["vector"]}
+    return base.told(unsearchable(base, [kind for kind in intent.kinds if kind.name not in compared]))
 
 
 def _has_value(base: Base, kind: RecordType, path: str) -> bool:

@@ -13,6 +13,7 @@ from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
 from duckkb.engine.draft import Apply, Draft, Given, Request, Supersede, Upsert, draft, plain_request
 from duckkb.engine.index.notes import carry, known_before
+from duckkb.engine.meaning import ChosenFields, choose_fields, unsearchable_after, with_fields
 from duckkb.engine.vectors import batches, embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
@@ -55,20 +56,25 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     if not isinstance(request, Upsert):
         for kind in _kinds(base, request):
             base.refuse_loss(kind)
-    notices = _warm(base, request) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
+    chosen = choose_fields(base, request)
+    searched = with_fields(request, chosen)
+    notices = _warm(base, searched) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with writable(base):
+        if chosen is not None and base.tree.count(chosen.kind):  # another process was first
+            chosen = None
         drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)
         parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
-        notices += field_notices(base, request, drafted)
+        notices += field_notices(base, request, drafted) + ((chosen.notice,) if chosen and parts else ())
         if options.dry_run:
-            return _receipt(base, drafted, parts, notices, patch=patch_of(base, parts))
+            return _receipt(base, drafted, parts, notices, chosen, patch=patch_of(base, parts, chosen))
         known = known_before(base.whole) if base.wiring.at is None else None
-        commit(base, parts)
+        commit(base, parts, chosen)
         if known:
             carry(base.whole, known, drafted.changeset)
-    return _receipt(base, drafted, parts, notices)
+    notices += unsearchable_after(base, request) if chosen is None else ()
+    return _receipt(base, drafted, parts, notices, chosen)
 
 
 def _kinds(base: Base, request: Request) -> Iterable[RecordType]:
@@ -93,14 +99,16 @@ def writable(base: Base) -> Iterator[None]:
         yield
 
 
-def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
-    """Replace files all or nothing, then let memory follow; the caller holds the exclusive lock."""
+def commit(base: Base, parts: Sequence[RenderedPart], chosen: ChosenFields | None = None) -> None:
+    """Replace files all or nothing, with them the definition for which fields were chosen, then let memory follow; the caller
+    holds the exclusive lock."""
     if not parts:
         return
     if base.wiring.proposal is not None:
         _propose(base, base.wiring.proposal, parts)
         return
     changes = [protocol.FileChange(part.path, part.before, part.data) for part in parts]
+    changes += [chosen.change] if chosen is not None else []
     root, known = base.whole.root, render.format_change(base.whole.root)
     if known is not None:
         changes.append(protocol.FileChange(layout.FORMAT_PATH, None, known))
@@ -138,11 +146,11 @@ def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[Non
         state.unmark_emptied(root)
 
 
-def patch_of(base: Base, parts: Iterable[RenderedPart]) -> str:
-    """The unified diff that git would show for these parts."""
-    return patch.unified(
-        (part.path, _bytes(base, part.path) if part.before is not None else None, part.data) for part in parts
-    )
+def patch_of(base: Base, parts: Iterable[RenderedPart], chosen: ChosenFields | None = None) -> str:
+    """The unified diff that git would show for these parts, and the definition for which fields were chosen."""
+    files = [(part.path, part.before, part.data) for part in parts]
+    files += [(chosen.change.path, chosen.change.old, chosen.change.data)] if chosen is not None and files else []
+    return patch.unified((path, _bytes(base, path) if old is not None else None, data) for path, old, data in files)
 
 
 def _bytes(base: Base, path: str) -> bytes:
@@ -228,7 +236,12 @@ def _check(base: Base, request: Request, drafted: Draft, options: WriteOptions) 
 
 
 def _receipt(
-    base: Base, drafted: Draft, parts: Sequence[RenderedPart], notices: tuple[Notice, ...], patch: str | None = None
+    base: Base,
+    drafted: Draft,
+    parts: Sequence[RenderedPart],
+    notices: tuple[Notice, ...],
+    chosen: ChosenFields | None = None,
+    patch: str | None = None,
 ) -> Receipt:
     changeset = drafted.changeset
     rows = {(part.kind.name, row.record.identity): row for part in parts for row in part.come}
@@ -238,18 +251,18 @@ def _receipt(
         updated=changeset.count("update") + len(drafted.replaced),
         unchanged=drafted.unchanged,
         deleted=changeset.count("delete"),
-        files=tuple(part.path for part in parts),
+        files=(*(part.path for part in parts), *((chosen.change.path,) if chosen and parts else ())),
         identities=tuple(identity for _, identity in drafted.asked),
         ids=tuple(row.record.id for row in told if row),
         etags=tuple(etag(row.line) for row in told if row),
-        pending=_pending(base, (change.new for change in changeset.changes if change.new)),
+        pending=_pending(base, (change.new for change in changeset.changes if change.new), chosen),
         notices=notices,
         dry_run=patch is not None,
         patch=patch or "",
     )
 
 
-def _pending(base: Base, records: Iterable[Record]) -> int:
+def _pending(base: Base, records: Iterable[Record], chosen: ChosenFields | None) -> int:
     """Chunks of these records that have no vector yet; 0 for who sees a part of the base, as a text has one where it stands in
     another part too."""
     if base.is_narrowed:
@@ -259,7 +272,7 @@ def _pending(base: Base, records: Iterable[Record]) -> int:
         by_type.setdefault(record.type, []).append(record)
     count = 0
     for name, some in by_type.items():
-        kind = base.ontology.find(name)
+        kind = chosen.kind if chosen is not None else base.ontology.find(name)
         if kind is not None and kind.vectors:
             count += sum(len(base.builder.unembedded(kind, slab)) for slab in batches(some, _SLAB))
     return count

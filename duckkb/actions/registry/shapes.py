@@ -314,6 +314,7 @@ STATUS = object_of(
         "endpoints": {"type": "object"},
         "locked_by": TEXT_OR_NONE,
         "read_only": {"type": ["boolean", "null"]},
+        "warnings": {"type": ["array", "null"], "items": TEXT},
         "job": {"type": ["object", "null"]},
         "store": {"type": "object"},
         "cache": {"type": "object"},

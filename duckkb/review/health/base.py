@@ -10,6 +10,7 @@ from pathlib import Path
 from duckkb.engine.boot import refuse_missing_truth
 from duckkb.engine.index import repair
 from duckkb.engine.index.plan import survey
+from duckkb.engine.meaning import unsearchable
 from duckkb.errors import DuckkbError, Finding, Unavailable
 from duckkb.indexing.cache import SAMPLE
 from duckkb.indexing.cache_rows import KINDS, Kind, same_direction, tokens_of, vector_of
@@ -211,6 +212,13 @@ def coverage(ground: Surroundings) -> Verdict:
     if pending > unverified:
         yield warning(counts, "duckkb index build")
     return counts
+
+
+def meaning(ground: Surroundings) -> Verdict:
+    """Whether each type that is compared by meaning has text in the fields that are."""
+    for notice in unsearchable(ground.base, ground.base.ontology):
+        yield warning(notice.message, notice.remedy)
+    return "every type that is compared by meaning has text for it"
 
 
 def fingerprint(ground: Surroundings) -> Verdict:

@@ -42,6 +42,7 @@ CHECKS: dict[str, Look] = {
     "team_cache": base.team_cache,
     "local_cache": base.local_cache,
     "coverage": base.coverage,
+    "meaning": base.meaning,
     "fingerprint": base.fingerprint,
     "duckdb": machine.self_test("duckdb", "pip install --force-reinstall 'duckdb>=1.5.5,<2'"),
     "tantivy": machine.self_test("tantivy", "pip install --force-reinstall tantivy"),

@@ -1,0 +1,170 @@
+"""What of a type can be compared by meaning: the fields that a new collection is given for it by its first records, and what is
+said of a type whose records have text in none of its fields."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from duckkb.engine.base import Base
+from duckkb.engine.draft import Request, Upsert
+from duckkb.errors import OntologyError
+from duckkb.ontology.model import RecordType, SearchField
+from duckkb.ontology.presets import presets
+from duckkb.ontology.snapshot import path_of
+from duckkb.queries import Notice
+from duckkb.truth.commit import journal
+from duckkb.truth.commit.protocol import FileChange
+from duckkb.values import dataclass
+
+_SEVERAL_WORDS = re.compile(r"\S\s+\S|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
+_NO_WORDS = re.compile(r"[\d\s.,:;/+TZ-]+|\S+@\S+|\w+://\S+|[0-9a-fA-F-]{16,}")
+_LOOKED_AT = 1_000  # records
+_MOST_FIELDS = 8
+_FIRST = 32  # records that are looked at before all are counted
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS_OF_YAML = frozenset(["true", "false", "yes", "no", "on", "off", "null", "y", "n"])
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenFields:
+    """The type as it is with the fields that were chosen, the change of its definition, and what is said of it."""
+
+    kind: RecordType
+    change: FileChange
+    notice: Notice
+
+
+def choose_fields(base: Base, request: Request) -> ChosenFields | None:
+    """For the first records of a collection that has the fields of its preset, and these have no text in them: the fields of
+    text that they have. None where that is not so, or the definition is not to be written by this base."""
+    if not isinstance(request, Upsert) or base.is_narrowed or base.wiring.at is not None:
+        return None
+    kind = request.kind
+    records = [given.fields for given in request.given[:_LOOKED_AT]]
+    if base.tree.count(kind) or not _has_fields_of_preset(kind) or has_text(kind.vectors, records):
+        return None
+    names = text_fields(kind, records)
+    definition = journal.read_target(base.root, path_of(kind.name))
+    if not names or definition is None:
+        return None
+    data = with_vectors(definition[0], [field.name for field in kind.vectors], names)
+    if data is None:
+        return None
+    path = path_of(kind.name)
+    try:
+        changed = base.wiring.preview({path: data}).find(kind.name)
+    except OntologyError:
+        return None  # the configuration is being edited
+    if changed is None:
+        return None
+    said = f"{kind.name} is compared by meaning in {', '.join(names)}, as its first records have no {_listed(kind)}"
+    notice = Notice("W_FIELDS_CHOSEN", said, f"{path} says so; other fields can be named there")
+    return ChosenFields(changed, FileChange(path, journal.digest(definition[0]), data), notice)
+
+
+def with_fields(request: Request, chosen: ChosenFields | None) -> Request:
+    """The request for the type as it will be."""
+    return replace(request, kind=chosen.kind) if chosen is not None and isinstance(request, Upsert) else request
+
+
+def unsearchable(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
+    """What is said of each type of which nothing can be compared by meaning though it has fields for that: no stored record has
+    text in them."""
+    return tuple(
+        Notice(
+            "W_NO_MEANING",
+            f"nothing of {kind.name} can be compared by meaning: no record has text in {_listed(kind)}",
+            f"name fields that have text in {kind.place}, then `duckkb index build`",
+        )
+        for kind in kinds
+        if _is_unsearchable(base, kind)
+    )
+
+
+def unsearchable_after(base: Base, request: Request) -> tuple[Notice, ...]:
+    """As `unsearchable`, for the type that was just written, where what was written has nothing to compare."""
+    if (
+        not isinstance(request, Upsert)
+        or request.merge
+        or has_text(request.kind.vectors, (given.fields for given in request.given))
+    ):
+        return ()
+    return unsearchable(base, [request.kind])
+
+
+def has_text(fields: Sequence[SearchField], records: Iterable[Fields]) -> bool:
+    """Whether a record has something to compare by meaning in one of these fields."""
+    if any(field.reach is not None for field in fields):
+        return True
+    names = [field.name for field in fields if not field.given]
+    return any(isinstance(record.get(name), (str, list)) and record[name] for record in records for name in names)
+
+
+def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
+    """The fields in which at least half of the values are several words, in the order in which records have them; where there
+    are none those of single words. Never the identity, numbers, dates and addresses."""
+    values: dict[str, list[str]] = {}
+    for record in records:
+        for name, value in record.items():
+            if isinstance(value, str) and value.strip() and name not in kind.identity_fields:
+                values.setdefault(name, []).append(value.strip())
+    worded = {name: texts for name, texts in values.items() if not all(map(_NO_WORDS.fullmatch, texts))}
+    several = [
+        name for name, texts in worded.items() if 2 * sum(map(bool, map(_SEVERAL_WORDS.search, texts))) >= len(texts)
+    ]
+    return (several or [*worded])[:_MOST_FIELDS]
+
+
+def with_vectors(definition: bytes, old: Sequence[str], new: Sequence[str]) -> bytes | None:
+    """A definition with other fields under `vectors`, all else to the byte as it was; None where they do not stand there once, a
+    line each."""
+    text = definition.decode("utf-8", "replace")
+    wanted = (
+        r"(?m)^(?P<indent> *(?:- )?)vectors:\n" + "".join(rf" *- {re.escape(name)}\n" for name in old) + r"(?! *- )"
+    )
+    places = list(re.finditer(wanted, text))
+    if len(places) != 1:
+        return None
+    place = places[0]
+    indent = " " * len(place["indent"])
+    lines = "".join(f"{indent}- {_as_yaml(name)}\n" for name in new)
+    return f"{text[: place.start()]}{place['indent']}vectors:\n{lines}{text[place.end() :]}".encode()
+
+
+def _as_yaml(name: str) -> str:
+    is_plain = _PLAIN_NAME.fullmatch(name) and name.casefold() not in _WORDS_OF_YAML
+    return name if is_plain else json.dumps(name, ensure_ascii=False)
+
+
+def _has_fields_of_preset(kind: RecordType) -> bool:
+    policy = kind.policy
+    preset = presets().get(policy.name) if policy is not None and kind.is_collection and kind.source is None else None
+    if policy is None or preset is None or preset.fields is None or policy.fields is None:
+        return False
+    names = [field.name for field in kind.vectors]
+    is_open = all(
+        field.reach is None and not field.given and field.name not in kind.properties for field in kind.vectors
+    )
+    return bool(names) and is_open and policy.fields.vectors == preset.fields.vectors
+
+
+def _is_unsearchable(base: Base, kind: RecordType) -> bool:
+    if not kind.has_text_vectors or kind.source is not None or base.wiring.published or not base.tree.count(kind):
+        return False
+    is_embedded = kind.settings(base.settings).embedding.model != "none"
+    if not is_embedded or any(field.reach is not None for field in kind.vectors):
+        return False
+    first = (row.record.fields for row in islice(base.tree.rows(kind), _FIRST))
+    if has_text(kind.vectors, first):
+        return False
+    types = base.observed(kind).types()
+    return not any({"text", "a list"} & types.get(field.name, {}).keys() for field in kind.vectors if not field.given)
+
+
+def _listed(kind: RecordType) -> str:
+    return " or ".join(field.name for field in kind.vectors if not field.given)
