@@ -12,8 +12,6 @@ from duckkb.engine.base import Base
 from duckkb.engine.draft import Request, Upsert
 from duckkb.errors import OntologyError
 from duckkb.ontology.model import RecordType, SearchField
-from duckkb.ontology.presets import presets
-from duckkb.ontology.snapshot import path_of
 from duckkb.queries import Notice
 from duckkb.truth.commit import journal
 from duckkb.truth.commit.protocol import FileChange
@@ -46,8 +44,15 @@ def choose_fields(base: Base, request: Request) -> ChosenFields | None:
         return None
     kind = request.kind
     records = [given.fields for given in request.given[:_LOOKED_AT]]
-    if base.tree.count(kind) or not _has_fields_of_preset(kind) or has_text(kind.vectors, records):
+    if (
+        not kind.is_collection
+        or base.tree.count(kind)
+        or not _has_fields_of_preset(kind)
+        or has_text(kind.vectors, records)
+    ):
         return None
+    from duckkb.ontology.snapshot import path_of
+
     names = text_fields(kind, records)
     definition = journal.read_target(base.root, path_of(kind.name))
     if not names or definition is None:
@@ -142,8 +147,12 @@ def _as_yaml(name: str) -> str:
 
 
 def _has_fields_of_preset(kind: RecordType) -> bool:
+    from duckkb.ontology.presets import (
+        presets,
+    )  # read where a collection is written for the first time, and nowhere else
+
     policy = kind.policy
-    preset = presets().get(policy.name) if policy is not None and kind.is_collection and kind.source is None else None
+    preset = presets().get(policy.name) if policy is not None and kind.source is None else None
     if policy is None or preset is None or preset.fields is None or policy.fields is None:
         return False
     names = [field.name for field in kind.vectors]
