@@ -197,15 +197,16 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _interrupted()
     except click.exceptions.NoArgsIsHelpError as asked:
-        if printed.says_json():
-            return printed.error("no command was given", "E_USAGE", _click_hint(asked), 2)
-        printed.text(asked.format_message())
-        return 2
+        from duckkb.cli.advice import advise
+
+        if not printed.says_json():
+            printed.text(asked.format_message())
+        return printed.error("no command was given", "E_USAGE", advise(asked, args), 2)
     except click.ClickException as problem:
-        from duckkb.cli.slips import advice
+        from duckkb.cli.advice import advise
 
         said = problem.format_message().replace("\n\t", " ")  # choices come a line each
-        return printed.error(said, "E_USAGE", advice(problem, args) or _click_hint(problem), 2)
+        return printed.error(said, "E_USAGE", advise(problem, args), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:
@@ -278,11 +279,6 @@ def _note_findings(findings: "Sequence[Finding]") -> None:
         printed.note(printed.brief(str(finding)))
     if len(groups) > _MOST_FINDINGS:
         printed.note(f"and {len(groups) - _MOST_FINDINGS:,} more; --json lists all")
-
-
-def _click_hint(problem: click.ClickException) -> str:
-    ctx = getattr(problem, "ctx", None)
-    return f"{ctx.command_path} --help" if ctx else "duckkb --help"
 
 
 def _quiet_pipe() -> int:

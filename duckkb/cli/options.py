@@ -144,9 +144,9 @@ def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]
 
 
 def limit(default: int, help: str | None = None, least: int | None = None) -> Option[Any]:
-    """`-l`: how much is printed at most. One that is less than 1 is refused here, with `least`, or by the use case."""
+    """`-l` or `-n`: how much is printed at most. One that is less than 1 is refused here, with `least`, or by the use case."""
     kind = int if least is None else click.IntRange(min=least)
-    return click.option("-l", "--limit", type=kind, default=default, show_default=True, help=help)
+    return click.option("-l", "-n", "--limit", "limit", type=kind, default=default, show_default=True, help=help)
 
 
 where = click.option(

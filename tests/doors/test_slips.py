@@ -111,7 +111,7 @@ LINES = [
     ('propose put notes \'{"id": "n"}\' --branch=b/c', 'propose --branch=b/c put notes \'{"id": "n"}\''),
     ("count notes", "sql 'SELECT count(*) AS n FROM notes'"),
     ("list notes --sort year", "sql 'SELECT * FROM notes ORDER BY year LIMIT 10'"),
-    ("list notes -w \"author = 'ann'\"", "find notes --where \"author = 'ann'\""),
+    ("list notes -w \"author = 'ann'\"", "find notes -w \"author = 'ann'\""),
     ("find notes crash --mode=fts", "find notes crash --match"),
     ("put notes \"{id: 'new', ok: true,}\"", 'put notes \'{"id": "new", "ok": true}\''),
     ("put notes \"{'id': 'new', 'is': None}\"", 'put notes \'{"id": "new", "is": null}\''),

@@ -37,7 +37,7 @@ def _as(name: str) -> Any:
 _formats = options.several(*map(_as, ("files", "csv", "md", "xml")))
 _how = options.several(
     click.argument("question", required=False),
-    click.option("-n", "limit", type=click.IntRange(min=1), help=f"How many: {_FEW}, or {_MANY} with --files or --json."),
+    click.option("-n", "-l", "--limit", "limit", type=click.IntRange(min=1), help=f"How many: {_FEW}, or {_MANY} with --files or --json."),
     click.option("--all", "everything", is_flag=True, help="As many as there are."),
     click.option("--min-score", type=click.FloatRange(min=0), default=0.0),
     click.option("-c", "--collection", "collections", multiple=True, metavar="NAME"),
@@ -101,7 +101,7 @@ def _search(
 
     text = question if question not in (None, "-") else _typed()
     if everything and limit is not None:
-        raise click.UsageError("-n and --all contradict each other; give one of them")
+        raise click.UsageError("--limit and --all contradict each other; give one of them")
     most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
     numbered = given.pop("line_numbers")
     chosen = SearchOptions(

@@ -1,0 +1,396 @@
+"""The next command after one that was mistyped: the line as it should be, held against the verbs until it parses."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from duckkb.cli import formats
+from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, NoSuchVerb
+from duckkb.errors import shell_word
+from duckkb.values import dataclass
+
+_MOST_SLIPS = 5
+_OF_DOCUMENTS = ("search", "vsearch", "query")
+_OF_FIND = {"-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "--fields", "--filter", "--provenance"}
+_USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
+"""What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
+_READING = {"find", "get", "list", "ls", "pack", "ask", "why", "sql", "schema", "embed", "check", "diff", "review", "log",
+            "blame", "impact", "quality", "status", "growth", "doctor", "branches", "multi-get", "neighbors", "near",
+            "citing", "path", "show", "plan", "stats", "history", "test", "verify", "export",
+            "update", "watch", *_OF_DOCUMENTS}  # fmt: skip
+"""Verbs of which an option can be left out and nothing comes to harm."""
+_TEXTS = {"query", "question", "text", "statement"}
+_NEEDED = {"policy": "knowledge-base", "to": ""}
+_ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
+_MANY = "1000000"  # a limit is never more than there are records
+_Line = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slip:
+    """What the verbs say of a line: the context and the error, or the words that have no place."""
+
+    ctx: click.Context
+    problem: click.ClickException | None = None
+    extra: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> list[str]:
+        """The verbs of the line."""
+        return self.ctx.command_path.split()[1:]
+
+
+def advise(problem: click.ClickException, args: Sequence[str]) -> str:
+    """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb."""
+    from duckkb.cli.main import duckkb
+
+    ctx = getattr(problem, "ctx", None)
+    slip = _examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
+    if slip is None:
+        return "duckkb --help"
+    asks_help = {"-h", "--help"} & {*args}
+    return (not asks_help and _mend(duckkb, slip, [*args], _MOST_SLIPS)) or f"{slip.ctx.command_path} --help"
+
+
+def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:
+    """The first of what a line may have meant that has no slips left, or of which these can be mended in turn."""
+    for meant in _meanings(slip, line):
+        if isinstance(meant, str):
+            return meant
+        if (left := _examine(root, meant)) is None:
+            return _typed(meant)
+        if most and (better := _mend(root, left, meant, most - 1)):
+            return better
+    return ""
+
+
+def _examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
+    """What is wrong with a line, as far as can be told without running it."""
+    ctx = click.Context(root, info_name="duckkb")
+    try:
+        ctx = root.make_context("duckkb", [*args], obj={})
+        while isinstance(ctx.command, click.Group):
+            words = [*getattr(ctx, "_protected_args", ()), *ctx.args]
+            if not words:
+                return None
+            name, command, rest = ctx.command.resolve_command(ctx, words)
+            above, ctx = ctx, click.Context(command or ctx.command, parent=ctx, info_name=name)
+            ctx = ctx.command.make_context(name, rest, parent=above, allow_extra_args=True)
+    except click.ClickException as problem:
+        return _Slip(getattr(problem, "ctx", None) or ctx, problem)
+    except click.exceptions.Exit:
+        return None
+    return _Slip(ctx, extra=(*ctx.args,)) if ctx.args else None
+
+
+def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    """What a line with a slip may have meant, the likeliest first: lines, or commands that a shell takes as they are."""
+    problem = slip.problem
+    if merged := _merge_fields(args):
+        yield merged
+    if isinstance(problem, NoSuchVerb):
+        yield from _other_verb(problem, args)
+    elif isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        yield from _usual(slip, args)
+    elif isinstance(problem, click.NoSuchOption):
+        yield from _other_option(problem, slip, args)
+    elif isinstance(problem, click.BadParameter) and not isinstance(problem, click.MissingParameter):
+        yield from _other_value(problem, slip, args)
+    elif isinstance(problem, click.BadOptionUsage):
+        if any(word.startswith(f"{problem.option_name}=") for word in args):
+            yield [problem.option_name if word.startswith(f"{problem.option_name}=") else word for word in args]
+    elif slip.extra:
+        yield from _less(slip, args)
+    else:
+        yield from _more(slip, args)
+
+
+def _merge_fields(args: _Line) -> str:
+    """`update TYPE ID JSON`: a record says its identity itself, so it is read, changed and put."""
+    words = [word for word in args if not word.startswith("-")]
+    if len(words) != 4 or words[0] not in ("update", "edit", "patch", "set"):
+        return ""
+    with suppress(ValueError):
+        if isinstance(fields := json.loads(words[3]), dict):
+            change = shell_word(f". + {json.dumps(fields, ensure_ascii=False)}")
+            return f"{_typed(['get', *words[1:3]])} | jq -c {change} | {_typed(['put', words[1]])}"
+    return ""
+
+
+def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
+    at = args.index(problem.word)
+    before, rest = args[:at], args[at + 1 :]
+    is_below = problem.ctx is not None and problem.ctx.parent is not None
+    if problem.word in ("count", "length") and rest and (table := rest[0].lower().replace("-", "_")).isidentifier():
+        yield [*before, "sql", f"SELECT count(*) AS n FROM {table}"]
+    if problem.word in OF_GIT and not is_below:
+        yield f"git {shlex.join(args[at:])}"
+    if problem.better:
+        yield [*before, *shlex.split(problem.better), *rest]
+    if is_below and problem.ctx is not None:
+        yield from _usual(_Slip(problem.ctx), [*before, *args[at:]])
+        yield from _usual(_Slip(problem.ctx), before)
+    elif not problem.better:
+        yield [*before, "find", "all", " ".join(args[at:])]
+
+
+def _usual(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    """What a group is asked for most, with what was given to it."""
+    command = slip.ctx.command
+    if slip.path[:1] == ["skill"]:
+        yield "duckkb --skill"
+    if isinstance(command, click.Group) and slip.path:
+        at = args.index(slip.path[-1]) + 1
+        verb = next((name for name in _USUAL if name in command.list_commands(slip.ctx)), None)
+        if verb is not None and verb not in args[at:]:
+            yield [*args[:at], verb, *args[at:]]
+
+
+def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    import difflib
+
+    option = problem.option_name
+    known = {spelled: param for param in slip.ctx.command.params for spelled in param.opts}
+    if option in ("--query", "-q", "--q") and "query" in known:
+        yield [word for word in args if word != option]
+    yield from _in_front(option, slip, args)
+    yield from _instead(option, slip, args, [*known])
+    near = difflib.get_close_matches(option, [name for name in known if name.startswith("--")], 2, 0.8)
+    yield from (_replaced(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in known)
+    if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
+        yield [*_replaced(args, "list", "find")]
+    if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and option in _OF_FIND:
+        yield from _as_find(slip.path[0], slip.ctx, args)
+    if slip.path and slip.path[-1] in _READING:
+        yield from _without(option, args)
+    elif slip.path[1:]:
+        yield from _usual(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
+
+
+def _in_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
+    """An option of the verb above, as `propose --branch B put`, belongs in front of the verb below."""
+    above = slip.ctx.parent
+    param = next((param for param in above.command.params if option in param.opts), None) if above else None
+    if above is None or above.parent is None or not isinstance(param, click.Option) or above.info_name not in args:
+        return
+    at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
+    length = 1 if param.is_flag or "=" in args[at] else 2
+    rest, start = [*args[:at], *args[at + length :]], args.index(above.info_name) + 1
+    yield [*rest[:start], *args[at : at + length], *rest[start:]]
+
+
+def _instead(option: str, slip: _Slip, args: _Line, known: Sequence[str]) -> Iterator[_Line | str]:
+    """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
+    name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
+    value = _behind(args, option)
+    if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known:
+        yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
+    elif option in ("-w", "--where", "--filter") and "--cascade" in known:
+        hits = _typed(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
+        yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
+    elif option in ("--mode", "--type", "--search-mode", "--method") and value.lower() in MODES:
+        flag, verb = MODES[value.lower()]
+        (plain, *_) = [*_without(option, args)]
+        if flag in known:
+            at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
+            yield [*plain[:at], flag, *plain[at:]]
+        elif slip.path and slip.path[0] in _OF_DOCUMENTS:
+            yield _replaced(plain, slip.path[0], verb)
+    elif option in ("--type", "--types", "-t") and "--label" in known and value:
+        (plain, *_) = [*_without(option, args)]
+        yield f"{_typed(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
+    elif option in ("--file", "--input", "--input-file", "-f") and "--batch" in known:
+        yield f"duckkb put {shell_word(name)} --batch < {shell_word(value or 'FILE')}"
+    elif option in ("--file", "--input", "-f", "--type", "-t") and slip.path == ["import"]:
+        (plain, *_) = [*_without(option, args)]
+        yield [*plain, value] if "f" in option[:4] or "input" in option else [plain[0], value, *plain[1:]]
+
+
+def _as_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
+    """A search of documents with what only `find` has, in the collections that it names, else in the first that there is."""
+    named = _behind(args, "-c") or _behind(args, "--collection") or _behind(args, "--type")
+    line = next((plain for option in ("-c", "--collection", "--type") for plain in _without(option, args)), args)
+    at = line.index(verb)
+    is_named = line[at + 1 : at + 2] and line[at + 1] in _type_names(ctx)
+    kinds = [] if is_named else [named] if named else _type_names(ctx, documents=True)[:1] or ["all"]
+    yield [*line[:at], "find", *kinds, *line[at + 1 :]]
+
+
+def _without(option: str, args: _Line) -> Iterator[_Line]:
+    """The line without an option, and without the word behind it where that may be its value."""
+    at = next((at for at, word in enumerate(args) if word.partition("=")[0] == option), None)
+    if at is None:
+        return
+    has_value = "=" not in args[at] and args[at + 1 : at + 2] and not args[at + 1].startswith("-")
+    if has_value:
+        yield [*args[:at], *args[at + 2 :]]
+    yield [*args[:at], *args[at + 1 :]]
+
+
+def _other_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    import difflib
+
+    param = problem.param
+    if param is None:
+        return
+    if param.name in ("limit", "top_k"):
+        yield from _every(args)
+    if param.name == "vector" and (text := _behind(args, "--vector")):
+        yield f"echo {shell_word(text)} | {_typed([word.replace(text, '-') for word in args])}"
+    value = next((_behind(args, spelled) for spelled in param.opts if _behind(args, spelled)), "")
+    if isinstance(param.type, click.Choice) and isinstance(param, click.Argument):
+        word = next((word for word in reversed(args) if not word.startswith("-")), "")
+        near = difflib.get_close_matches(word, param.type.choices, 1, 0.5) or param.type.choices[:1]
+        yield [*args[: args.index(word)], near[0], *args[args.index(word) + 1 :]]
+    elif isinstance(param.type, click.Choice) and value:
+        near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
+        yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
+    if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
+        yield from (plain for spelled in param.opts for plain in _without(spelled, args))
+
+
+def _every(args: _Line) -> Iterator[_Line]:
+    """No limit is one that is larger than any base."""
+    names = ("-l", "-n", "--limit", "--top-k")
+    line = list(args)
+    for at, word in enumerate(line):
+        name, equals, value = word.partition("=")
+        if equals and name in names and value.lower() in _ALL:
+            line[at] = f"{name}={_MANY}"
+        elif at and line[at - 1] in names and word.lower() in _ALL:
+            line[at] = _MANY
+    if line != args:
+        yield line
+
+
+def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    """Words that have no place: a text without quotes, fields of a record, two versions; else the line does without."""
+    extra, arguments = slip.extra, [one for one in slip.ctx.command.params if isinstance(one, click.Argument)]
+    kept = _drop(args, extra)
+    last = arguments[-1].name if arguments else None
+    if last in _TEXTS and (before := slip.ctx.params.get(last or "")):
+        at = kept.index(before) if before in kept else len(kept) - 1
+        yield [*kept[:at], " ".join([before, *extra]), *kept[at + 1 :]]
+    pair = str(slip.ctx.params.get("json_text"))
+    if last == "json_text" and all("=" in word for word in (pair, *extra)):
+        fields = dict(word.split("=", 1) for word in (pair, *extra))
+        yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept]
+    if last in ("range_text", "range") and len(extra) == 1:
+        version = str(slip.ctx.params[last])
+        yield [f"{version}..{extra[0]}" if word == version else word for word in kept]
+    group = slip.ctx.parent.command if slip.ctx.parent else None
+    if isinstance(group, click.Group) and slip.path[-1:] == ["list"] and "show" in group.commands:
+        yield _replaced(args, "list", "show")
+    changes = any("--dry-run" in param.opts for param in slip.ctx.command.params)
+    yield [*kept, *(["--dry-run"] if changes and "--dry-run" not in kept else [])]
+
+
+def _drop(args: _Line, extra: Sequence[str]) -> _Line:
+    """The line without the last of each of these words."""
+    line = list(args)
+    for word in reversed(extra):
+        at = len(line) - 1 - line[::-1].index(word) if word in line else None
+        if at is not None:
+            del line[at]
+    return line
+
+
+def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    """What lacks, by what it is: a question, a choice, a policy; or the command that lists what could be named."""
+    params = slip.ctx.params
+    missing = getattr(slip.problem, "param", None) or next(
+        (one for one in slip.ctx.command.params if isinstance(one, click.Argument) and not params.get(one.name or "")),
+        None,
+    )
+    if missing is None or not slip.path:
+        return
+    words = [word for word in args[len(slip.path) :] if not word.startswith("-")]
+    if missing.name in _NEEDED and _NEEDED[missing.name]:
+        yield [*args, missing.opts[0], _NEEDED[missing.name]]
+    if isinstance(missing.type, click.Choice):
+        yield [*args, missing.type.choices[0]]
+    if slip.path == ["import"] and words:
+        yield from _import(slip.ctx, words[0], args)
+    yield from _split(words, args)
+    if missing.name in _TEXTS:
+        yield [*args, "SHOW TABLES" if missing.name == "statement" else "a question"]
+    yield from _named(missing, slip, words)
+
+
+def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
+    """A folder is a collection of documents; a file's records are of the type that it is named after."""
+    place = Path(word)
+    if place.is_dir():
+        yield ["collection", "add", word]
+    elif place.exists():
+        kinds = _type_names(ctx)
+        name = next((kind for kind in kinds if kind.lower() == place.stem.lower()), place.stem)
+        at = args.index(word)
+        yield [*args[:at], name, *args[at:]] if name in kinds else ["col", "init", name, "--policy", "knowledge-base"]
+
+
+def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:
+    """TYPE/IDENTITY and TYPE:IDENTITY are two words; a citation is one."""
+    line = list(args)
+    for word in words:
+        for mark in "/:":
+            kind, separator, identity = word.partition(mark)
+            if separator and kind and identity and "://" not in word and not kind.startswith("."):
+                at = line.index(word)
+                line[at : at + 1] = [kind, identity]
+                break
+    if line != list(args):
+        yield line
+
+
+def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:
+    """The command that lists what could stand in the place of an argument."""
+    name, metavar = missing.name or "", missing.metavar or ""
+    if "REF" in metavar or name in ("revision", "range_text"):
+        yield ["branches"]
+    if len(slip.path) > 1 and slip.path[0] != "graph":
+        yield from (line for line in _usual(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1]) if isinstance(line, list))
+    kinds = _type_names(slip.ctx)
+    if words and words[0] in kinds:
+        yield ["schema", words[0]] if name in ("json_text", "files") else ["list", words[0]]
+    elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds:
+        yield ["find", "all", " ".join(words)]
+    yield ["schema"]
+
+
+def _type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:
+    """The types of the base that the line is about, or those of documents alone; none where it does not open."""
+    from duckkb import app
+    from duckkb.errors import DuckkbError
+
+    kb = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
+    with suppress(DuckkbError, OSError), app.open(kb, lenient=True) as base:
+        return [kind["name"] for kind in (base.documents.list() if documents else base.types())]
+    return []
+
+
+def _behind(args: Sequence[str], option: str) -> str:
+    """The value of an option, behind it or behind a `=`; the empty string without one."""
+    for word, after in zip(args, [*args[1:], ""], strict=True):
+        if word == option:
+            return "" if after.startswith("--") else after
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _replaced(args: Sequence[str], word: str, better: str) -> _Line:
+    """The line with the first `word`, alone or before a `=`, replaced."""
+    line = list(args)
+    at = next(at for at, given in enumerate(line) if given.partition("=")[0] == word)
+    line[at] = better + "".join(line[at].partition("=")[1:])
+    return line
+
+
+def _typed(words: Sequence[str]) -> str:
+    return " ".join(["duckkb", *map(shell_word, words)])
