@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -12,7 +13,7 @@ from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_
 from duckkb.engine import boot, graph, vectors
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
-from duckkb.errors import FilterError, NotFound, UsageError
+from duckkb.errors import FilterError, NotFound, UsageError, shell_word
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
 from duckkb.queries import FindResult, Mode, Notice, SqlResult
@@ -80,7 +81,7 @@ def find(
 def _kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
     """One type, or for `all` those that the mode can serve."""
     if type_name != "all":
-        return [kind_named(base, type_name)]
+        return [kind_named(base, type_name, partial(_find_elsewhere, type_name, intent))]
     has_query = bool(intent.text and intent.text.strip()) or intent.vector is not None
     served = servable(list(base.ontology), intent.mode if has_query else "where")
     if not served:
@@ -90,6 +91,13 @@ def _kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
             suggestion="add `search` to a type in the ontology; `duckkb schema` shows what each has",
         )
     return served
+
+
+def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
+    """The search in the nearest type, or in all; where there is no question, what stands in the type's place is one."""
+    if intent.where is not None or intent.vector is not None:
+        return "duckkb schema"
+    return f"duckkb find {near if near and intent.text else 'all'} {shell_word(intent.text or type_name)}"
 
 
 def neighbors(

@@ -267,8 +267,8 @@ def refuse_named(base: Base, kind: RecordType, going: Sequence[RecordType] = ())
 
 def collection_named(base: Base, name: str) -> RecordType:
     """The collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for a type that is none."""
-    known = "`duckkb col list` lists the collections"
-    kind = kind_named(base, name, known)
+    known = "duckkb col list"
+    kind = kind_named(base, name, lambda near: known)
     if not kind.is_collection:
         said = f"{kind.name} is a type of the ontology, not a collection"
         raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=known)

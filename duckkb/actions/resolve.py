@@ -1,7 +1,7 @@
 """Names that callers use, resolved: types, identities, records as they were given."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,9 @@ GivenIdentity = str | int | Sequence[str | int | Sequence[str | int] | Mapping[s
 `{"type": TYPE, "id": IDENTITY}`."""
 
 
-def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists the types and collections") -> RecordType:
-    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, or says
-    what to do `otherwise`."""
+def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda near: "duckkb schema") -> RecordType:
+    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, if any, and
+    suggests what `otherwise` makes of that (of the empty string, where none is near)."""
     kind = base.ontology.find(name) if isinstance(name, str) else None
     if kind is not None:
         return kind
@@ -44,12 +44,17 @@ def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists th
     from difflib import get_close_matches
 
     near = get_close_matches(str(name), known, 1)
-    made = f"duckkb col init {name} --policy knowledge-base"
     raise NotFound(
         f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
         code="E_UNKNOWN_TYPE",
-        suggestion=otherwise + (f"; `{made}` makes a collection" if is_policy_name(str(name)) else ""),
+        suggestion=otherwise(near[0] if near else ""),
     )
+
+
+def kind_to_write(base: Base, name: str) -> RecordType:
+    """As `kind_named`, for records that are to be written: where there is no such type, it can be made."""
+    made = f"duckkb col init {name} --policy knowledge-base" if is_policy_name(str(name)) else "duckkb schema"
+    return kind_named(base, name, lambda near: made)
 
 
 def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:

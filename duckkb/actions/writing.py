@@ -11,6 +11,7 @@ from duckkb.actions.resolve import (
     given_records,
     identity_named,
     kind_named,
+    kind_to_write,
     new_identity,
     placed,
     regular_file,
@@ -51,7 +52,7 @@ def put(
         raise _no_record(many)
     items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
     options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
-    return upsert(base, kind_named(base, type), items, options, single=single)
+    return upsert(base, kind_to_write(base, type), items, options, single=single)
 
 
 def put_json(
@@ -66,7 +67,7 @@ def put_json(
     embed: bool = True,
 ) -> Receipt:
     """`put` of JSON text: one object where `single`, else JSONL."""
-    kind, options = kind_named(base, type), WriteOptions(merge, if_match, dry_run, embed)
+    kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
     items = [_one(base, type, data)] if single else _stream(base, data)
     return upsert(base, kind, items, options, single=single)
 
@@ -77,7 +78,7 @@ def put_batch(
 ) -> Receipt:
     """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
     the others, and its counts and their number add up to the lines read."""
-    kind, options = kind_named(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
+    kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
     given, wrong = sorted_out(base, kind, _stream(base, data), partial=merge)
     while True:
         try:

@@ -5,27 +5,38 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
-from duckkb.cli import formats
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, NoSuchVerb
 from duckkb.errors import shell_word
 from duckkb.values import dataclass
 
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
-_OF_FIND = {"-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "--fields", "--filter", "--provenance"}
+_OF_FIND = {
+    "-m",
+    "--match",
+    "-s",
+    "--similar",
+    "-H",
+    "--hybrid",
+    "-w",
+    "--where",
+    "--fields",
+    "--filter",
+    "--provenance",
+}
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
 _READING = {"find", "get", "list", "ls", "pack", "ask", "why", "sql", "schema", "embed", "check", "diff", "review", "log",
             "blame", "impact", "quality", "status", "growth", "doctor", "branches", "multi-get", "neighbors", "near",
             "citing", "path", "show", "plan", "stats", "history", "test", "verify", "export",
-            "update", "watch", *_OF_DOCUMENTS}  # fmt: skip
+            "update", *_OF_DOCUMENTS}  # fmt: skip
 """Verbs of which an option can be left out and nothing comes to harm."""
-_TEXTS = {"query", "question", "text", "statement"}
-_NEEDED = {"policy": "knowledge-base", "to": ""}
+_TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
+"""Arguments that are texts, with one that can stand there."""
+_NEEDED = {"policy": "knowledge-base"}
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
 _Line = list[str]
@@ -85,7 +96,8 @@ def _examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
         return _Slip(getattr(problem, "ctx", None) or ctx, problem)
     except click.exceptions.Exit:
         return None
-    return _Slip(ctx, extra=(*ctx.args,)) if ctx.args else None
+    lacks = any(name in _TEXTS and name != "query" and value is None for name, value in ctx.params.items())
+    return _Slip(ctx, extra=(*ctx.args,)) if ctx.args or lacks else None
 
 
 def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
@@ -131,10 +143,12 @@ def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     if problem.word in OF_GIT and not is_below:
         yield f"git {shlex.join(args[at:])}"
     if problem.better:
-        yield [*before, *shlex.split(problem.better), *rest]
+        command = shlex.split(problem.better)
+        yield [*before, *command, *(rest if command[0] != "sql" else ())]
     if is_below and problem.ctx is not None:
         yield from _usual(_Slip(problem.ctx), [*before, *args[at:]])
         yield from _usual(_Slip(problem.ctx), before)
+        yield before
     elif not problem.better:
         yield [*before, "find", "all", " ".join(args[at:])]
 
@@ -161,6 +175,9 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
     yield from _in_front(option, slip, args)
     yield from _instead(option, slip, args, [*known])
     near = difflib.get_close_matches(option, [name for name in known if name.startswith("--")], 2, 0.8)
+    if option in ("--type", "-t") and slip.path[:1] and slip.path[0] in _OF_DOCUMENTS:
+        if _behind(args, option) not in _type_names(slip.ctx, documents=True):
+            yield from _as_find(slip.path[0], slip.ctx, args)
     yield from (_replaced(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in known)
     if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
         yield [*_replaced(args, "list", "find")]
@@ -168,6 +185,10 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
         yield from _as_find(slip.path[0], slip.ctx, args)
     if slip.path and slip.path[-1] in _READING:
         yield from _without(option, args)
+    elif slip.path == ["watch"]:
+        yield [*_replaced(next(_without(option, args)), "watch", "update")]
+    elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and args[1:] and args[1] in _type_names(slip.ctx):
+        yield ["list", args[1]]
     elif slip.path[1:]:
         yield from _usual(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
 
@@ -280,6 +301,8 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if last == "json_text" and all("=" in word for word in (pair, *extra)):
         fields = dict(word.split("=", 1) for word in (pair, *extra))
         yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept]
+    if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
+        yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])
         yield [f"{version}..{extra[0]}" if word == version else word for word in kept]
@@ -310,7 +333,7 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if missing is None or not slip.path:
         return
     words = [word for word in args[len(slip.path) :] if not word.startswith("-")]
-    if missing.name in _NEEDED and _NEEDED[missing.name]:
+    if missing.name in _NEEDED:
         yield [*args, missing.opts[0], _NEEDED[missing.name]]
     if isinstance(missing.type, click.Choice):
         yield [*args, missing.type.choices[0]]
@@ -318,7 +341,7 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield from _import(slip.ctx, words[0], args)
     yield from _split(words, args)
     if missing.name in _TEXTS:
-        yield [*args, "SHOW TABLES" if missing.name == "statement" else "a question"]
+        yield [*args, _TEXTS[missing.name]]
     yield from _named(missing, slip, words)
 
 
@@ -354,7 +377,9 @@ def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Itera
     if "REF" in metavar or name in ("revision", "range_text"):
         yield ["branches"]
     if len(slip.path) > 1 and slip.path[0] != "graph":
-        yield from (line for line in _usual(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1]) if isinstance(line, list))
+        yield from (
+            line for line in _usual(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1]) if isinstance(line, list)
+        )
     kinds = _type_names(slip.ctx)
     if words and words[0] in kinds:
         yield ["schema", words[0]] if name in ("json_text", "files") else ["list", words[0]]

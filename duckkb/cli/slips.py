@@ -53,7 +53,9 @@ OF_GROUPS = _by_word({
     "build": "update rebuild embed",
 })  # fmt: skip
 """The same of the verbs below a verb."""
-OF_GIT = frozenset("commit push pull fetch clone checkout switch branch stash reset rebase".split())
+OF_GIT = frozenset(
+    ["commit", "push", "pull", "fetch", "clone", "checkout", "switch", "branch", "stash", "reset", "rebase"]
+)
 """Commands that are git's, in a base as in any repository."""
 OPTIONS = _by_word({
     "--limit or --top-k": "--top-k --topk --top_k --top -k --max --max-results --count --size --num --first --k -n",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError
+from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError, shell_word
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.records import (
     CREATED_AT,
@@ -250,7 +250,7 @@ def _delete(request: Delete, state: Drafting) -> Draft:
     _raise(state.findings, family, family.code, "not every record can be deleted")
     edges = [row for _, row in _touching(kind, rows, state.tree).values()] if isinstance(kind, NodeType) else []
     if edges and not request.cascade:
-        raise _edges_refusal(kind, edges)
+        raise _edges_refusal(request, edges)
     changes = [Change(row.record, None) for row in (*edges, *rows)]
     return Draft(Changeset(tuple(changes)), tuple((kind, row.record.identity) for row in rows))
 
@@ -270,13 +270,14 @@ def _touching(
     return {(edge_kind.name, edge.record.id): (edge_kind, edge) for edge_kind, edge, _ in found}
 
 
-def _edges_refusal(kind: RecordType, edges: Sequence[StoredRow]) -> Refused:
+def _edges_refusal(request: Delete, edges: Sequence[StoredRow]) -> Refused:
     shown = ", ".join(f"{row.record.type} {identity_text(row.record.identity)}" for row in edges[:5])
     more = f" and {len(edges) - 5} more" if len(edges) > 5 else ""
+    identities = " ".join(shell_word(identity_text(identity)) for identity in dict.fromkeys(request.identities))
     return Refused(
         f"{len(edges)} edges touch what is to be deleted: {shown}{more}",
         code="E_EDGES",
-        suggestion=f"duckkb delete {kind.name} IDENTITY --cascade",
+        suggestion=f"duckkb delete {request.kind.name} {identities} --cascade",
     )
 
 

@@ -57,7 +57,7 @@ class DocumentCollections:
         with self._base() as base:
             folder = outside.granted(path, base.root, base.wiring.env).resolve()
             if not folder.is_dir():
-                raise outside.refusal(path, "is no folder", "give the folder of the files")
+                raise outside.refusal(path, "is no folder", "duckkb collection list")
             placed = _placed(base, folder, path)
             source = {"path": placed, **({"pattern": list(masks)} if masks else {})}
             named = checked_name(name) if name is not None else _name_of(folder)

@@ -12,7 +12,7 @@ from duckkb.actions.documents.collections import URI, documents_of, source_of
 from duckkb.documents import document, glob
 from duckkb.documents.source import placed, within
 from duckkb.engine.base import Base
-from duckkb.errors import NotFound, Refused, UsageError
+from duckkb.errors import NotFound, Refused, UsageError, shell_word
 from duckkb.ontology.model import NodeType
 from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.layout import read_regular
@@ -138,11 +138,23 @@ def named(base: Base, text: str) -> Named:
         said = f"{told} names {len(found)} documents: {names}{more}"
         raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
     if (kind := base.ontology.find(told)) is not None and kind.source is None:
-        raise UsageError(f"{told} is a type: say which record", suggestion=f"duckkb get {told} IDENTITY")
+        raise UsageError(f"{told} is a type: say which record", suggestion=f"duckkb list {told}")
     near = _nearest(told, documents)
-    raise NotFound(
-        f"no document {told!r}", suggestion=f"did you mean {' or '.join(near)}?" if near else "duckkb ls COLLECTION"
-    )
+    said = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise NotFound(f"no document {told!r}{said}", suggestion=_next_command(base, told, near))
+
+
+def _next_command(base: Base, text: str, near: Sequence[str]) -> str:
+    """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has; else the
+    nearest document, else those that there are."""
+    for mark in "/:":
+        name, _, identity = text.partition(mark)
+        if identity and (kind := base.ontology.find(name)) is not None and kind.source is None:
+            return f"duckkb get {kind.name} {shell_word(identity)}"
+    for kind in base.ontology.nodes.values():
+        if kind.source is None and len(kind.identity_fields) == 1 and base.tree.get(kind, (text,)) is not None:
+            return f"duckkb get {kind.name} {shell_word(text)}"
+    return f"duckkb get {shell_word(near[0])}" if near else "duckkb ls"
 
 
 def is_of_documents(base: Base, uri: str) -> bool:

@@ -16,7 +16,7 @@ from duckkb.actions.importing.json_document import read_document
 from duckkb.actions.importing.parquet_table import ParquetTable
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.importing.text_table import TextTable, delimiter_of, not_decoded
-from duckkb.actions.resolve import kind_named, regular_file
+from duckkb.actions.resolve import kind_to_write, regular_file
 from duckkb.actions.writing import Item, upsert
 from duckkb.documents.text import marked_encoding
 from duckkb.engine.base import Base
@@ -54,7 +54,7 @@ def import_files(
     `map` is {target: source}, a source a field or a dotted path; the fields `id` are joined by `-` to the identity; `types` fixes
     columns of text tables (`column_types.TYPES`), the others are inferred; `records` leads to the array in a JSON document. An empty
     cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
-    kind = kind_named(base, type)
+    kind = kind_to_write(base, type)
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
     request = ImportRequest(type, names, map or {}, id_fields, types or {}, records, encoding, merge)

@@ -10,6 +10,7 @@ from duckkb.actions.registry.record_lines import finding_line
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen_format, lock_timeout
 from duckkb.cli.verb import end, group, unopened, verb
+from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +87,10 @@ def _tell_merge(done: "Merge") -> None:
     if outcome.conflicts:
         shown = f" (the first {most} are shown)" if len(outcome.conflicts) > most else ""
         printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{shown}")
-        printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--base|--newest NAME --stage")
+        first = shell_word(outcome.conflicts[0].name)
+        printed.note(
+            f"next: duckkb resolve --list, then duckkb resolve --ours {first} --stage (or --theirs, --base, --newest)"
+        )
     _tell_violations(done.violations)
     if done.violations and outcome.can_conclude:
         printed.note(

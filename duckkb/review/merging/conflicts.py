@@ -53,7 +53,8 @@ class OpenConflict:
 
 @dataclass(frozen=True, slots=True)
 class SideChoice:
-    """What is chosen for the conflicts that a selector names: `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD`, or all (empty)."""
+    """What is chosen for the conflicts that a selector names: `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD` (or `TYPE:ID FIELD`, as
+    they are printed), or all (empty)."""
 
     side: Side
     selector: str = ""
@@ -113,7 +114,7 @@ def refuse_strangers(
             raise NotFound(f"no open conflict is named {selector}", suggestion="duckkb resolve --list")
     for choice in choices:
         named = {parts for one in held for parts in _names(one.type, one.identity, one.field)}
-        if sum(":".join(parts) == choice.selector for parts in named) > 1:
+        if sum(choice.selector in _spellings(parts) for parts in named) > 1:
             raise UsageError(
                 f"{choice.selector} may mean a record or a field of another one; nothing was settled",
                 suggestion="duckkb resolve --list --format jsonl, and answer with --with-file",
@@ -268,4 +269,9 @@ def _names(type_name: str, identity: str, name: str) -> list[tuple[str, ...]]:
 
 
 def _selectors(type_name: str, identity: str, name: str) -> list[str]:
-    return [":".join(parts) for parts in _names(type_name, identity, name)]
+    return [spelling for parts in _names(type_name, identity, name) for spelling in _spellings(parts)]
+
+
+def _spellings(parts: tuple[str, ...]) -> list[str]:
+    """How a name may be written, that of a field also as conflicts are printed; the last is for command lines."""
+    return [*([" ".join((":".join(parts[:2]), parts[2]))] if len(parts) > 2 else []), ":".join(parts)]

@@ -99,7 +99,7 @@ class TreeReader:
             case "SET_OPERATION_NODE" | "RECURSIVE_CTE_NODE":
                 self._set_operation(node, around)
             case _:
-                raise self._source.refused("this kind of query", "give one SELECT")
+                raise self._source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
         self._is_where = before
         return selected
 
@@ -159,7 +159,7 @@ class TreeReader:
     def _set_operation(self, node: Any, around: Scope) -> None:
         branches = [node[key] for key in ("left", "right") if node.get(key)] or node.get("children", [])
         if not branches:
-            raise self._source.refused("this kind of query", "give one SELECT")
+            raise self._source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
         for branch in branches:
             self.query(branch, around)
         result = Scope(around)

@@ -111,9 +111,7 @@ def _syntax_error(source: Source, answer: Node) -> FilterError:
         case "size":
             return source.refused("so many terms or grouping sets", "make the statement shorter")
         case "not implemented" if not source.is_filter:
-            return source.refused(
-                "anything but SELECT", "give one SELECT, or SHOW TABLES, or DESCRIBE and the name of a table"
-            )
+            return source.refused("anything but SELECT, SHOW TABLES and DESCRIBE", 'duckkb sql "SHOW TABLES"')
     found = answer.get("position")
     position = source.character(int(found)) if found is not None else None
     where = f" at character {position}" if position else ""
