@@ -278,7 +278,7 @@ def _proposals(kb: _Copy) -> str:
     return f"""\
 ## Proposals
 
-`duckkb propose put|import|delete|rename` writes the change as a commit on a branch of its own, by git's plumbing: files,
+`duckkb propose` before `put`, `import`, `delete` or `rename` writes the change as a commit on a branch of its own, by git's plumbing: files,
 index and HEAD stay as they are, and no hook runs. The receipt says how to open the pull request. The same `--branch` may be
 proposed to again; one that somebody else has made, or added to, only with `--continue`.
 

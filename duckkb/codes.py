@@ -350,7 +350,7 @@ _GIT = {
     ),
     "E_REVIEW": (
         "The ontology has changes of this type or field reviewed, and an agent tried to write one directly.",
-        "Write it with `duckkb propose put|import|delete|rename ...`, which makes a branch to review.",
+        "Put `propose` in front of the verb: `duckkb propose put ...` makes a branch to review.",
     ),
     "E_GUARD": (
         "A change removes or weakens a rule by which changes are judged: a required review, a limit, a rule of a schema, a judged question, a workflow, an attribute of git.",

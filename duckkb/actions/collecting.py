@@ -250,7 +250,7 @@ def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> 
         raise Refused(
             f"{len(touching)} edges ({labels}) touch records of {kind.name}",
             code="E_EDGES",
-            suggestion=f"duckkb delete {kind.name} IDENTITY --cascade, for each of them",
+            suggestion=f"`duckkb delete {kind.name} IDENTITY --cascade` for each of them",
         )
 
 

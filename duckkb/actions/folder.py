@@ -301,7 +301,7 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
     if accept and env.sandbox:
         raise Refused(
             "DUCKKB_SANDBOX is set: what runs in a sandbox cannot accept hosts and keys for this machine",
-            suggestion="duckkb trust --show, and a person's `duckkb trust` outside of it",
+            suggestion="`duckkb trust --show`, and a person's `duckkb trust` outside of it",
         )
     if accept and demands:
         config.accept(root, settings, env, loaded.ontology, beside=model is not None)

@@ -241,7 +241,7 @@ def _part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> 
         said = "the line was printed without some of its record's fields; to replace the record would delete them"
         return [
             Finding(
-                "E_PARTIAL", said, remedy=f"duckkb put {kind.name} --merge, or print whole records with `duckkb get`"
+                "E_PARTIAL", said, remedy=f"`duckkb put {kind.name} --merge`, or print whole records with `duckkb get`"
             )
         ]
     named = item["_partial"] if isinstance(item["_partial"], list) else []

@@ -61,7 +61,7 @@ def advise(problem: click.ClickException, args: Sequence[str]) -> str:
     from duckkb.cli.main import duckkb
 
     ctx = getattr(problem, "ctx", None)
-    slip = _examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
+    slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
     asks_help = {"-h", "--help"} & {*args}
@@ -73,14 +73,14 @@ def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:
     for meant in _meanings(slip, line):
         if isinstance(meant, str):
             return meant
-        if (left := _examine(root, meant)) is None:
+        if (left := examine(root, meant)) is None:
             return _typed(meant)
         if most and (better := _mend(root, left, meant, most - 1)):
             return better
     return ""
 
 
-def _examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
+def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
     """What is wrong with a line, as far as can be told without running it."""
     ctx = click.Context(root, info_name="duckkb")
     try:
@@ -175,13 +175,13 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
     yield from _in_front(option, slip, args)
     yield from _instead(option, slip, args, [*known])
     near = difflib.get_close_matches(option, [name for name in known if name.startswith("--")], 2, 0.8)
-    if option in ("--type", "-t") and slip.path[:1] and slip.path[0] in _OF_DOCUMENTS:
-        if _behind(args, option) not in _type_names(slip.ctx, documents=True):
-            yield from _as_find(slip.path[0], slip.ctx, args)
+    is_search = slip.path[:1] and slip.path[0] in _OF_DOCUMENTS
+    if option in ("--type", "-t") and is_search and _behind(args, option) not in _type_names(slip.ctx, documents=True):
+        yield from _as_find(slip.path[0], slip.ctx, args)
     yield from (_replaced(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in known)
     if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
         yield [*_replaced(args, "list", "find")]
-    if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and option in _OF_FIND:
+    if is_search and option in _OF_FIND:
         yield from _as_find(slip.path[0], slip.ctx, args)
     if slip.path and slip.path[-1] in _READING:
         yield from _without(option, args)

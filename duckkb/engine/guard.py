@@ -77,7 +77,7 @@ def refuse_agents(base: Base, changeset: Changeset) -> None:
             what = kind.name if kind.review else f"{kind.name} {', '.join(touched)}"
             said, remedy = (
                 f"changes of {what} are reviewed before they count",
-                "duckkb propose put|import|delete|rename ...",
+                "put `propose` in front of the verb: `duckkb propose put ...`",
             )
             name = identity_text(change.record.identity)
             found.append(Finding("E_REVIEW", said, remedy=remedy, type=kind.name, identity=name))
@@ -85,7 +85,7 @@ def refuse_agents(base: Base, changeset: Changeset) -> None:
         raise Refused(
             f"{found[0].message}, and DUCKKB_AGENT says that an agent writes; nothing was written",
             code="E_REVIEW",
-            suggestion="write the same with `duckkb propose put|import|delete|rename ...`: it makes a branch to review",
+            suggestion="put `propose` in front of the verb: `duckkb propose put ...` makes a branch to review",
             findings=found,
         )
 

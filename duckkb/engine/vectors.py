@@ -306,7 +306,7 @@ def _computed(made: Collection[bytes]) -> tuple[Notice, ...]:
     if not made:
         return ()
     said = f"{len(made)} vectors that no cache had were computed for this answer"
-    return (Notice("W_COMPUTED", said, "duckkb index build, on the main branch"),)
+    return (Notice("W_COMPUTED", said, "`duckkb index build` on the main branch"),)
 
 
 def _discard_other_lengths(base: Base, kind: RecordType) -> None:

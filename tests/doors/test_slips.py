@@ -195,7 +195,9 @@ def test_slips_of_field_names_in_many_records_are_one_notice(base: Path) -> None
 def test_names_that_are_not_there_are_answered_with_what_is(base: Path) -> None:
     unknown = run_in(base, ["find", "noets", "crash", "--json"])
     assert unknown.code == 1 and "did you mean notes?" in unknown.error["error"]
-    assert "duckkb col init noets --policy knowledge-base" in unknown.error["suggestion"]
+    assert unknown.error["suggestion"] == "duckkb find notes crash"
+    unknown = run_in(base, ["put", "noets", "{}", "--json"])
+    assert unknown.code == 1 and unknown.error["suggestion"] == "duckkb col init noets --policy knowledge-base"
     field = run_in(base, ["find", "notes", "-w", "zzzz = 5", "--json"])
     assert field.error["suggestion"] == "duckkb col show notes"
     scored = run_in(base, ["find", "notes", "x", "-w", "_score > 0.5", "--json"])

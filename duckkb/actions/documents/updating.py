@@ -123,7 +123,7 @@ def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) 
     wanted = [kind for kind in kinds if kind.name in named]
     if wanted and not commands.are_trusted(base):
         said = f"{', '.join(kind.name for kind in wanted)}: the update command has not been trusted and did not run"
-        notices.append(Notice("W_UPDATE", said, "duckkb trust --show, and duckkb trust"))
+        notices.append(Notice("W_UPDATE", said, "`duckkb trust --show`, then `duckkb trust`"))
         return
     for kind in wanted:
         yield from _run(kind, base.root / source_of(kind).path, named[kind.name], "the update command")

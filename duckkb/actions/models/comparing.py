@@ -18,7 +18,7 @@ from duckkb.review.impact import impact as judged
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
 
-_EXAMPLE = "duckkb impact --model ...NEW for the configured model against NEW, or --model OLD...NEW"
+_EXAMPLE = "`duckkb impact --model ...NEW` for the configured model against NEW, or `--model OLD...NEW`"
 
 
 def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) -> ImpactReport:

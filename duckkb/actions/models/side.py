@@ -61,5 +61,5 @@ def refuse_untrusted(one: ModelSide) -> None:
     if not any(addresses) or config.is_trusted(one.loaded.root, one.settings, one.loaded.env, kinds):
         return
     said = f"The hosts and key variables that {one.name} needs have not been accepted on this machine."
-    remedy = one.command("duckkb trust --model") if one.model else "duckkb trust --show, then duckkb trust"
+    remedy = one.command("duckkb trust --model") if one.model else "`duckkb trust --show`, then `duckkb trust`"
     raise Unavailable(said, code="E_UNTRUSTED", suggestion=remedy)

@@ -69,7 +69,7 @@ def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published
             raise Refused(
                 f"{pending:,} chunks have no vector yet: what is asked by meaning would not find them",
                 code="E_PENDING",
-                suggestion="duckkb index build; or publish without them: --pending ok",
+                suggestion="`duckkb index build`, or publish without them: `--pending ok`",
             )
         if how != "nothing" and not asked.dry_run:
             target.publish(commit.delta(before, changes, is_whole=how == "whole"))

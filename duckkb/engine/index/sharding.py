@@ -195,7 +195,7 @@ def _refuse(base: Base) -> None:
     if base.wiring.place.sealed is not None:
         raise Refused(
             "a key is set, and shards would lie in their folder in the clear",
-            suggestion="duckkb index build, which embeds into the sealed cache",
+            suggestion="`duckkb index build` embeds into the sealed cache",
         )
 
 

@@ -218,7 +218,7 @@ class PublishedBase(Base):
         pending = sum(len(self.target.now.pending(kind)) for kind in ontology if kind.vectors)
         if pending:
             said = f"{pending} records were published before all of their texts had a vector"
-            yield Notice("W_DEGRADED", said, "duckkb index build, then `duckkb publish`", "vectors_pending")
+            yield Notice("W_DEGRADED", said, "`duckkb index build`, then `duckkb publish`", "vectors_pending")
 
 
 class FetchingLanes:

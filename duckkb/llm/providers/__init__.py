@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _WITHOUT_MODEL = "search with -m, or name a model: global.embedding_model in config.yaml"
-_TRUST = "duckkb trust --show, then duckkb trust"
+_TRUST = "`duckkb trust --show`, then `duckkb trust`"
 _NOTHING = Fingerprint("none", "none")
 
 

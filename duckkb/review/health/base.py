@@ -51,7 +51,7 @@ def trust(ground: Surroundings) -> Verdict:
         raise Skipped("the configuration does not load") from None
     named = ", ".join(f"{key} {value}" for key, value in sorted(demanded.items()))
     if demanded and not trusted:
-        yield warning(f"not accepted on this machine: {named}", "duckkb trust --show, then duckkb trust")
+        yield warning(f"not accepted on this machine: {named}", "`duckkb trust --show`, then `duckkb trust`")
     return f"accepted on this machine: {named}" if demanded else "the configuration names no hosts and no key variables"
 
 
@@ -141,7 +141,7 @@ def unfinished(ground: Surroundings) -> Verdict:
         yield warning("a write was interrupted before it was sealed; nothing of it counts", "duckkb recover")
     elif third:
         said = f"an interrupted write cannot be finished: changed since by something else: {', '.join(third[:3])}"
-        yield error(said, "duckkb recover --show, then `duckkb recover --forward` or `--abort`")
+        yield error(said, "`duckkb recover --show`, then `duckkb recover --forward` or `--abort`")
     elif found["state"] != "none":
         yield error(f"a sealed write over {many(len(found['files']), 'file')} is not finished", "duckkb recover")
     return "no interrupted write"

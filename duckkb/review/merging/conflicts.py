@@ -117,7 +117,7 @@ def refuse_strangers(
         if sum(choice.selector in _spellings(parts) for parts in named) > 1:
             raise UsageError(
                 f"{choice.selector} may mean a record or a field of another one; nothing was settled",
-                suggestion="duckkb resolve --list --format jsonl, and answer with --with-file",
+                suggestion="`duckkb resolve --list --format jsonl`, and answer with `--with-file`",
             )
     etags = {one.etag for one in held}
     for answer in answers:
@@ -125,7 +125,7 @@ def refuse_strangers(
             name = _selectors(answer.type, answer.identity, answer.field)[-1]
             raise Contradiction(
                 f"the conflict {name} is another one than the answer is for; nothing was settled",
-                suggestion="duckkb resolve --list --format jsonl, and answer that",
+                suggestion="`duckkb resolve --list --format jsonl`, and answer that",
             )
 
 

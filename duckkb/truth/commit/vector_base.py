@@ -8,7 +8,7 @@ from duckkb.errors import StateError
 from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 
-MENDED_BY = "duckkb vector set-database PATH, or `.` for this base"
+MENDED_BY = "`duckkb vector set-database PATH`, or `.` for this base"
 
 
 def exists(root: Path) -> bool:

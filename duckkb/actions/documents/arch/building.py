@@ -221,7 +221,7 @@ def _command(base: Base) -> str:
         raise UsageError(said, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
     if not commands.are_trusted(base):
         said = "the command that config.yaml names has not been trusted, and did not run"
-        raise Refused(said, code="E_UNTRUSTED", suggestion="duckkb trust --show, and duckkb trust")
+        raise Refused(said, code="E_UNTRUSTED", suggestion="`duckkb trust --show`, then `duckkb trust`")
     return command
 
 

@@ -40,7 +40,7 @@ class LanceAddress:
                 "give keys and endpoints of an object storage by its environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...",
             )
         if at is not None and not _COMMIT.fullmatch(at):
-            raise _refused("?at= names a commit by 7 or more digits of its hash", "duckkb log; git log")
+            raise _refused("?at= names a commit by 7 or more digits of its hash", "git log")
         if not kept.isascii() or not kept.isdigit() or not 1 <= int(kept) <= 1_000:
             raise _refused("?keep= says how many publications stay readable, from 1 to 1000", "?keep=10")
         return cls(_place(scheme.lower(), path), at, int(kept))
