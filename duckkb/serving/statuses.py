@@ -51,7 +51,7 @@ def told(problem: Exception, status: int = 0, **headers: str) -> Response:
     status = status or status_of(problem)
     after = problem.details.get("retry_after_s") if isinstance(problem, DuckkbError) else None
     given = {**HEADERS.get(status, {}), **headers, **({"retry-after": str(after)} if after else {})}
-    return plain(failure(problem), status, given)
+    return plain(failure(problem, for_calls=True), status, given)
 
 
 def plain(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -252,6 +252,31 @@ def test_kx_14_answers_are_those_of_the_command_line(base: Path) -> None:
             assert (told["results"] if isinstance(ran.line, list) else told) == ran.line, (name, given)
 
 
+_MISTAKEN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("get", {"type": "Note", "identity": "nobody"}),
+    ("get", {"type": "Nota", "identity": "n1"}),
+    ("get", {"document": "Note/n1"}),
+    ("get", {"document": "guide/instal.md"}),
+    ("find", {"type": "Nota", "query": "ducks"}),
+    ("find", {"type": "Note", "where": "title = ducks"}),
+    ("find", {"type": "Note", "where": "nothing = 1"}),
+    ("list", {"type": "guides"}),
+    ("put", {"type": "Note", "records": {"id": "n1", "_etag": "0" * 16}}),
+    ("delete", {"type": "Note", "identities": ["n1"]}),
+    ("sql", {"statement": "SELECT * FROM nothing"}),
+    ("sql", {"statement": "DELETE FROM note"}),
+)
+
+
+def test_over_mcp_an_error_names_the_next_call_and_that_call_works(base: Path) -> None:
+    with piped(base) as pipe:
+        for name, given in _MISTAKEN:
+            suggestion = pipe.call(name, **given)["error"]["suggestion"]
+            tool, _, arguments = suggestion.partition(" ")
+            assert "error" not in pipe.call(tool, **json.loads(arguments)), (name, given, suggestion)
+        assert pipe.call("put", type="new", records={})["error"]["suggestion"].startswith("at a shell: duckkb col init")
+
+
 def _wrong(rule: dict[str, Any]) -> Any:
     """A value that is of none of the types that a parameter takes."""
     given = {"string": "x", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}

@@ -8,6 +8,7 @@ from typing import Any
 from duckkb import deadline
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.answers import plain, with_notices
+from duckkb.actions.registry.next_calls import with_calls
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.parameters import TIMES
 from duckkb.actions.registry.record_lines import finding_line
@@ -96,9 +97,9 @@ def _parameters(name: str) -> Parameters:
     return Parameters(ACTIONS[name].input)
 
 
-def failure(problem: Exception) -> dict[str, Any]:
-    """What is told of an error: its code, message, the next step, and findings as `details`. Of what duckkb does not expect to
-    go wrong nothing but that it did: its text may hold anything."""
+def failure(problem: Exception, *, for_calls: bool = False) -> dict[str, Any]:
+    """What is told of an error: its code, message, the next step (a command, or for who calls actions the call of one), and
+    findings as `details`. Of what duckkb does not expect to go wrong nothing but that it did: its text may hold anything."""
     if not isinstance(problem, DuckkbError):
         told = {"code": "E_INTERNAL", "message": "a defect in duckkb", "suggestion": "see the log of the server"}
         return {"error": told}
@@ -106,5 +107,9 @@ def failure(problem: Exception) -> dict[str, Any]:
     details = dict(problem.details) | (
         {"findings": [finding_line(one) for one in problem.findings]} if problem.findings else {}
     )
-    told = {"code": problem.code, "message": problem.message, "suggestion": suggestion}
+    told = {
+        "code": problem.code,
+        "message": problem.message,
+        "suggestion": with_calls(suggestion) if for_calls else suggestion,
+    }
     return {"error": told | ({"details": plain(details)} if details else {})}

@@ -55,7 +55,7 @@ class _Doors:
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {given.name}", problem)
-            answer, failed = failure(problem), True
+            answer, failed = failure(problem, for_calls=True), True
         await log_messages.send_of_call(ctx, given.name, answer, failed, monotonic() - began)
         return tools.result(answer, failed=failed)
 
@@ -124,7 +124,7 @@ class _Doors:
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {ctx.method}", problem)
-            told: dict[str, Any] = failure(problem)["error"]
+            told: dict[str, Any] = failure(problem, for_calls=True)["error"]
             is_old = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
             missing = told["code"] in resources.MISSING
             expected = types.INVALID_PARAMS if isinstance(problem, DuckkbError) else types.INTERNAL_ERROR
