@@ -108,9 +108,19 @@ def _steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
     yield _backticks(slip.columns, text)
     spelled = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
     yield from (re.sub(way, better, text) for way, better in spelled)
+    yield _dates(text)
     yield _named(slip.columns, text, error)
     yield _of_kind(text, error)
     yield _words_of_sql(text, slip.reserved(text))
+
+
+def _dates(fragment: str) -> str:
+    """A date, or a moment, that lacks its quotes, in them."""
+    return re.sub(
+        rf"{_TEXT}|\"[^\"]*\"|(?<![\w./-])(\d{{4}})\s*[-/]\s*(\d\d?)\s*[-/]\s*(\d\d?)([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?(?![\w./-])",
+        lambda match: f"'{match[1]}-{match[2]:0>2}-{match[3]:0>2}{match[4] or ''}'" if match[1] else match[0],
+        fragment,
+    )
 
 
 def _words_of_sql(fragment: str, names: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import is_list
 from duckkb.lanes.sql.reader import allowed, functions, json_order
 from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
-from duckkb.lanes.sql.reader.syntax import Node, Source
+from duckkb.lanes.sql.reader.syntax import Node, Source, bare_date
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
@@ -280,6 +280,8 @@ class TreeReader:
 
     def _visit_comparison(self, node: Node, scope: Scope) -> Term:
         left, right = self.term(node["left"], scope), self.term(node["right"], scope)
+        self._refuse_bare_dates(left, node["right"])
+        self._refuse_bare_dates(right, node["left"])
         has_null = any(one.constant and one.kind == "null" for one in (left, right))
         if has_null and self._is_where and not self._again and "DISTINCT" not in node["type"]:
             raise self._source.refused(
@@ -291,11 +293,18 @@ class TreeReader:
             left, right = meet(left, right)
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
 
+    def _refuse_bare_dates(self, term: Term, *others: Node) -> None:
+        """A date without quotes is a subtraction, which only numbers can be compared with."""
+        bare = next((date for other in others if (date := bare_date(other))), "")
+        if bare and not term.is_numeric and not self._again:
+            raise self._source.refused(f"the date {bare} without quotes, which is arithmetic", f"write '{bare}'")
+
     def _visit_conjunction(self, node: Node, scope: Scope) -> Term:
         return Term({**node, "children": [self.condition(one, scope).whole for one in node["children"]]}, "boolean")
 
     def _visit_between(self, node: Node, scope: Scope) -> Term:
         term, lower, upper = self._terms([node["input"], node["lower"], node["upper"]], scope)
+        self._refuse_bare_dates(term, node["lower"], node["upper"])
         if not self._typed(term, lower, upper):
             return Term({**node, "input": term.whole, "lower": lower.whole, "upper": upper.whole}, "boolean")
         for one in (term, lower, upper):
@@ -322,6 +331,8 @@ class TreeReader:
         if kind == "OPERATOR_NOT":
             return Term({**node, "children": [self.condition(node["children"][0], scope).whole]}, "boolean")
         terms = self._terms(node["children"], scope)
+        if "_IN" in kind:
+            self._refuse_bare_dates(terms[0], *node["children"][1:])
         written = {**node, "children": [term.whole for term in terms]}
         if not self._typed(*terms):
             return Term(written, "boolean" if "NULL" in kind or "_IN" in kind else ANY)

@@ -231,3 +231,19 @@ def try_node(inner: Node) -> Node:
 def any_node(tests: list[Node]) -> Node:
     """Tests joined by OR."""
     return {"class": "CONJUNCTION", "type": "CONJUNCTION_OR", "children": tests} if len(tests) > 1 else tests[0]
+
+
+def bare_date(node: Node) -> str:
+    """The date that arithmetic of three small numbers was meant to be (2026-01-01, 2026/1/1); the empty string of anything else."""
+    match node:
+        case {
+            "function_name": ("-" | "/") as sign,
+            "children": [{"function_name": first, "children": [year, month]}, day],
+        } if first == sign:
+            numbers = [part.get("value", {}).get("value") for part in (year, month, day) if part["class"] == "CONSTANT"]
+        case _:
+            return ""
+    if len(numbers) < 3 or not all(isinstance(number, int) for number in numbers):
+        return ""
+    inside = all(least <= number <= most for number, least, most in zip(numbers, (1000, 1, 1), (9999, 12, 31), strict=True))
+    return "{}-{:02}-{:02}".format(*numbers) if inside else ""
