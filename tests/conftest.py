@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from hypothesis import is_hypothesis_test, settings
 from duckkb import config
 from duckkb.store.place import Place
 from tests.fake_endpoint import FakeEndpoint
+from tests.harness import one_day as one_day_of_tests
 from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children
 from tests.harness.postgres import postgres as postgres
 from tests.harness.warmth import Warmth
@@ -182,6 +184,15 @@ def _cache_home(home: Path) -> Path:
 def warm(request: pytest.FixtureRequest) -> Iterator[None]:
     """No module but a campaign pays for the start of Python in every process, nor for loading the model in every base."""
     with nullcontext() if "campaigns" in request.path.parts or not possible() else warm_children():
+        yield
+
+
+@pytest.fixture(scope="module")
+def one_day() -> Iterator[None]:
+    """All that the module's tests write, here and in forks, is of one day, whatever midnight passes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(one_day_of_tests.BEGAN, str(time.monotonic()))
+        patch.setattr(one_day_of_tests.SystemClock, "now", one_day_of_tests.now)
         yield
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.conftest import Ran, commit, git, make_base, run_in
 
+pytestmark = pytest.mark.usefixtures("one_day")
+
 TOOL = """
 import ast, json, os, pathlib, sys
 home = pathlib.Path(os.environ["DUCKKB_CODE"])

@@ -26,6 +26,8 @@ from duckkb.truth.commit import lock, protocol
 from duckkb.truth.git import bundle, run
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
+pytestmark = pytest.mark.usefixtures("one_day")
+
 Seen = dict[str, tuple[str, bytes]]
 COLLECTION = "collections:\n  docs:\n    source: {path: docs, pattern: ['**/*.md']}\n    policy: {name: documents}\n"
 

@@ -15,6 +15,8 @@ from jsonschema import Draft202012Validator
 import duckkb
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in, tree_bytes
 
+pytestmark = pytest.mark.usefixtures("one_day")
+
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs/diff.schema.json").read_text("utf-8")))
 BEFORE = [
     {"id": "a", "title": "The quick red fox", "text": "一\n知识库\nthree", "tags": ["x", "y"], "size": 180},

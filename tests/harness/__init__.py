@@ -10,6 +10,7 @@
 - `hostile`: repositories with traps, forged caches, places that links lead to.
 - `merges`: histories of branches, and what becomes of records in them by an oracle of dictionaries.
 - `mcp`: what the official suite of MCP asks of a server beyond what duckkb has, and what it finds missing.
+- `one_day`: a clock by which midnight does not pass between two writes of a test.
 - `pages`: a hostile and a harmless base of one shape, a walk over all pages of a served base, and what each may be.
 - `postgres`: a real PostgreSQL with pgvector, one a session, or one of a test's own to be killed.
 - `real_chat`: a small model on a real server of llama.cpp; `needle_model`: one that chooses tools, as a `ports.ChatModel`.

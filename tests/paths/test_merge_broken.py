@@ -13,6 +13,8 @@ from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
 from tests.conftest import Ran, commit, git, make_base, run_in
 
+pytestmark = pytest.mark.usefixtures("one_day")
+
 ALIKE = """\
 global: {embedding_model: none}
 nodes:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
+pytestmark = pytest.mark.usefixtures("one_day")
+
 CONFIG = NOTES.replace("      required: [id]\n", "      required: [id]\n      not: {required: [status, size]}\n")
 WAYS = ["cherry-pick", "rebase"]
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
+pytestmark = pytest.mark.usefixtures("one_day")
+
 NAMES = ["Note:a text", "Note:a title", "Note:b", 'Person:["fr",1] name']
 
 
