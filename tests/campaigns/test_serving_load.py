@@ -106,12 +106,16 @@ def test_kx_14_a_server_answers_thousands_and_its_memory_stays_level(
             use(calls // 3)
         before = server.memory_kib
         with left_behind(server, token):
-            use(calls - calls // 3)
+            use(calls // 3)
+        between = server.memory_kib
+        with left_behind(server, token):
+            use(calls - 2 * (calls // 3))
             assert (
                 ask(connection, "POST", *("/actions/get", token, {"type": "Note", "identity": "n7"}))[0].status == 200
             )
         after = server.memory_kib
-        assert after <= before * 1.1, (before, after)
+        # Allocators give back late, once; what stays of each call adds up in every third.
+        assert min(between - before, after - between) <= before / 20, (before, between, after)
     assert statuses["/mcp", 200] > calls / 4 and statuses["/actions/list", 200] > calls / 20
     assert not [one for one in statuses if one[1] >= 500 and one != ("/mcp?session=1", 503)], statuses
     campaign.count("calls of a server beside clients that hang", calls)

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
@@ -359,12 +358,10 @@ def test_kx_14_hostile_frames_and_noisy_libraries_leave_stdout_to_messages(base:
 def test_kx_14_a_signal_ends_it_at_once_whatever_it_does(base: Path, number: int) -> None:
     with piped(base) as pipe:
         pipe.call("sql", statement="SELECT 1")
-        pipe.send("tools/call", name="sql", arguments={"statement": _DEAF})
+        pipe.send("tools/call", name="sql", arguments={"statement": _DEAF, "timeout": 3600})
         assert pipe.ask("ping")["result"] == {}
-        began = time.monotonic()
         pipe.process.send_signal(number)
-        assert pipe.process.wait(_BOUND_S) == 0
-        assert time.monotonic() - began < 10, "the statement has 30 s"
+        assert pipe.process.wait(_BOUND_S) == 0, "the statement has an hour"
         assert pipe.process.stderr.read() == b""
 
 

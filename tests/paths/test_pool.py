@@ -241,23 +241,24 @@ def test_where_no_worker_comes_up_it_is_said_until_one_does(root: Path, monkeypa
             with pytest.raises(Unavailable, match=r"no worker process comes up.*exit code 1") as caught:
                 one.result(_BOUND_S)
             assert caught.value.code == "E_UNAVAILABLE"
-        before, start = pool.measures()["readers"]["restarts"], time.monotonic()
+        before = pool.measures()["readers"]["restarts"]
         time.sleep(1)
         assert pool.measures()["readers"]["restarts"] - before <= 6, "no loop"
         with pytest.raises(Unavailable):
             pool.run("types", {}, _EVERYBODY)
         monkeypatch.setattr(sys, "executable", real)
         wait_until(lambda: pool.measures()["readers"]["alive"] > 0)
-        assert pool.run("types", {}, _EVERYBODY)["types"] and time.monotonic() - start < _BOUND_S
+        assert pool.run("types", {}, _EVERYBODY)["types"]
 
 
 @pytest.mark.long
 def test_a_worker_that_hangs_is_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "SILENT_S", 3.0)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(pool.run, "sql", {"statement": _LONG, "timeout": 3600}, _EVERYBODY)
+        wait_until(lambda: pool.measures()["readers"]["busy"] == 1)  # one that is idle may be replaced before it is asked
         (pid,) = pool.pids()["readers"]
         os.kill(pid, signal.SIGSTOP)
-        asked = threads.submit(pool.run, "types", {}, _EVERYBODY)
         with pytest.raises(Unavailable) as caught:
             asked.result(_BOUND_S)
         assert caught.value.code == "E_WORKER"

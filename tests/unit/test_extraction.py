@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -319,12 +318,12 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_kx_18_a_file_that_kills_its_reader_is_a_warning_and_the_next_one_is_read(
     odd: None, kept: Path, does: str, warned: str | None
 ) -> None:
-    how = Extraction(seconds=1, memory=256 * 1024**2)
+    how = Extraction(seconds=1 if warned == "timeout" else 60, memory=256 * 1024**2)
     assert document.read("good.pdf", b"good", how).fields["text"] == "read"
     found = document.read("bad.pdf", does.encode(), how).fields
-    begun = time.monotonic()
-    assert document.read("again.pdf", does.encode(), how).fields["text"] == found["text"]
-    assert time.monotonic() - begun < 0.5, "nobody waits twice for the same file"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process._extractor, "read", None)  # nobody waits twice for the same file
+        assert document.read("again.pdf", does.encode(), how).fields["text"] == found["text"]
     assert found.get("warnings") == ([warned] if warned else None)
     assert document.read("other.pdf", b"other", how).fields["text"] == "read"
     is_remembered = does in ("stumble", "print")
