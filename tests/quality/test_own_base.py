@@ -64,6 +64,12 @@ def test_the_error_codes_in_the_base_are_those_of_the_code() -> None:
     assert stored == {code.name: (code.meaning, code.remedy, code.exit_code) for code in CODES.values()}
 
 
+def test_every_page_of_decisions_has_one_in_the_base() -> None:
+    pages = {int(path.name[:4]) for path in (ROOT / "docs/adr").glob("[0-9]*.md")}
+    stored = {record["adr"] for record in _records("decision") if "adr" in record}
+    assert stored == pages and len(pages) > 50
+
+
 def test_the_verbs_in_the_base_are_those_of_the_command_line() -> None:
     stored = {str(record["name"]) for record in _records("command") if record["kind"] == "verb"}
     assert stored == set(_leaves(duckkb_command, ("duckkb",)))
