@@ -167,3 +167,17 @@ def test_a_cache_in_git_lfs_in_a_folder_of_a_repository_is_kept_up_to_date(tmp_p
     assert not ended.failed, ended.out + ended.err
     assert _pushed(forge) == ["Index of tokens and vectors", "more", "The base"], ended.out + ended.err
     assert git(forge.origin, "show", f"main:kb/{PARQUET}").startswith("version https://git-lfs.github.com/spec/v1\n")
+
+
+def test_a_pull_request_is_judged_without_the_key_of_the_model(paid: Forge, endpoint: FakeEndpoint) -> None:
+    _allow(paid)
+    (paid.work / "engine.py").write_text("print('other code of the repository')\n", "utf-8")
+    unrelated = paid.open()
+    for workflow in ("review", "check"):
+        assert paid.run(workflow, unrelated).codes == {"See whether the base differs": 0}
+    paid.put({"id": "n1", "text": "another subject"})
+    endpoint.asked.clear()
+    event = paid.open()
+    reviewed, checked = paid.run("review", event), paid.run("check", event)
+    assert not checked.failed and not reviewed.failed, reviewed.err
+    assert not endpoint.asked
