@@ -56,10 +56,8 @@ class _Slip:
         return self.ctx.command_path.split()[1:]
 
 
-def advise(problem: click.ClickException, args: Sequence[str]) -> str:
+def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[str]) -> str:
     """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb."""
-    from duckkb.cli.main import duckkb
-
     ctx = getattr(problem, "ctx", None)
     slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
@@ -389,13 +387,17 @@ def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Itera
 
 
 def _type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:
-    """The types of the base that the line is about, or those of documents alone; none where it does not open."""
-    from duckkb import app
+    """The types of the base that the line is about, or those of documents alone, by its files; none where they cannot be read."""
+    from duckkb import config
     from duckkb.errors import DuckkbError
 
     kb = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
-    with suppress(DuckkbError, OSError), app.open(kb, lenient=True) as base:
-        return [kind["name"] for kind in (base.documents.list() if documents else base.types())]
+    around = config.environment()
+    with suppress(DuckkbError, OSError):
+        ontology = config.load(config.find_root(Path.cwd(), kb, around), around).ontology
+        return [
+            kind.name for kind in (ontology.nodes.values() if documents else ontology) if not documents or kind.source
+        ]
     return []
 
 

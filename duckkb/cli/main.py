@@ -201,12 +201,12 @@ def run(args: Sequence[str]) -> int:
 
         if not printed.says_json():
             printed.text(asked.format_message())
-        return printed.error("no command was given", "E_USAGE", advise(asked, args), 2)
+        return printed.error("no command was given", "E_USAGE", advise(duckkb, asked, args), 2)
     except click.ClickException as problem:
         from duckkb.cli.advice import advise
 
         said = problem.format_message().replace("\n\t", " ")  # choices come a line each
-        return printed.error(said, "E_USAGE", advise(problem, args), 2)
+        return printed.error(said, "E_USAGE", advise(duckkb, problem, args), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -23,6 +22,7 @@ from duckkb.store.place import Place
 from tests.conftest import Ran, make_base, run_in, store_of, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
+from tests.harness.waiting import wait_until
 
 CONFIG = """\
 global:
@@ -100,13 +100,6 @@ def texts_of(count: int, word: str = "subject") -> list[str]:
 def tokens_of(texts: list[str]) -> int:
     """What an endpoint's estimate says of texts without Chinese: four characters a token."""
     return sum(ceil(len(text) / 4) for text in texts)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def events(ran: Ran) -> list[dict[str, Any]]:
@@ -223,7 +216,7 @@ def test_a_killed_job_keeps_what_it_made_and_the_next_does_only_the_rest(make: M
     ground.endpoint.silent_after = 66
     job = ground.begin("index", "refresh")
     try:
-        until(lambda: len(ground.endpoint.asked) == 67)
+        wait_until(lambda: len(ground.endpoint.asked) == 67)
         shown = ground.run("status", "--json").line["job"]
         assert (shown["running"], shown["verb"], shown["pid"], shown["ended"]) == (True, "refresh", job.pid, None)
     finally:
@@ -247,7 +240,7 @@ def test_of_two_jobs_the_second_is_told_or_waits(make: Make) -> None:
     ground.endpoint.silent_after = 1
     first = ground.begin("index", "build")
     try:
-        until(lambda: len(ground.endpoint.asked) == 2)
+        wait_until(lambda: len(ground.endpoint.asked) == 2)
         refused = ground.run("index", "refresh", "--json")
         assert (refused.code, refused.error["code"], refused.out) == (1, "E_LOCKED", "")
         assert refused.error["details"]["holder"]["pid"] == first.pid

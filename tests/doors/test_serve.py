@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +25,7 @@ from jsonschema import Draft202012Validator
 from duckkb.actions.registry.offered import ACTIONS
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint, Reply
+from tests.harness.waiting import wait_until
 
 _BOUND_S = 30
 _LEX = {"searches": [{"type": "lex", "query": "ducks"}]}
@@ -316,13 +317,6 @@ def question(number: int) -> dict[str, Any]:
     return {"type": "Note", "query": f"question {number}", "mode": "similar"}
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _BOUND_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def waiting(server: Server) -> tuple[float, float]:
     """Calls that wait, and that are under way."""
     lines = dict(
@@ -353,17 +347,17 @@ def test_kx_19_calls_are_bounded_taken_in_turn_joined_and_answered_in_time(
 
         # Equal calls of one caller that wait are one.
         equal = [threads.submit(find, 1, ann) for _ in range(3)]
-        until(lambda: len(endpoint.asked) == asked + 1)
+        wait_until(lambda: len(endpoint.asked) == asked + 1)
         equal.append(threads.submit(find, 1, ann))
         # One at a time of ann's is under way: her others wait, and more than six are too many.
         flood = [threads.submit(find, number, ann) for number in range(2, 7)]
-        until(lambda: waiting(server) == (6, 1))
+        wait_until(lambda: waiting(server) == (6, 1))
         busy = find(8, ann)
         assert (busy.status_code, busy.json()["error"]["code"]) == (429, "E_BUSY")
         assert int(busy.headers["retry-after"]) >= 1
         # Who has nothing waiting gets a place of hers, who has most of them.
         other = threads.submit(find, 9, bo)
-        until(lambda: waiting(server) == (6, 2))
+        wait_until(lambda: waiting(server) == (6, 2))
         late = threads.submit(find, 10, bo, x_timeout_ms="300")
         told = late.result(_BOUND_S)
         assert (told.status_code, told.json()["error"]["code"]) == (504, "E_TIMEOUT")
@@ -395,7 +389,7 @@ def test_kx_19_what_was_begun_is_carried_through(remote: tuple[Path, FakeEndpoin
         told = server.ask("/actions/put", put, x_timeout_ms="60000")
         assert (told.status_code, told.json()["error"]["details"]) == (504, {"begun": True})
         held.set()
-        until(lambda: server.ask("/actions/get", {"type": "Note", "identity": "b"}).status_code == 200)
+        wait_until(lambda: server.ask("/actions/get", {"type": "Note", "identity": "b"}).status_code == 200)
         assert run_in(root, ["get", "Note", "b"]).line["text"] == "hen"
 
         # On SIGTERM what is under way is answered, and nobody else is let in.
@@ -416,7 +410,7 @@ def test_kx_19_what_was_begun_is_carried_through(remote: tuple[Path, FakeEndpoin
             },
             timeout=_BOUND_S,
         )
-        until(lambda: len(endpoint.asked) > asked)
+        wait_until(lambda: len(endpoint.asked) > asked)
         server.process.send_signal(signal.SIGTERM)
 
         def closed() -> bool:
@@ -426,7 +420,7 @@ def test_kx_19_what_was_begun_is_carried_through(remote: tuple[Path, FakeEndpoin
                 return True
             return False
 
-        until(closed)
+        wait_until(closed)
         held.set()
         assert under_way.result(_BOUND_S).status_code == 200
         assert server.process.wait(_BOUND_S) == 0
@@ -440,7 +434,7 @@ def test_kx_19_a_signal_ends_it_soon_whatever_is_under_way(remote: tuple[Path, F
         asked = len(endpoint.asked)
         endpoint.always = Reply(silent=True)
         lost = threads.submit(server.ask, "/actions/find", question(1))
-        until(lambda: len(endpoint.asked) > asked)
+        wait_until(lambda: len(endpoint.asked) > asked)
         began = time.monotonic()
         assert server.end() == 0
         assert time.monotonic() - began < 30, "the model has 60 s"
@@ -461,7 +455,7 @@ def test_kx_09_a_tenant_makes_so_many_calls_in_a_time(base: Path) -> None:
         accept = {"accept": "application/json, text/event-stream"}
         several = [server.ask("/mcp", call, token=bo, **accept).json()["result"] for _ in range(4)]
         assert "E_BUSY" in {one["structuredContent"].get("error", {}).get("code") for one in several}
-        until(lambda: server.ask("/actions/types", {}, token=ann).status_code == 200)
+        wait_until(lambda: server.ask("/actions/types", {}, token=ann).status_code == 200)
 
 
 def test_kx_09_beyond_this_machine_only_under_names_that_are_given(base: Path) -> None:

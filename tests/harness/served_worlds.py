@@ -21,6 +21,7 @@ from duckkb.serving.tenants import changing
 from tests.fakes import HashEmbedder
 from tests.harness import forks, worlds
 from tests.harness.servers import Server, ask, served
+from tests.harness.waiting import wait_until
 
 _LEFT_OUT = "WORLDS_LEFT_OUT"
 _DIFFER = {"date", "x-request-id"}
@@ -54,7 +55,9 @@ def door(root: Path, *, left_out: bool = False, workers: int = 0) -> Iterator[Do
     log, program = root.with_name(f"{root.name}-log"), "tests.harness.served_worlds"
     args = ("serve", "--log", "off", "--workers", str(workers))
     with served(root, *args, log=log, program=program, **around) as server:
-        yield Door(server, tokens)
+        asked = Door(server, tokens)
+        wait_until(lambda: asked.ask("GET", "/ready", "viewer").status == 200)  # not before its last worker came up
+        yield asked
 
 
 def tokens_of(root: Path) -> dict[str, str]:

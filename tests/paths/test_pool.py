@@ -33,6 +33,7 @@ from tests.conftest import ROOT, commit, make_base
 from tests.doors.test_actions import ASKED, FORBIDDEN, REFUSED, WRITES
 from tests.doors.test_actions import base as actions_base
 from tests.fakes import FrozenClock
+from tests.harness.waiting import wait_until
 
 _BOUND_S = 60.0
 _PAIRS = "SELECT count(*) AS n FROM note a, note b, note c, note d WHERE a.n + b.n + c.n + d.n = 1"
@@ -67,13 +68,6 @@ def pool_of(root: Path, readers: int = 2, chosen: OpenOptions | None = None) -> 
         pool.run("types", {}, _EVERYBODY)
         wait_until(lambda: pool.measures()["readers"]["alive"] == readers)
         yield pool
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = _BOUND_S) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def is_there(pid: int) -> bool:
@@ -256,7 +250,9 @@ def test_a_worker_that_hangs_is_replaced(root: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(process, "SILENT_S", 3.0)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(1) as threads:
         asked = threads.submit(pool.run, "sql", {"statement": _LONG, "timeout": 3600}, _EVERYBODY)
-        wait_until(lambda: pool.measures()["readers"]["busy"] == 1)  # one that is idle may be replaced before it is asked
+        wait_until(
+            lambda: pool.measures()["readers"]["busy"] == 1
+        )  # one that is idle may be replaced before it is asked
         (pid,) = pool.pids()["readers"]
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(Unavailable) as caught:
@@ -289,6 +285,7 @@ def test_a_worker_that_hangs_before_it_is_ready_is_replaced_and_one_that_opens_f
 
 _FRONT = """
 import socket, sys, threading, time
+from tests.harness.waiting import wait_until
 from duckkb.actions.folder import OpenOptions
 from duckkb.caller import Caller
 from duckkb.serving.pool.pool import Pool

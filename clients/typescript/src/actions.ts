@@ -91,6 +91,7 @@ export type ErrorCode =
   "E_REVIEW" |
   "E_REVISION" |
   "E_ROLE" |
+  "E_ROWS" |
   "E_SCHEMA" |
   "E_SCOPE" |
   "E_SERVING" |
@@ -1079,6 +1080,7 @@ export type StatusAnswer = {
   "endpoints"?: Record<string, unknown>;
   "locked_by"?: string | null;
   "read_only"?: boolean | null;
+  "warnings": Array<string> | null;
   "job"?: Record<string, unknown> | null;
   "store"?: Record<string, unknown>;
   "cache"?: Record<string, unknown>;

@@ -245,5 +245,7 @@ def bare_date(node: Node) -> str:
             return ""
     if len(numbers) < 3 or not all(isinstance(number, int) for number in numbers):
         return ""
-    inside = all(least <= number <= most for number, least, most in zip(numbers, (1000, 1, 1), (9999, 12, 31), strict=True))
+    inside = all(
+        least <= number <= most for number, least, most in zip(numbers, (1000, 1, 1), (9999, 12, 31), strict=True)
+    )
     return "{}-{:02}-{:02}".format(*numbers) if inside else ""
