@@ -81,7 +81,7 @@ def job(texts: list[str], mode: str, folder: Path) -> Callable[[], Cost]:
             kb.embed("warm")
             taken = timed(kb.index_refresh)
             status = kb.index_status()
-            assert (status["pending"], status["job"]["done"]) == (0, len(set(texts))), status
+            assert (status["missing"], status["job"]["done"]) == (0, len(set(texts))), status
             return taken
 
     return run

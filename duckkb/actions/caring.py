@@ -61,16 +61,18 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
 
 
 def status(base: Base) -> dict[str, Any]:
-    """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say. Who sees a
+    """The base in a few words, the same keys always; `missing`, `unverified` and `stale` are None where it would take long to say. Who sees a
     part of the base is told of its records and the model alone."""
     records = {kind.name: base.tree.count(kind) for kind in base.ontology}
     if base.is_narrowed:
-        return {"records": records, "pending": None, "stale": None, "model": base.settings.embedding.model}
+        unknown = dict.fromkeys(("missing", "unverified", "stale"))
+        return {"records": records, **unknown, "model": base.settings.embedding.model}
     known, holder = plan.glance(base), lock.holder(base.root)
     facts = _facts(base.root, base.notes, base.settings, base.ontology, str(holder) if holder else None)
     return facts | {
         "records": records,
-        "pending": known.pending,
+        "missing": known.missing,
+        "unverified": known.unverified,
         "stale": None if known.is_fresh is None else not known.is_fresh,
         "read_only": base.read_only,
         "warnings": [notice.message for notice in unsearchable(base, base.ontology)],
@@ -113,7 +115,8 @@ def _facts(
         "revision": repository.head_commit(root),
         "branch": repository.branch(root) or None,
         "records": None,
-        "pending": None,
+        "missing": None,
+        "unverified": None,
         "stale": None,
         "model": settings.embedding.model,
         "trust": config.is_trusted(root, settings, config.around(root), ontology),
@@ -137,7 +140,7 @@ def background(known: Mapping[str, Any]) -> dict[str, Any]:
     goes_on = job is not None and job["ended"] in ("interrupted", "partial", "failed")
     shown = {"running": job is not None and job["running"], "job": job}
     shown |= {"next": "duckkb index refresh" if goes_on else None}
-    return shown | {name: known[name] for name in ("locked_by", "pending", "stale", "model", "read_only")}
+    return shown | {name: known[name] for name in ("locked_by", "missing", "unverified", "stale", "model", "read_only")}
 
 
 def doctor(

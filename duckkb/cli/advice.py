@@ -1,6 +1,7 @@
 """The next command after one that was mistyped: the line as it should be, held against the verbs until it parses."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ import click
 
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, NoSuchVerb
 from duckkb.errors import shell_word
+from duckkb.ontology.rules import looks_secret
 from duckkb.values import dataclass
 
 _MOST_SLIPS = 5
@@ -39,6 +41,7 @@ _TEXTS = {"query": "a question", "question": "a question", "text": "some text", 
 _NEEDED = {"policy": "knowledge-base"}
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
+_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 _Line = list[str]
 
 
@@ -57,13 +60,18 @@ class _Slip:
 
 
 def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[str]) -> str:
-    """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb."""
+    """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb, also where a
+    word may be a token or a password: nothing repeats these."""
     ctx = getattr(problem, "ctx", None)
     slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
-    asks_help = {"-h", "--help"} & {*args}
-    return (not asks_help and _mend(duckkb, slip, [*args], _MOST_SLIPS)) or f"{slip.ctx.command_path} --help"
+    keeps_help = {"-h", "--help"} & {*args} or slip.path[:1] == ["tenant"] or any(map(_may_hold_secret, args))
+    return (not keeps_help and _mend(duckkb, slip, [*args], _MOST_SLIPS)) or f"{slip.ctx.command_path} --help"
+
+
+def _may_hold_secret(word: str) -> bool:
+    return looks_secret(word) or _PASSWORD.search(word) is not None
 
 
 def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:

@@ -616,4 +616,4 @@ def test_kx_11_scheduler_status_says_what_works_in_the_background(small: Path) -
     assert (line["job"]["verb"], line["job"]["ended"], line["running"]) == ("refresh", "fresh", False)
     with lock.exclusive(small, 1):
         ran = run_in(small, ["scheduler", "status"])
-        assert ran.code == 0 and ran.line["locked_by"] and ran.line["pending"] is None
+        assert ran.code == 0 and ran.line["locked_by"] and ran.line["missing"] is None

@@ -165,7 +165,7 @@ BAD = [
     (["new", "--policy", "pages", "--params", '["text"]'], 2, "E_PARAMS", "--params"),
     (["new", "--policy", "pages", "--params", '{"text": "a", "text": "b"}'], 2, "E_PARAMS", "--params"),
     (["../new", "--policy", "pages"], 2, "E_USAGE", "choose another name"),
-    (["new"], 2, "E_USAGE", "duckkb col init --help"),
+    (["new"], 2, "E_USAGE", "duckkb col init new --json --policy knowledge-base"),
     (["held", "--policy", "pages"], 1, "E_EXISTS", "duckkb col show held"),
 ]  # fmt: skip
 

@@ -397,11 +397,29 @@ def test_doctor_and_the_index_count_the_same_vectors(base: Path, machine: Path) 
     with duckkb.open(base, embedder=MODEL) as kb:
         kb.put("Note", {"id": "new", "text": "not embedded yet"}, embed=False)
         kb.put("Twin", [{"id": "new", "text": "not embedded yet"}, {"id": "lock", "text": TEXTS["lock"]}], embed=False)
-        pending, types = kb.index_status()["pending"], kb.index_plan().types
-    texts, unverified = sum(each.texts for each in types), sum(each.unverified for each in types)
+        status, counted, types = kb.status(), kb.index_status(), kb.index_plan().types
+    numbers = {name: sum(getattr(each, name) for each in types) for name in ("verified", "unverified", "missing")}
+    assert numbers["missing"] == status["missing"] == counted["missing"] == 1
+    assert numbers["unverified"] == status["unverified"] == counted["unverified"] > 0
     coverage = look(base)["coverage"]
-    assert coverage.status == "warning" and unverified and pending > unverified
-    assert f"vectors for {texts - pending} of {texts}, {unverified} more in the team's cache" in coverage.message
+    assert coverage.status == "warning"
+    assert (
+        "vectors: {verified} verified, {unverified} unverified, {missing} missing".format_map(numbers)
+        in coverage.message
+    )
+
+
+def test_a_fresh_clone_whose_team_cache_is_whole_lacks_nothing_in_any_command(base: Path, machine: Path) -> None:
+    shutil.rmtree(base / ".duckkb")
+    with duckkb.open(base, embedder=MODEL) as kb:
+        status, counted, plan = kb.status(), kb.index_status(), kb.index_plan()
+    assert plan.unverified > 0 and not any(each.verified for each in plan.types), (
+        "nobody has checked the team's vectors here"
+    )
+    assert (status["missing"], status["unverified"], status["stale"]) == (0, plan.unverified, False)
+    assert (counted["missing"], counted["unverified"], counted["fresh"]) == (0, plan.unverified, True)
+    assert plan.missing == 0 and plan.fresh
+    assert look(base)["coverage"].status == "ok"
 
 
 @pytest.mark.parametrize("kind", ["tokens", "vector"])

@@ -89,7 +89,7 @@ def test_a_walk_along_edges_prints_no_given_vectors_but_where_they_are_asked_for
         (["get", "notes", "n1", "--fields", "id,contant"], "content"),
         (["list", "notes", "--fields", "_score"], "duckkb find"),
         (["find", "notes", "-w", "id = 'n1'", "--fields", "_explain"], "--explain"),
-        (["list", "notes", "--fields", "a,+b"], "duckkb list --help"),
+        (["list", "notes", "--fields", "a,+b"], "duckkb list notes --json"),
         (["find", "all", "fox", "-m", "--fields", "lable"], "label"),
     ],
 )

@@ -124,14 +124,14 @@ def test_a_plan_says_what_a_job_then_does_and_spends_nothing(make: Make) -> None
     assert (plan["missing"], plan["tokens"], plan["tokens_are"]) == (len(asked), tokens_of(asked), "estimated")
     assert (plan["fresh"], plan["minutes"], plan["price"]) == (False, None, round(20 * tokens_of(asked) / 1e6, 6))
     note, fact = plan["types"]
-    assert (note["type"], note["model"], note["cached"], fact["missing"]) == ("Note", "some-model", 0, len(facts))
+    assert (note["type"], note["model"], note["verified"], fact["missing"]) == ("Note", "some-model", 0, len(facts))
     assert (fact["chunks"], fact["texts"], note["texts"]) == (6, 6, note["chunks"] - 1)
     done = {"pending": 0, "embedded": len(asked), "tokens": tokens_of(asked)}
     total = note["chunks"] + fact["chunks"]
     assert refreshed.line == done | {"changed": len(asked), "total": total}
     assert f"{len(asked)} changed / {total} total chunks" in refreshed.err.splitlines()
     after = ground.run("index", "plan").line
-    assert (after["missing"], after["types"][0]["cached"], after["team_cache"]) == (0, note["texts"], "absent")
+    assert (after["missing"], after["types"][0]["verified"], after["team_cache"]) == (0, note["texts"], "absent")
     assert tree_bytes(ground.root) == before, "a refresh writes the local cache alone"
     built = ground.run("index", "build")
     assert (built.code, built.line["files"]) == (0, ["data/indices/search_cache.parquet"])
@@ -224,13 +224,13 @@ def test_a_killed_job_keeps_what_it_made_and_the_next_does_only_the_rest(make: M
         job.communicate()
     status = ground.run("index", "status")
     assert (status.code, status.line["job"]["running"], status.line["job"]["ended"]) == (1, False, "interrupted")
-    assert 0 < status.line["pending"] <= 600 - 512
+    assert 0 < status.line["missing"] <= 600 - 512
     seen, ground.endpoint.silent_after = len(ground.endpoint.asked), None
     again = ground.run("index", "refresh")
-    assert (again.code, again.line["embedded"]) == (0, status.line["pending"])
-    assert sum(len(asked.texts) for asked in ground.endpoint.asked[seen:]) == status.line["pending"]
+    assert (again.code, again.line["embedded"]) == (0, status.line["missing"])
+    assert sum(len(asked.texts) for asked in ground.endpoint.asked[seen:]) == status.line["missing"]
     fresh = ground.run("index", "status").line
-    assert (fresh["pending"], fresh["job"]["ended"], fresh["job"]["done"]) == (0, "fresh", again.line["embedded"])
+    assert (fresh["missing"], fresh["job"]["ended"], fresh["job"]["done"]) == (0, "fresh", again.line["embedded"])
 
 
 @pytest.mark.long
@@ -285,7 +285,7 @@ def test_vectors_that_a_failing_model_left_pending_are_filled_by_the_next_job(ma
     assert (stored.code, stored.line["pending"]) == (0, 1)
     failed = ground.run("index", "build")
     assert (failed.code, failed.line["code"], failed.line["pending"]) == (1, "E_MODEL", 1)
-    assert ground.run("status").line["pending"] == 1
+    assert ground.run("status").line["missing"] == 1
     ground.endpoint.always = None
     assert ground.run("index", "build").code == 0
     asked = len(ground.endpoint.asked)
@@ -340,7 +340,7 @@ def test_status_says_what_it_knows_of_a_large_base_and_null_where_it_does_not(ma
 
     def known() -> tuple[Any, Any]:
         line = ground.run("status").line
-        return line["pending"], line["stale"]
+        return line["missing"], line["stale"]
 
     assert known() == (None, None)
     chunks = ground.run("index", "status").line["chunks"]["Note"]

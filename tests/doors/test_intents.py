@@ -281,7 +281,7 @@ REFUSED = [
     (["notes"], "E_USAGE", 'duckkb find notes "a question" -w'),
     (["settings"], "E_USAGE", "duckkb find settings -w"),
     (["notes", "fox", "-l", "0"], "E_USAGE", "leave it out"),
-    (["notes", "fox", "-l", "ten"], "E_USAGE", "duckkb find --help"),
+    (["notes", "fox", "-l", "ten"], "E_USAGE", "duckkb find notes fox --json"),
     (["settings", "-s"], "E_INTENT", "`duckkb get` one, or filter with -w"),
     (["settings", "theme"], "E_INTENT", "`duckkb get` one, or filter with -w"),
     (["logs", "timeout", "-H"], "E_INTENT", "-w \"level = 'error' AND message LIKE '%timeout%'\""),

@@ -19,9 +19,10 @@ from duckkb.serving.served import Served
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 from tests.doors.test_mcp import _START, Http, http
 from tests.doors.test_mcp import base as base
-from tests.doors.test_serve import audited, question, serving, until, waiting
+from tests.doors.test_serve import audited, question, serving, waiting
 from tests.doors.test_serve import remote as remote
 from tests.fake_endpoint import FakeEndpoint, Reply
+from tests.harness.waiting import wait_until
 
 _NEWEST = "2026-07-28"
 _META = {
@@ -96,15 +97,15 @@ def test_kx_19_a_write_over_mcp_whose_client_goes_before_its_turn_is_not_carried
         held = threading.Event()
         endpoint.always = Reply(held=held, body=None)
         first = threads.submit(server.ask, "/actions/find", question(1))
-        until(lambda: waiting(server) == (0, 1))
+        wait_until(lambda: waiting(server) == (0, 1))
         given = {"authorization": f"Bearer {server.token}", "accept": "application/json, text/event-stream"}
         for body, more in ((old, {}), (new, newest)):
             line = HTTPConnection("127.0.0.1", server.port)
             line.request("POST", "/mcp", json.dumps(body), {**given, "content-type": "application/json", **more})
-            until(lambda: waiting(server) == (1, 1))
+            wait_until(lambda: waiting(server) == (1, 1))
             line.close()
-            until(lambda: waiting(server) == (0, 1))
+            wait_until(lambda: waiting(server) == (0, 1))
         held.set()
         assert first.result(30).status_code == 200
-        until(lambda: waiting(server) == (0, 0))
+        wait_until(lambda: waiting(server) == (0, 0))
     assert [one["id"] for one in run_in(root, ["list", "Note"]).lines] == ["a"]

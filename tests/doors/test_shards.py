@@ -71,7 +71,7 @@ def _refused(root: Path, out: Path) -> dict[str, str]:
     with duckkb.open(root, embedder=HashEmbedder()) as kb:
         with pytest.raises(StateError) as refused:
             kb.index_adopt(out)
-        assert kb.index_status()["pending"] == 60
+        assert kb.index_status()["missing"] == 60
     assert refused.value.code == "E_SHARD" and all(one.code == "E_SHARD" for one in refused.value.findings)
     return {one.path or one.message: one.message for one in refused.value.findings}
 
@@ -175,7 +175,7 @@ def test_a_shard_of_another_commit_is_refused_by_its_name(base: Path, tmp_path: 
         assert {first.name, second.name} < {one.path for one in refused.value.findings}
         with pytest.raises(StateError):
             kb.index_adopt(out, partial=True)
-        assert kb.index_status()["pending"] == 61
+        assert kb.index_status()["missing"] == 61
 
 
 @pytest.mark.long
@@ -200,7 +200,7 @@ def test_part_of_the_shards_can_be_taken_and_the_rest_later(base: Path, tmp_path
     (clone / TEAM).unlink()
     for root, pending in ((base, 0), (clone, 60)):  # what one base was brought never reaches another
         with duckkb.open(root, embedder=HashEmbedder()) as kb:
-            assert kb.index_status()["pending"] == pending
+            assert kb.index_status()["missing"] == pending
 
 
 def test_a_model_that_fails_or_a_budget_leaves_what_was_made(base: Path, tmp_path: Path) -> None:

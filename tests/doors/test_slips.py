@@ -155,6 +155,20 @@ def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
         assert done.returncode == 0 and expected in done.stdout, (slip, ran.error, done.stderr)
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["table", "query", "--url", "postgresql://ann:secret@db.example/kb", "--nope"],
+        ["find", "all", "sk-secret123456789012", "--nope"],
+        ["tenant", "show", "secret", "--nope"],
+    ],
+    ids=" ".join,
+)
+def test_advice_repeats_no_word_that_may_be_a_password_or_a_token(base: Path, args: list[str]) -> None:
+    ran = run_in(base, args)
+    assert ran.code == 2 and "--help" in ran.err and "secret" not in ran.err
+
+
 def test_an_example_of_a_record_writes_nothing(base: Path) -> None:
     for given in ("null", "", "7", "hello there"):
         ran = run_in(base, ["put", "notes", given, "--json"])

@@ -302,7 +302,7 @@ def test_dk_22_a_failing_model_degrades_to_words_and_says_so(docs: Path) -> None
             kb.find("Doc", "fox", mode="similar")
         embedder.fail = False
         healed = kb.find("Doc", "fox", mode="hybrid")
-        assert not healed.degraded and kb.index_status()["pending"] == 0
+        assert not healed.degraded and kb.index_status()["missing"] == 0
 
 
 def test_a_given_vector_searches_without_the_model(docs: Path) -> None:

@@ -1073,7 +1073,8 @@ export type StatusAnswer = {
   "revision"?: string | null;
   "branch"?: string | null;
   "records": Record<string, number> | null;
-  "pending": number | null;
+  "missing": number | null;
+  "unverified": number | null;
   "stale": boolean | null;
   "model": string;
   "trust"?: boolean;

@@ -59,7 +59,7 @@ _everything = click.option(
 def index_plan_command(kb: "KnowledgeBase", count: int | None, *, everything: bool) -> None:
     """Say what a job would do and what that would take, by type and model; nothing is embedded and nothing is asked.
 
-    `missing` texts would be embedded; of `unverified` ones, which a cache from elsewhere holds, a sample. `minutes` goes
+    `verified` texts have their vector; `missing` ones would be embedded; of `unverified` ones, which a cache from elsewhere holds, a sample. `minutes` goes
     by the last job on this machine, `price` by `global.embedding.price_per_million_tokens`; null where that is not known.
     With --shards the `plan` is named by a digest, the same on every machine with this commit, ontology and models; what the
     team's cache has is left out, but not what this machine alone has. Exit 0 nothing to do, 1 there is.

@@ -172,7 +172,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     found.write_down(base)
     notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
-    if verb == "build" and not (options.anew and found.counts.pending):
+    if verb == "build" and not (options.anew and found.pending):
         files, said = publish(base)
         notices += said
     if files:
@@ -230,7 +230,7 @@ def _complete(base: Base) -> None:
 
 def _is_fresh(base: Base, verb: str) -> bool:
     known = glance(base)
-    return bool(known.is_fresh if verb == "build" else known.pending == 0)
+    return bool(known.is_fresh if verb == "build" else known.missing == 0)
 
 
 @dataclass
@@ -280,7 +280,7 @@ class JobWork:
         remember_rate(self.base, model, self.done - done, self.tokens - tokens, time.monotonic() - began)
 
     def result(self, found: Surveyed, files: tuple[str, ...], notices: tuple[Notice, ...]) -> Built:
-        pending = found.counts.pending or 0
+        pending = found.pending
         code, reason = self.code, self.reason
         if pending and not code:
             code, reason = "W_PENDING", "records were stored meanwhile"

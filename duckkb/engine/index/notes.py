@@ -39,28 +39,34 @@ TeamState = Literal["absent", "stale", "current"]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What is known of the index; `None` where it is not. By type: its index entries (`chunks`), and the different texts
-    among them that lack a vector (`pending`)."""
+    """What is known of the index; `None` where it is not. By type: its index entries (`chunks`), the different texts among
+    them that no cache has a vector of (`missing`), and those whose vector came from elsewhere and was not checked
+    (`unverified`). A text that several types have counts once."""
 
-    types: Mapping[str, tuple[int, int]] | None = None
+    types: Mapping[str, tuple[int, int, int]] | None = None
     team: TeamState | None = None
 
     @property
-    def pending(self) -> int | None:
+    def missing(self) -> int | None:
         """Over all types."""
-        return None if self.types is None else sum(pending for _, pending in self.types.values())
+        return None if self.types is None else sum(missing for _, missing, _ in self.types.values())
+
+    @property
+    def unverified(self) -> int | None:
+        """Over all types."""
+        return None if self.types is None else sum(unverified for *_, unverified in self.types.values())
 
     @property
     def chunks(self) -> int:
         """Over all types; 0 where it is not known."""
-        return sum(chunks for chunks, _ in (self.types or {}).values())
+        return sum(chunks for chunks, *_ in (self.types or {}).values())
 
     @property
     def is_fresh(self) -> bool | None:
         """Whether no vector is missing and the team's cache holds all that is needed."""
-        if self.pending is None or self.team is None:
-            return False if self.pending or self.team in ("absent", "stale") else None
-        return not self.pending and self.team == "current"
+        if self.missing is None or self.team is None:
+            return False if self.missing or self.team in ("absent", "stale") else None
+        return not self.missing and self.team == "current"
 
 
 def indexed(base: Base) -> list[RecordType]:
@@ -103,8 +109,8 @@ def recall(base: Base) -> Counts:
         if told["format"] != _FORMAT:
             return Counts()
         before, now, grounds = told["caches"], base.cache.stamp(), _grounds(base)
-        types = {str(name): (int(chunks), int(pending)) for name, (chunks, pending) in told["types"].items()}
-        if "added" in now and not any(pending for _, pending in types.values()):
+        types = {str(name): (int(chunks), int(missing), 0) for name, (chunks, missing) in told["types"].items()}
+        if "added" in now and not any(missing for _, missing, _ in types.values()):
             before = {**before, "added": now["added"]}  # nothing was missing: what was added since fills no gap
         team = told["team"]["state"] if told["team"]["ground"] == _team_ground(grounds, now) else None
         return Counts(types if told["grounds"] == grounds and before == now else None, team)
@@ -117,7 +123,8 @@ def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
     counted again."""
     grounds = _grounds(base)
     team = {"ground": _team_ground(grounds, caches), "state": counts.team}
-    told = {"format": _FORMAT, "grounds": grounds, "caches": dict(caches), "types": counts.types, "team": team}
+    types = {name: (chunks, missing) for name, (chunks, missing, _) in (counts.types or {}).items()}
+    told = {"format": _FORMAT, "grounds": grounds, "caches": dict(caches), "types": types, "team": team}
     base.notes.keep(COUNTS, told)
 
 
@@ -125,7 +132,7 @@ def known_before(base: Base) -> Counts | None:
     """What is known of a large base before a small write that leads on to what is known after it: that no vector is missing,
     and how many chunks there are."""
     known = Counts() if is_small(base) else recall(base)
-    return known if known.pending == 0 else None
+    return known if known.missing == 0 and known.unverified == 0 else None
 
 
 def carry(base: Base, before: Counts, changeset: Changeset) -> None:
@@ -139,8 +146,8 @@ def carry(base: Base, before: Counts, changeset: Changeset) -> None:
         old = base.builder.needs(kind, [change.old for change in own if change.old])
         new = base.builder.needs(kind, [change.new for change in own if change.new])
         model = base.fingerprint(kind)
-        pending = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
-        types[kind.name] = types[kind.name][0] + new.entries - old.entries, pending
+        missing = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
+        types[kind.name] = types[kind.name][0] + new.entries - old.entries, missing, 0
     remember(base, Counts(types, "absent" if before.team == "absent" else None), base.cache.stamp())
 
 

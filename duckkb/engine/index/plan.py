@@ -60,7 +60,12 @@ class Surveyed:
 
     @property
     def counts(self) -> Counts:
-        return Counts({one.kind.name: (one.entries, one.pending) for one in self.types}, self.team)
+        return Counts({one.kind.name: (one.entries, one.missing, len(one.withheld)) for one in self.types}, self.team)
+
+    @property
+    def pending(self) -> int:
+        """The texts without a vector that can be used: `missing` and `unverified`."""
+        return sum(one.missing + len(one.withheld) for one in self.types)
 
     def write_down(self, base: Base) -> None:
         """For those who ask next; unless the counts depend on what this machine will find of rows from elsewhere."""
@@ -70,14 +75,14 @@ class Surveyed:
 
 @dataclass(frozen=True, slots=True)
 class TypePlan:
-    """What one type takes. `missing` texts will be embedded, `unverified` ones are in a cache from elsewhere, of which a
-    sample is recomputed first. `minutes` and `price` are None where nothing is known to reckon them by."""
+    """What one type takes. `verified` texts have their vector, `missing` ones will be embedded, `unverified` ones are in a
+    cache from elsewhere, of which a sample is recomputed first. `minutes` and `price` are None where nothing is known to reckon them by."""
 
     type: str
     model: str
     chunks: int
     texts: int
-    cached: int
+    verified: int
     unverified: int
     missing: int
     tokens: int
@@ -88,18 +93,22 @@ class TypePlan:
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """What an index job will do. `fresh`: nothing."""
+    """What an index job will do. `fresh`: nothing is missing, in the team's cache either."""
 
     types: tuple[TypePlan, ...]
     team_cache: TeamState
 
     @property
     def fresh(self) -> bool:
-        return self.team_cache == "current" and not any(one.missing or one.unverified for one in self.types)
+        return self.team_cache == "current" and not self.missing
 
     @property
     def missing(self) -> int:
         return sum(one.missing for one in self.types)
+
+    @property
+    def unverified(self) -> int:
+        return sum(one.unverified for one in self.types)
 
     @property
     def tokens(self) -> int:
@@ -151,7 +160,7 @@ def _is_whole(known: Counts) -> bool:
 
 
 def status(base: Base) -> dict[str, Any]:
-    """Chunks by type, how many lack a vector, whether the team's cache holds exactly what is needed, and the job that runs
+    """Chunks by type, how many texts lack a vector and how many have one that was not checked, whether the team's cache holds exactly what is needed, and the job that runs
     or ran last. What is not known from before is counted, and written down."""
     counts = notes.recall(base)
     if not _is_whole(counts):
@@ -163,8 +172,9 @@ def status(base: Base) -> dict[str, Any]:
         "fingerprint": str(base.wiring.embedder.fingerprint),
         "fingerprints": sorted({str(model) for kind in base.ontology if (model := base.fingerprint(kind)) is not None}),
         "tokenizer": str(base.wiring.tokenizer.fingerprint),
-        "chunks": {name: chunks for name, (chunks, _) in (counts.types or {}).items()},
-        "pending": counts.pending,
+        "chunks": {name: chunks for name, (chunks, *_) in (counts.types or {}).items()},
+        "missing": counts.missing,
+        "unverified": counts.unverified,
         "team_cache": counts.team,
         "lanes": {kind.name: {"vectors": base.lanes(kind).vectors.account()} for kind in base.ontology if kind.vectors},
         "job": notes.job_report(base.root, base.notes),
@@ -252,7 +262,7 @@ def _plan(base: Base, one: TypeSurvey) -> TypePlan:
         model=settings.model if model else "none",
         chunks=one.entries,
         texts=one.texts,
-        cached=one.texts - one.pending,
+        verified=one.texts - one.pending,
         unverified=len(one.withheld),
         missing=one.missing,
         tokens=tokens,

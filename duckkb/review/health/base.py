@@ -206,10 +206,9 @@ def coverage(ground: Surroundings) -> Verdict:
     texts, pending = sum(each.texts for each in types), sum(each.pending for each in types)
     token_texts, unverified = sum(each.token_texts for each in types), sum(len(each.withheld) for each in types)
     tokens = token_texts - sum(each.tokens for each in types)
-    counts = f"tokens for {tokens} of {token_texts} texts, vectors for {texts - pending} of {texts}"
-    if unverified:
-        counts += f", {unverified} more in the team's cache, of which a search first recomputes a sample"
-    if pending > unverified:
+    missing = sum(each.missing for each in types)
+    counts = f"tokens for {tokens} of {token_texts} texts; vectors: {texts - pending} verified, {unverified} unverified, {missing} missing"
+    if missing:
         yield warning(counts, "duckkb index build")
     return counts
 

@@ -42,7 +42,7 @@ class BaseFacts:
         """Have these facts be measures. Raises nothing: what cannot be told is left out."""
         measures.watch("revision_info", "The commit that is checked out", self._revision)
         measures.watch("revision_age_seconds", "Time since that commit was made", self._age)
-        measures.watch("pending_vectors", "Chunks that lack a vector", lambda: self._told().get("pending"))
+        measures.watch("missing_vectors", "Texts that lack a vector", lambda: self._told().get("missing"))
         measures.watch("records", "Records that are served", self._records)
         pool = self._served
         measures.watch_calls(call_pool.counts if isinstance(pool, Served) else pool.calls)
