@@ -68,12 +68,17 @@ def _row_format(name: str) -> str:
 
 
 def _command(command: click.Command, path: str) -> list[str]:
-    if isinstance(command, click.Group):
-        inner = click.Context(command, info_name=path)
-        found = [_command(command.commands[name], f"{path} {name}") for name in command.list_commands(inner)]
-        return [part for parts in found for part in parts]
+    if not isinstance(command, click.Group):
+        return [_help(command, path)]
+    inner = click.Context(command, info_name=path)
+    below = [_command(command.commands[name], f"{path} {name}") for name in command.list_commands(inner)]
+    own = [_help(command, path)] if command.invoke_without_command else []
+    return [*own, *(part for parts in below for part in parts)]
+
+
+def _help(command: click.Command, path: str) -> str:
     with click.Context(command, info_name=path, terminal_width=100, max_content_width=100) as ctx:
-        return [f"## `{path}`\n\n```text\n{command.get_help(ctx)}\n```\n\n"]
+        return f"## `{path}`\n\n```text\n{command.get_help(ctx)}\n```\n\n"
 
 
 def actions() -> str:
