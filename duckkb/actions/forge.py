@@ -30,6 +30,8 @@ _UNKNOWN = "git+https://HOST/OWNER/duckkb"
 """Stands for an address that nobody has given yet, with a commit behind it."""
 _COMMIT = "COMMIT"
 _EXAMPLE = f"duckkb init --github --install {_UNKNOWN}@{_COMMIT}"
+_OWN = "."
+"""Stands for the repository itself, which is duckkb's own: its workflows install what they check out."""
 _IS_HERE = re.compile(r"\w+://([^/@]*@)?(localhost|127\.|\[::1\])")
 _PLACEHOLDER = re.compile(rf"{re.escape(_UNKNOWN)}@\w+")
 
@@ -63,13 +65,13 @@ def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> 
 
     `install` is the address from which they install duckkb, as pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`);
     else it is the one that this copy was installed from, and where no other machine could reach that, a placeholder at
-    which the workflows fail. A file that has the placeholder is written anew. `keys` are variables of the models' keys.
+    which the workflows fail. `.` is for duckkb's own repository. A file that has the placeholder is written anew. `keys` are variables of the models' keys.
     Raises `errors.UsageError` (E_PATH) where the place is behind a link, or outside of the base in a sandbox, and
     (E_USAGE) for an `install` that others cannot use.
     """
-    address = _checked(install) if install is not None else _origin()
     found = run.find_repository(root)
     top = found.work_tree if found else root.resolve()
+    address = _checked(install, top) if install is not None else _origin()
     if config.environment().sandbox and top != root.resolve():
         raise UsageError(
             f"the workflows belong into {top}, which is outside of the base, and DUCKKB_SANDBOX is set", code="E_PATH"
@@ -99,9 +101,11 @@ def _main_branch(root: Path) -> str:
     return repository.default_branch(root) or (here if here != repository.head_commit(root) else "") or "main"
 
 
-def _checked(install: str) -> str:
-    """The address. The name alone is refused: on the package index it is nobody's, and whoever took it would run in the
+def _checked(install: str, top: Path) -> str:
+    """The address, or `.` where the repository is duckkb's own. The name alone is refused: on the package index it is nobody's, and whoever took it would run in the
     jobs."""
+    if install == _OWN and (top / "duckkb" / "__main__.py").is_file() and (top / "pyproject.toml").is_file():
+        return install
     is_address = re.fullmatch(r"(git\+https|git\+ssh|https)://[!-~]+", install)
     if is_address and not re.search(r"""['"`\\$]""", install) and _without_secrets(install) == install:
         return install
@@ -148,12 +152,15 @@ def _filled(template: str, place: str, branch: str, address: str, keys: Sequence
         text = text if "id: base" in text else text.replace("        if: steps.base.outputs.differs == 'true'\n", "")
     kb = "" if place == "." else f"--kb {shlex.quote(place)} "
     handed = ["DUCKKB_TRUST: ${{ vars.DUCKKB_TRUST }}", *(f"{key}: ${{{{ secrets.{key} }}}}" for key in keys)]
+    named = [f"'duckkb{extra} @ {address}'" for extra in ("", "[local]")]
+    own = [f'"$GITHUB_WORKSPACE{extra}"' for extra in ("", "[local]")]
+    plain, local = own if address == _OWN else named
     values = {
         "ADDRESS": address,
         "KB": json.dumps(place, ensure_ascii=False),
         "BRANCH": json.dumps(branch, ensure_ascii=False),
-        "INSTALL": f"'duckkb @ {address}'",
-        "INSTALL_LOCAL": f"'duckkb[local] @ {address}'",
+        "INSTALL": plain,
+        "INSTALL_LOCAL": local,
         "CHECK": json.dumps(f"duckkb {kb}check --staged", ensure_ascii=False),
         "INDEX": json.dumps(f"duckkb {kb}index build", ensure_ascii=False),
     }

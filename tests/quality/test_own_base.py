@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import yaml
 
 import duckkb
+from duckkb.actions import forge
 from duckkb.cli.main import duckkb as duckkb_command
 from duckkb.codes import CODES
 from duckkb.config.keys import KEYS
@@ -68,6 +71,20 @@ def test_every_page_of_decisions_has_one_in_the_base() -> None:
     pages = {int(path.name[:4]) for path in (ROOT / "docs/adr").glob("[0-9]*.md")}
     stored = {record["adr"] for record in _records("decision") if "adr" in record}
     assert stored == pages and len(pages) > 50
+
+
+def test_the_workflows_of_this_repository_are_those_that_init_writes(tmp_path: Path) -> None:
+    """As `duckkb init --github --install .` writes them where there are none."""
+    copy = tmp_path / "duckkb"
+    for path in ("pyproject.toml", "config.yaml", "ontology", "duckkb/__main__.py"):
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / path).is_dir() else shutil.copyfile)(ROOT / path, copy / path)
+    subprocess.run(["git", "init", "-q", "-b", "main", copy], check=True)
+    written = forge.github(copy, ".").files
+    assert (
+        len(written) == 5
+        and [path for path in written if (ROOT / path).read_bytes() != (copy / path).read_bytes()] == []
+    )
 
 
 def test_the_verbs_in_the_base_are_those_of_the_command_line() -> None:
