@@ -27,9 +27,9 @@ number, 700, a command spends a tenth of its time on them, one that opens 10,000
 def main() -> None:
     """Run the command line and end the process with its exit code. A warm process of the base is asked first, before anything
     that takes time is imported."""
-    stop.listen()
     code = 0
     try:
+        stop.listen()
         _open_closed_streams()
         answered = _ask_warm_process(sys.argv[1:])
         code = _run(sys.argv[1:]) if answered is None else answered

@@ -203,11 +203,14 @@ class AskSettings:
 @dataclass(frozen=True, slots=True)
 class ArchSettings:
     """`arch.*`: the command that writes a graph of the code to the file `output` of the folder in which it runs, in at most
-    `timeout_s` seconds; None where there is none."""
+    `timeout_s` seconds; None where there is none. At most `hints` edges of it are said beside an answer, none of which has a
+    `confidence` below `min_confidence`."""
 
     command: str | None = None
     output: str = "graph.json"
     timeout_s: float = 600.0
+    hints: int = 5
+    min_confidence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

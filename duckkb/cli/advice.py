@@ -41,7 +41,8 @@ _TEXTS = {"query": "a question", "question": "a question", "text": "some text", 
 _NEEDED = {"policy": "knowledge-base"}
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
-_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+_TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
+"""A token of a tenant, and whatever is as long, or a URL with a password."""
 _Line = list[str]
 
 
@@ -66,12 +67,12 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
-    keeps_help = {"-h", "--help"} & {*args} or slip.path[:1] == ["tenant"] or any(map(_may_hold_secret, args))
+    keeps_help = {"-h", "--help"} & {*args} or any(map(_may_hold_secret, args))
     return (not keeps_help and _mend(duckkb, slip, [*args], _MOST_SLIPS)) or f"{slip.ctx.command_path} --help"
 
 
 def _may_hold_secret(word: str) -> bool:
-    return looks_secret(word) or _PASSWORD.search(word) is not None
+    return looks_secret(word) or _TOKEN.search(word) is not None
 
 
 def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:

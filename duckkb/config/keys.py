@@ -279,6 +279,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("arch.output", "arch.output", InnerPath(), "The file that it writes in that folder: node-link JSON."),
     Key("arch.timeout_s", "arch.timeout_s", Number(0.1, 86_400), "How long it may take, in seconds."),
+    Key("arch.hints", "arch.hints", Whole(0, 1_000), "How many edges of the graph are said beside an answer (`query --arch-hints`)."),
+    Key("arch.min_confidence", "arch.min_confidence", Number(0, 1), "Edges that are less sure are not said; one without a confidence is sure."),
     Key("include", "", Include(), "More files with nodes, edges, policies and questions, beside this one."),
 )  # fmt: skip
 

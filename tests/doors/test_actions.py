@@ -52,6 +52,10 @@ class Ask:
         return " ".join([self.action, *self.typed])
 
 
+GRAPH = {
+    "nodes": [{"id": "acquire", "label": "acquire()"}, {"id": "retry", "label": "retry()"}],
+    "links": [{"source": "acquire", "target": "retry", "relation": "calls", "confidence_score": 0.8}],
+}
 ASKED = [
     Ask("find", {"type": "Note", "query": "fox 数据库", "limit": 2}, ["find", "Note", "fox 数据库", "-l", "2"]),
     Ask("find", {"type": "all", "query": "fox", "explain": True}, ["find", "all", "fox", "--explain"]),
@@ -99,6 +103,9 @@ ASKED = [
     Ask("branches", {}, ["branches"]),
     Ask("conflicts", {"limit": 5}, ["resolve", "--list", "-l", "5"]),
     Ask("status", {}, ["status"]),
+    Ask("arch_status", {}, ["arch", "status"]),
+    Ask("arch_query", {"question": "what calls retry"}, ["arch", "query", "what calls retry"]),
+    Ask("arch_query", {"question": "zzzz"}, ["arch", "query", "zzzz"], code=1),
     Ask("query", {"question": "pool", "limit": 3, "explain": True}, ["query", "pool", "-n", "3", "--explain"]),
     Ask("search", {"question": '"connection pool"', "full": True}, ["search", '"connection pool"', "--full"]),
     Ask("multi_get", {"pattern": "*.md", "most": 100, "lines": 2}, ["multi-get", "*.md", "--max-bytes", "100", "-l", "2"]),
@@ -130,6 +137,8 @@ def base(root: Path) -> Path:
     (root / "docs" / "large.md").write_text("# Large\n\n" + "words of a pool\n" * 40, "utf-8")
     assert run_in(root, ["col", "init", "kept", "--policy", "feature-store", "--params", '{"dimension": 2}']).code == 0
     assert run_in(root, ["col", "init", "memory-ann", "--policy", "memory", "--params", '{"scope": "ann"}']).code == 0
+    (root / "graph.json").write_text(json.dumps(GRAPH), "utf-8")
+    assert run_in(root, ["arch", "import", "graph.json"]).code == 0
     commit(root)
     told = json.dumps({"id": "proposed", "title": "fox"})
     assert run_in(root, ["propose", "--branch", "topic", "put", "Note", told]).code == 0
@@ -360,6 +369,8 @@ def test_every_method_is_an_action_or_is_none_for_a_reason() -> None:
         "conflicts",
         "impact",
         "resolve",
+        "arch_status",
+        "arch_query",
         *of_memories,
     }
     for name in of_memories:

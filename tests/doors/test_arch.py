@@ -302,6 +302,28 @@ def test_kx_01_arch_hints_stand_beside_the_answers_and_move_none(code: Path) -> 
     assert run_in(code, ["query", "what calls retry", "--arch-hints"]).err == told
 
 
+def test_how_many_hints_there_are_and_how_sure_is_a_setting(code: Path) -> None:
+    assert run_in(code, ["trust"]).code == 0 and run_in(code, ["update", "--arch-refresh"]).code == 0
+    whole = run_in(code, ["arch", "query", "what calls retry"]).lines
+    assert len(whole) == 3 and {one["confidence"] for one in whole} == {0.8, 1.0}
+    config = (code / "config.yaml").read_text("utf-8")
+    (code / "config.yaml").write_text(
+        config.replace('"timeout_s": 20', '"timeout_s": 20, "min_confidence": 0.9, "hints": 1'), "utf-8"
+    )
+    assert (
+        run_in(code, ["arch", "query", "what calls retry"]).lines
+        == [one for one in whole if one["confidence"] == 1][:1]
+    )
+    nothing = run_in(code, ["arch", "query", "weather", "--json"])
+    assert nothing.code == 1 and json.loads(nothing.out) == {"hints": []} and nothing.error["code"] == "E_NO_RESULTS"
+
+
+def test_an_update_refreshes_the_graph_of_the_code_where_that_is_asked(code: Path) -> None:
+    assert run_in(code, ["trust"]).code == 0
+    assert run_in(code, ["update"]).code == 0 and run_in(code, ["arch", "status"]).line["nodes"] == 0
+    assert run_in(code, ["update", "--arch-refresh"]).code == 0 and run_in(code, ["arch", "status"]).line["nodes"] > 0
+
+
 def test_kx_01_arch_a_graph_is_removed_with_its_types(notes: Path) -> None:
     commit(notes)
     assert _import(notes, _numbered(30), "--name", "big").code == 0

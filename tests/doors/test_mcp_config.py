@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
@@ -25,7 +26,7 @@ _URL = "http://127.0.0.1:8181/mcp"
 def _printed(root: Path, client: str, *args: str) -> dict[str, Any]:
     ran = run_in(root, ["mcp", "config", client, *args])
     assert ran.code == 0 and "this is for" in ran.err, ran.err
-    return tomllib.loads(ran.out) if client == "codex" else json.loads(ran.out)
+    return tomllib.loads(ran.out) if client == "codex" else yaml.safe_load(ran.out)  # of which JSON is a part
 
 
 @pytest.fixture
@@ -38,6 +39,9 @@ def test_each_client_starts_the_same_server_which_answers(base: Path) -> None:
     for client, known in CLIENTS.items():
         entry = _printed(base, client, "--name", 'my "notes"')[known.key]['my "notes"']
         assert entry.pop("type", "stdio") == "stdio"
+        if client == "goose":
+            assert (entry.pop("enabled"), entry.pop("name")) == (True, 'my "notes"')
+            entry["command"] = entry.pop("cmd")
         started.append(entry)
     assert all(one == started[0] for one in started) and sorted(started[0]) == ["args", "command"]
     told = subprocess.run(
@@ -52,7 +56,7 @@ def test_each_client_starts_the_same_server_which_answers(base: Path) -> None:
 
 
 def test_each_client_that_can_asks_a_server_with_a_token_from_elsewhere(base: Path) -> None:
-    addresses = {"url": 0, "httpUrl": 0, "serverUrl": 0}
+    addresses = {"url": 0, "httpUrl": 0, "serverUrl": 0, "uri": 0}
     for client in CLIENTS:
         if client == "claude-desktop":
             assert run_in(base, ["mcp", "config", client, "--url", _URL]).code == 2
@@ -68,7 +72,7 @@ def test_each_client_that_can_asks_a_server_with_a_token_from_elsewhere(base: Pa
         token = entry["headers"]["Authorization"]
         asked = told.get("inputs", [{"id": "none"}])[0]["id"]
         assert token in ("Bearer TOKEN", f"Bearer ${{input:{asked}}}") or "DUCKKB_MCP_TOKEN" in token
-    assert addresses == {"url": 5, "httpUrl": 1, "serverUrl": 1}
+    assert addresses == {"url": 6, "httpUrl": 1, "serverUrl": 1, "uri": 1}
 
 
 def test_without_a_client_the_error_names_them_all_in_one_line(base: Path) -> None:

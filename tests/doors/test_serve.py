@@ -25,6 +25,7 @@ from jsonschema import Draft202012Validator
 from duckkb.actions.registry.offered import ACTIONS
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint, Reply
+from tests.harness.servers import ask, served
 from tests.harness.waiting import wait_until
 
 _BOUND_S = 30
@@ -101,6 +102,24 @@ def serving(root: Path, *args: str, **env: str) -> Iterator[Server]:
     finally:
         server.process.kill()
         server.process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("args", "lines"),
+    [
+        (("mcp", "--http", "--log-format", "json", "--log-level", "INFO"), 1),
+        (("mcp", "--http"), 0),
+        (("serve",), 1),
+        (("serve", "--log-level", "warning"), 0),
+    ],
+    ids=str,
+)
+def test_a_server_has_a_line_a_request_from_the_level_info_on(
+    notes: Path, tmp_path: Path, args: tuple[str, ...], lines: int
+) -> None:
+    with served(notes, *args, log=tmp_path / "log") as server:
+        ask(server.connection(), "POST", "/mcp", body={})
+    assert [json.loads(line)["status"] for line in (tmp_path / "log").read_text("utf-8").splitlines()] == [401] * lines
 
 
 def tenant(root: Path, name: str, *args: str) -> str:

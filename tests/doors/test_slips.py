@@ -160,7 +160,7 @@ def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
     [
         ["table", "query", "--url", "postgresql://ann:secret@db.example/kb", "--nope"],
         ["find", "all", "sk-secret123456789012", "--nope"],
-        ["tenant", "show", "secret", "--nope"],
+        ["tenant", "show", f"{64 * '0'}secret", "--nope"],
     ],
     ids=" ".join,
 )

@@ -134,7 +134,7 @@ global:
   vector_storage: int8
   vector_copy: none
 layout: {part: fixed}
-arch: {command: "graph .", output: code.json, timeout_s: 9}
+arch: {command: "graph .", output: code.json, timeout_s: 9, hints: 3, min_confidence: 0.5}
 limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5, served_seconds: 45}
 merge: {granularity: record}
 search: {embed_wait_s: 0}
@@ -168,7 +168,7 @@ include: ["ontology/**/*.yaml"]
         Shrink(5, 0.5),
         RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),
         ExpandSettings("chat", "writer", "http://localhost:2", "WRITER_KEY", 8, 1700),
-        ArchSettings("graph .", "code.json", 9.0),
+        ArchSettings("graph .", "code.json", 9.0, 3, 0.5),
         {"fast": fast, "slow": ChatModelSettings("slow", (ProviderSettings(model="s"),))},
         AskSettings("slow", 300),
         45.0,

@@ -1088,6 +1088,33 @@ export type StatusAnswer = {
   "sealed"?: Record<string, unknown> | null;
 };
 
+export type ArchStatusGiven = {
+  /** The graph, by the type of its nodes. */
+  "graph"?: string;
+};
+
+export type ArchStatusAnswer = {
+  "name": string;
+  "configured": boolean;
+  "trusted": boolean | null;
+  "commit": string | null;
+  "head": string | null;
+  "ahead": number | null;
+  "stale": boolean | null;
+  "nodes": number;
+  "edges": number;
+};
+
+export type ArchQueryGiven = {
+  /** The question, in words. */
+  "question": string;
+};
+
+export type ArchQueryAnswer = {
+  /** What lies near, the surest first. */
+  "hints": Array<Record<string, unknown>>;
+};
+
 export type GrowthGiven = {
   /** At most so many commits of the history, spread over all of it. */
   "limit"?: number;
@@ -1608,6 +1635,16 @@ export abstract class Actions {
   /** Say what this base is and in what state: its records, its model, and what is still to be done. For callers with the role viewer. */
   status(given: StatusGiven = {}, call: CallOptions = {}): Promise<StatusAnswer> {
     return this.post("/actions/status", given, call);
+  }
+
+  /** Say whether there is a graph of the code, of which commit, and whether it is of today. For callers with the role viewer. */
+  arch_status(given: ArchStatusGiven = {}, call: CallOptions = {}): Promise<ArchStatusAnswer> {
+    return this.post("/actions/arch_status", given, call);
+  }
+
+  /** Say what lies near the functions, classes and files that a question names in the graph of the code. For callers with the role viewer. */
+  arch_query(given: ArchQueryGiven, call: CallOptions = {}): Promise<ArchQueryAnswer> {
+    return this.post("/actions/arch_query", given, call);
   }
 
   /** Say how many records and bytes each type has, and had at commits of the history. For callers with the role viewer. */

@@ -9,19 +9,21 @@ from typing import Any
 from duckkb.actions.documents.arch.building import graphs, home_of
 from duckkb.actions.documents.collections import source_of
 from duckkb.actions.documents.naming import CollectionDocument
+from duckkb.actions.resolve import text_or_none
 from duckkb.engine import graph
 from duckkb.engine.base import Base
+from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.truth.files.part import StoredRow
 
-MOST = 5
 _SHORTEST = 3  # letters of a label
 _WORDS = re.compile(r"[\w./-]+")
 
 
 def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tuple[dict[str, Any], ...]:
-    """The neighbours, five at most, of what the question names by label or file, then of what stands in the files found:
-    `of`, `relation`, `direction`, `label`, `file`, `confidence`. Those in other files come first, then the surest."""
+    """The neighbours, `arch.hints` at most, of what the question names by label or file, then of what stands in the files found:
+    `of`, `relation`, `direction`, `label`, `file`, `confidence`, which is at least `arch.min_confidence`. Those in other files
+    come first, then the surest."""
     words = {word.strip("./-").casefold() for word in _WORDS.findall(question)}
     words |= {re.split(r"[./]", word)[-1] for word in words} | {word.rpartition("/")[2] for word in words}
     home, files = home_of(base.root), set()
@@ -35,9 +37,20 @@ def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tup
             is_named = not words.isdisjoint(names)
             if is_named or row.record.fields.get("file") in files:
                 for rank, edge, line in _around(base, kind, row, links):
+                    if (line["confidence"] or 1) < base.settings.arch.min_confidence:
+                        continue
                     hint = ((not is_named, *rank), line)
                     ranked[links.name, edge] = min(ranked.get((links.name, edge), hint), hint, key=itemgetter(0))
-    return tuple(line for _, line in sorted(ranked.values(), key=itemgetter(0))[:MOST])
+    return tuple(line for _, line in sorted(ranked.values(), key=itemgetter(0))[: base.settings.arch.hints])
+
+
+def arch_query(base: Base, question: str) -> dict[str, Any]:
+    """`hints` of a question alone, as an answer of its own. Raises `errors.NotFound` (E_UNKNOWN_TYPE) where there is no graph."""
+    if next(graphs(base), None) is None:
+        raise NotFound(
+            "there is no graph of code", "E_UNKNOWN_TYPE", "`duckkb arch import FILE`, or `duckkb arch build`"
+        )
+    return {"hints": list(hints(base, text_or_none(question, "a question") or "", ()))}
 
 
 def _around(base: Base, kind: NodeType, row: StoredRow, links: EdgeType) -> Iterator[tuple[Any, int, dict[str, Any]]]:

@@ -146,7 +146,7 @@ class _ImportSource:
                 yield f"{self.name}:{number}", item
 
     def _json_items(self) -> Iterator[tuple[int, Mapping[str, Any] | LineError]]:
-        """JSON Lines where the first line is a whole object and others follow, else one document."""
+        """JSON Lines where the first line is a whole object and others follow, or has a NUL byte; else one document."""
         if self._request.records is None and self._has_lines():
             yield from parse_objects(self._pieces(), self._base.limits)
             return
@@ -163,6 +163,8 @@ class _ImportSource:
         first = next((line for line in blank_or_not if line), b"")
         more = any(blank_or_not)
         self._file.seek(0)
+        if b"\0" in first and not self._request.encoding:
+            return True
         try:
             return more and isinstance(parse_json(first, self._base.limits), dict)
         except LineError:

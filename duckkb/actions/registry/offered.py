@@ -212,6 +212,21 @@ _ALL = (
         answers.as_is,
     ),
     Action(
+        "arch_status",
+        "actions.documents.arch.building:arch_status",
+        "Say whether there is a graph of the code, of which commit, and whether it is of today.",
+        shapes.ARCH_STATUS,
+        answers.as_is,
+        needs_whole=True,
+    ),
+    Action(
+        "arch_query",
+        "actions.documents.hints:arch_query",
+        "Say what lies near the functions, classes and files that a question names in the graph of the code.",
+        shapes.ARCH_HINTS,
+        answers.as_is,
+    ),
+    Action(
         "growth",
         "actions.caring:growth",
         "Say how many records and bytes each type has, and had at commits of the history.",

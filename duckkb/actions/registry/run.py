@@ -56,6 +56,9 @@ def _refuse_forbidden(action: Action, given: Mapping[str, object], caller: Calle
     if not caller.may(action.role):
         said = f"{action.name} is for callers with the role {action.role}; this one is {caller.role}"
         raise Refused(said, code="E_FORBIDDEN", suggestion="ask an admin of this server for the role")
+    if not action.is_for(caller):
+        said = f"{action.name} is for callers who may see the whole base"
+        raise Refused(said, code="E_FORBIDDEN", suggestion="ask an admin of this server for all types")
     names = sorted(action.privileged.intersection(given))
     if names and not caller.may("admin"):
         said = f"{', '.join(names)} of {action.name} is for admins; this caller is {caller.role}"

@@ -323,6 +323,20 @@ STATUS = object_of(
     },
     *("root", "revision", "branch", "trust", "endpoints", "locked_by", "read_only", "job", "store", "cache", "sealed"),
 )
+ARCH_STATUS = object_of(
+    {
+        "name": TEXT,
+        "configured": FLAG,
+        "trusted": {"type": ["boolean", "null"]},
+        "commit": TEXT_OR_NONE,
+        "head": TEXT_OR_NONE,
+        "ahead": WHOLE_OR_NONE,
+        "stale": {"type": ["boolean", "null"]},
+        "nodes": WHOLE,
+        "edges": WHOLE,
+    }
+)
+ARCH_HINTS = object_of({"hints": list_of({"type": "object"}, "What lies near, the surest first.")})
 _COUNTS = dict.fromkeys(("inserted", "updated", "unchanged", "deleted", "pending"), WHOLE)
 _NAMED = {"identities": list_of(ANY), "ids": list_of(WHOLE), "etags": list_of(TEXT)}
 RECEIPT = object_of(

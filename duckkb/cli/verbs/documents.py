@@ -183,6 +183,23 @@ def arch_status_command(kb: "KnowledgeBase", name: str) -> Any:
     return kb.arch.status(name)
 
 
+@verb("query", group=arch_command, action="arch_query")
+@click.argument("question")
+def arch_query_command(question: str) -> None:
+    """Print what lies near the functions, classes and files that a question names in the graph of the code.
+
+    \b
+    duckkb arch query "what calls login"
+    """
+    with opened() as kb:
+        hints = kb.run("arch_query", {"question": question})["hints"]
+        out.tell(kb.notices)
+        if not hints:
+            said = "nothing in the graph has a name that the question has"
+            out.raise_no_results({"hints": []}, said, "duckkb arch status")
+        out.lines(hints, under="hints")
+
+
 @base_verb("build", group=arch_command)
 @_graph
 @options.allow_shrink
@@ -235,7 +252,8 @@ def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
     is_flag=True,
     help="`git pull --ff-only` first, where a folder is a git work tree with an upstream branch.",
 )
-def update_command(names: tuple[str, ...], pull: bool) -> None:
+@click.option("--arch-refresh", is_flag=True, help="Then `duckkb arch refresh`.")
+def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) -> None:
     """Read the folders of document collections again, and make what searches need."""
     from duckkb.errors import Refused
     from duckkb.review.reports.markup import many
@@ -245,6 +263,9 @@ def update_command(names: tuple[str, ...], pull: bool) -> None:
     with opened() as kb:
         updated = kb.update(names, pull=pull)
         _tell(updated)
+        if arch_refresh and (built := kb.arch.refresh()) is not None:
+            out.tell(built.notices)
+            printed.note(f"the graph of the code has {built.nodes:,} nodes and {built.edges:,} edges now")
         out.tell(one for one in kb.notices if one.code != "E_SOURCE_MISSING")  # which is said below
         if updated.refused:
             missing = [one for one in updated.refused if one.code == "E_SOURCE_MISSING"]

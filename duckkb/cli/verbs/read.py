@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--from", "first", type=click.IntRange(min=1), metavar="N")
 @click.option("-l", "lines", type=click.IntRange(min=1), metavar="N")
 @click.option("--line-numbers", is_flag=True, help="Of a document: number the lines as its file does.")
+@click.option("--full", is_flag=True, expose_value=False, help="The whole document, as without --from and -l.")
 @options.at
 @options.backend
 def get_command(

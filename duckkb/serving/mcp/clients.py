@@ -10,7 +10,9 @@ from duckkb.errors import UsageError
 from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.values import dataclass, field
 
-Name = Literal["claude-code", "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf", "zed"]
+Name = Literal[
+    "claude-code", "claude-desktop", "codex", "cursor", "gemini", "goose", "openhands", "vscode", "windsurf", "zed"
+]
 _TOKEN = f"Bearer ${{env:{VARIABLE}}}"
 
 
@@ -39,6 +41,10 @@ CLIENTS: Mapping[str, Client] = {
     "gemini": Client(
         ".gemini/settings.json in the project, or ~/.gemini/settings.json", url="httpUrl", token=f"Bearer ${VARIABLE}"
     ),
+    "goose": Client("~/.config/goose/config.yaml", key="extensions", url="uri", token="Bearer TOKEN"),
+    "openhands": Client(
+        "~/.openhands/mcp.json, of what was OpenDevin", url_kind={"transport": "http"}, token="Bearer TOKEN"
+    ),
     "vscode": Client(
         ".vscode/mcp.json in the project",
         key="servers",
@@ -60,10 +66,27 @@ def configuration(client: Name, root: Path, name: str = "duckkb", url: str = "")
         raise UsageError(f"{client} starts servers itself", "E_ARGUMENT", f"duckkb mcp config {client}, without --url")
     if client == "codex":
         return _toml(name, {"url": url, "bearer_token_env_var": VARIABLE} if url else _started(root))
+    if client == "goose":
+        return _goose(
+            name,
+            {"type": "streamable_http", known.url: url, "headers": {"Authorization": known.token}}
+            if url
+            else _started(root),
+        )
     if not url:
         return json.dumps({known.key: {name: {**known.kind, **_started(root)}}}, indent=2)
     asked = {**known.url_kind, known.url: url, "headers": {"Authorization": known.token}}
     return json.dumps({**known.beside, known.key: {name: asked}}, indent=2)
+
+
+def _goose(name: str, values: dict[str, Any]) -> str:
+    """In YAML, of which JSON is a part."""
+    if "command" in values:
+        values = {"type": "stdio", "cmd": values["command"], "args": values["args"]}
+    return (
+        "extensions:\n  "
+        + f"{json.dumps(name)}: {json.dumps({'enabled': True, 'name': name, **values}, ensure_ascii=False)}"
+    )
 
 
 def _started(root: Path) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _is_empty_answer(ran: Ran) -> bool:
 def _error_complaints(ran: Ran, as_json: bool) -> list[str]:
     lines = ran.err.splitlines()
     if not as_json:
-        said = [line for line in lines if line.startswith(("duckkb: ", "Usage: duckkb"))]
+        said = [line for line in lines if line.startswith("duckkb: ")]
         return [] if len(said) == 1 and len(said[0]) > len("duckkb: ") else ["stderr has no clear line"]
     try:
         error = json.loads(lines[-1])

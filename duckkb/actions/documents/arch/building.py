@@ -82,25 +82,9 @@ class Architecture:
         self._base = base
 
     def status(self, name: str = NAME) -> dict[str, Any]:
-        """Whether a command is configured and trusted; the commit of the last import on this machine, HEAD, by how many
-        commits that is ahead, whether `refresh` would build; nodes and edges. None stands for what is not known."""
+        """As `arch_status`."""
         with self._base() as base:
-            chosen, graph, commit = base.settings.arch, _known(base, name), _noted(base, name).get("commit")
-            head = repository.head_commit(base.root)
-            ahead = ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"]
-            counted = run.text(base.root, ahead) if head and commit else ""
-            nodes, edges = [base.tree.count(kind) for kind in graph or ()] or [0, 0]
-            return {
-                "name": name,
-                "configured": chosen.command is not None,
-                "trusted": commands.are_trusted(base) if chosen.command else None,
-                "commit": commit,
-                "head": head,
-                "ahead": int(counted) if counted else None,
-                "stale": _is_stale(base, name) if chosen.command else None,
-                "nodes": nodes,
-                "edges": edges,
-            }
+            return arch_status(base, name)
 
     def build(self, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport:
         """Run the command and import what it wrote. Raises `errors.UsageError` (E_CONFIG) where there is none,
@@ -154,6 +138,27 @@ class Architecture:
             base.notes.keep(_NOTE + name, {**noted, "records": _records(base, kinds)})
             notices = (*graph.notices, *receipt.notices)
             return ArchImport(name, len(graph.nodes), len(graph.edges), noted["commit"], receipt, notices)
+
+
+def arch_status(base: Base, graph: str = NAME) -> dict[str, Any]:
+    """Whether a command is configured and trusted; the commit of the last import on this machine, HEAD, by how many commits that
+    is ahead, whether `refresh` would build; nodes and edges. None stands for what is not known."""
+    chosen, types, commit = base.settings.arch, _known(base, graph), _noted(base, graph).get("commit")
+    head = repository.head_commit(base.root)
+    ahead = ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"]
+    counted = run.text(base.root, ahead) if head and commit else ""
+    nodes, edges = [base.tree.count(kind) for kind in types or ()] or [0, 0]
+    return {
+        "name": graph,
+        "configured": chosen.command is not None,
+        "trusted": commands.are_trusted(base) if chosen.command else None,
+        "commit": commit,
+        "head": head,
+        "ahead": int(counted) if counted else None,
+        "stale": _is_stale(base, graph) if chosen.command else None,
+        "nodes": nodes,
+        "edges": edges,
+    }
 
 
 def graph_named(base: Base, name: str) -> Graph | None:

@@ -8,12 +8,14 @@ from duckkb.cli import options, out, printed, stop
 from duckkb.cli.options import asked_backend, chosen
 from duckkb.cli.slips import Group
 from duckkb.cli.verb import verb
-from duckkb.cli.verbs.serving.serve import again, opening, reaching, sessions
+from duckkb.cli.verbs.serving.serve import again, log_of, logging, opening, reaching, sessions
 
 if TYPE_CHECKING:
     from duckkb.serving.mcp.clients import Name
 
-_CLIENTS = ("claude-code", "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf", "zed")
+_CLIENTS = (
+    "claude-code", "claude-desktop", "codex", "cursor", "gemini", "goose", "openhands", "vscode", "windsurf", "zed",
+)  # fmt: skip
 
 
 @verb("mcp", cls=Group, invoke_without_command=True)
@@ -24,6 +26,7 @@ _CLIENTS = ("claude-code", "claude-desktop", "codex", "cursor", "gemini", "vscod
 @click.option("--daemon", is_flag=True, help="With --http: in the background, until `mcp stop`.")
 @sessions
 @reaching
+@logging("off")
 @click.option("--in-background", is_flag=True, hidden=True)
 @options.backend
 @click.pass_context
@@ -63,7 +66,9 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
             auth_header=given["auth_header"],
         )
         with stop.expected():
-            commands.serve_http(chosen().get("kb"), opening(), listening, commands.Answering(), out.emit)
+            commands.serve_http(
+                chosen().get("kb"), opening(), listening, commands.Answering(log=log_of(given)), out.emit
+            )
 
 
 @verb("stop", group=cast("click.Group", mcp_command))
@@ -86,8 +91,8 @@ def mcp_config_command(*, client: "Name", name: str, url: str) -> None:
     duckkb --kb ~/notes mcp config claude-code > .mcp.json
     duckkb --kb ~/notes mcp config cursor --url http://127.0.0.1:8181/mcp
 
-    No token is printed: with --url most clients take it from the variable DUCKKB_MCP_TOKEN, VS Code asks for it, and for Zed it
-    stands in place of TOKEN.
+    No token is printed: with --url most clients take it from the variable DUCKKB_MCP_TOKEN, VS Code asks for it, and for Goose,
+    OpenHands (once OpenDevin) and Zed it stands in place of TOKEN.
     """
     from duckkb.actions.folder import find
     from duckkb.serving.mcp.clients import CLIENTS, configuration

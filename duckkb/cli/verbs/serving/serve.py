@@ -1,5 +1,6 @@
 """serve: the base behind HTTP, and the base kept warm for the next commands."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -12,6 +13,7 @@ from duckkb.cli.verb import serve_commands, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.folder import OpenOptions
+    from duckkb.serving.commands import Log
 
 _COUNT = click.IntRange(min=0)
 
@@ -67,6 +69,34 @@ reaching = options.several(
 )
 
 
+def logging(default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """What a server says of requests; `default` without an option."""
+    return options.several(
+        click.option(
+            "--log",
+            type=click.Choice(["requests", "queries", "off"]),
+            default=default,
+            show_default=True,
+            help="Lines on stderr: requests, also what they ask, or none.",
+        ),
+        click.option(
+            "--log-level",
+            type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], case_sensitive=False),
+            help="As other servers say it: from INFO on --log requests, else --log off.",
+        ),
+        click.option(
+            "--log-format", type=click.Choice(["json"]), expose_value=False, help="A line is a JSON object always."
+        ),
+    )
+
+
+def log_of(given: Mapping[str, Any]) -> "Log":
+    """Which lines are said, by `--log-level` where that is given."""
+    level = given["log_level"]
+    log: Log = given["log"] if level is None else "requests" if level in ("DEBUG", "INFO") else "off"
+    return log
+
+
 @verb("serve", cls=Group, invoke_without_command=True)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Listen there; beyond this machine with --allowed-host."
@@ -103,13 +133,7 @@ reaching = options.several(
 @sessions
 @click.option("--metrics-open", is_flag=True, help="/metrics needs no token.")
 @click.option("--metrics-tenants", is_flag=True, help="/metrics counts by tenant too, and names them.")
-@click.option(
-    "--log",
-    type=click.Choice(["requests", "queries", "off"]),
-    default="requests",
-    show_default=True,
-    help="Lines on stderr: requests, also what they ask, or none.",
-)
+@logging("requests")
 @click.option(
     "--open", "opens", is_flag=True, help="Show its pages in a browser; `open` is an address that signs in once."
 )
@@ -173,9 +197,9 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
         proxies=given["proxies"],
         auth_header=given["auth_header"],
     )
-    own = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants", "log")
+    own = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants")
     limits = {name: given[name] for name in own}
-    answering = commands.Answering(**limits, dedupe=given["dedupe"] == "join")
+    answering = commands.Answering(**limits, log=log_of(given), dedupe=given["dedupe"] == "join")
     with stop.expected():
         commands.serve_http(chosen().get("kb"), opening(), listening, answering, out.emit)
 
