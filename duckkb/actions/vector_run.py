@@ -92,13 +92,12 @@ def parse(given: Mapping[str, Any] | bytes) -> tuple[str, dict[str, Any]]:
             argument = _argument(name, action, key)
             if argument in found:
                 raise UsageError(f"{name}: the argument {argument} is given twice", suggestion=_HINT)
+            _check(name, key, action.arguments[argument], value)
             found[argument] = value
     missing = [_spellings(argument) for argument in action.required if argument not in found]
     if missing:
         named = f"the argument {missing[0]} is" if len(missing) == 1 else f"the arguments {', '.join(missing)} are"
         raise UsageError(f"{name}: {named} missing", suggestion=f"duckkb vector schema {name}")
-    for argument, value in found.items():
-        _check(name, argument, action.arguments[argument], value)
     return str(name), {_snake(argument): value for argument, value in found.items()}
 
 
@@ -125,7 +124,7 @@ def _known(name: Any) -> VectorAction:
 def _argument(name: str, action: VectorAction, key: str) -> str:
     """The argument as it is documented; both spellings are taken, and of a path other names that are usual."""
     for argument in action.arguments:
-        if key in (argument, _snake(argument)) or (argument == "path" and _snake(key) in _PATHS):
+        if key in _names(argument) or (argument == "path" and _snake(key) in _PATHS):
             return argument
     said = f"{name}: unknown argument {key!r}"
     raise UsageError(said, suggestion=name_known(key, list(action.arguments)))
@@ -144,15 +143,25 @@ def _check(name: str, argument: str, rule: Mapping[str, Any], value: Any) -> Non
 
 
 def _schema(name: str, action: VectorAction) -> dict[str, Any]:
-    properties = {"action": {"const": name}, **{key: dict(rule) for key, rule in action.arguments.items()}}
+    properties = {"action": {"const": name}}
+    properties |= {key: dict(rule) for argument, rule in action.arguments.items() for key in _names(argument)}
+    several = [names for argument in action.required if len(names := _names(argument)) > 1]
+    certain = [argument for argument in action.required if len(_names(argument)) == 1]
+    spelled = [{"anyOf": [{"required": [key]} for key in names]} for names in several]
     return {
         "title": name,
         "description": action.description,
         "type": "object",
         "properties": properties,
-        "required": ["action", *action.required],
+        "required": ["action", *certain],
+        **({"allOf": spelled} if spelled else {}),
         "additionalProperties": False,
     }
+
+
+def _names(argument: str) -> list[str]:
+    """The spellings of an argument that the schema lists."""
+    return list(dict.fromkeys((argument, _snake(argument), *(_PATHS if argument == "path" else ()))))
 
 
 def _spellings(argument: str) -> str:

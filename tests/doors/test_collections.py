@@ -103,17 +103,19 @@ def test_xd_07_init_writes_the_policy_into_the_ontology(
 @pytest.mark.parametrize(
     ("policy", "params", "expected"),
     [
+        ("knowledge-base", {"model": "multilingual-e5-small"}, {"embedding": {"model": "multilingual-e5-small"}}),
         ("knowledge-base", {"content": "正文"}, {"fields": {"vectors": ["正文"], "lexical": "auto", "relational": "auto"}}),
         ("feature-store", {"dimension": 64, "intents": {"default": "where"}}, {"intents": {"allowed": ["similar", "where"], "default": "where"}}),
         ("structured-logs", {"identity": ["host", "seq"], "chunk_size": 500}, {"identity": ["host", "seq"], "chunk_size": 500}),
     ],
-    ids=["knowledge-base", "feature-store", "structured-logs"],
+    ids=str,
 )  # fmt: skip
 def test_xd_07_params_set_what_the_policy_declares_and_its_own_keys(
     base: Path, policy: str, params: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    ok(base, "col", "init", f"set-{policy}", "--policy", policy, "--params", json.dumps(params))
-    written = definition(base, f"set-{policy}")
+    name = f"set-{policy}-{next(iter(params))}"
+    ok(base, "col", "init", name, "--policy", policy, "--params", json.dumps(params))
+    written = definition(base, name)
     assert {key: written[key] for key in expected} == expected
     if "dimension" in params:
         assert written["fields"]["vectors"] == [{"field": "tensor", "given": True, "dimension": 64}]

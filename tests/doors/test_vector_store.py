@@ -114,7 +114,7 @@ def test_vd_01_an_unknown_action_or_missing_argument_names_itself(far: Path, kb:
         "key": {"action": "retrieve"},
         "path": {"action": "import_file"},
         "query": {"action": "search", "topK": 3},
-        "topK must": {"action": "search", "query": "x", "top_k": 0},
+        "top_k must": {"action": "search", "query": "x", "top_k": 0},
         "limit must": {"action": "list", "limit": "5"},
         "'colection'": {"action": "list", "colection": "x"},
         "given twice": {"action": "search", "query": "x", "topK": 1, "top_k": 1},
@@ -139,9 +139,13 @@ def test_vd_01_the_schema_says_what_each_action_takes(kb: KnowledgeBase) -> None
         {"action": "store", "embeddingText": "x", "value": [1, "two"]},
         {"action": "search", "query": "x", "topK": 2, "collection": "vectors"},
         {"action": "list", "limit": 1, "offset": 0},
+        {"action": "store", "embedding_text": "x", "value": 1},
+        {"action": "search", "query": "x", "top_k": 2},
+        {"action": "set_database", "filepath": "."},
     ]
     bad: list[dict[str, Any]] = [
         {"action": "store", "embeddingText": "x"},
+        {"action": "store", "value": 1},
         {"action": "store", "embeddingText": "", "value": 1},
         {"action": "search", "query": "x", "topK": 0},
         {"action": "list", "more": 1},
