@@ -110,7 +110,8 @@ class Hit:
     """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
     `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
     `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does.
-    `asked` are the words that the question has in any lane, by which a place in the text is chosen."""
+    `asked` are the words that the question has in any lane, by which a place in the text is chosen. The line of one
+    `in_collection` has the account of its score without being asked for it."""
 
     type: str
     id: int
@@ -125,6 +126,7 @@ class Hit:
     trace: Mapping[str, Any] | None = None
     is_filled: bool = False
     asked: LexicalQuery = NO_WORDS
+    in_collection: bool = False
 
 
 @dataclass(frozen=True, slots=True)

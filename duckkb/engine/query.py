@@ -401,5 +401,6 @@ def _shown(kind: RecordType, row: StoredRow, engine: str, score: float | None = 
         record=dict(record.fields),
         etag=etag(row.line),
         times=(record.created_at, record.updated_at),
+        in_collection=kind.is_collection,
         **more,
     )

@@ -5,7 +5,9 @@ reranker, and both orders are blended. Pure arithmetic, each step kept so that a
               Buettcher, SIGIR 2009); the lists of the original question weigh 2, those of a variant 1
     + bonus   by the best rank in any list, once: .05 for the first, .02 for the second and third
     position  exp(-(rank - 1) / 5.5) of the fused rank, at least .01
-    final     w x position + (1 - w) x rerank; w is .75 for the fused ranks 1 to 3, .60 for 4 to 10, .40 beyond
+    final     w x position + (1 - w) x rerank; w is .75 for the fused ranks 1 to 3, .60 for 4 to 10, .40 beyond;
+              without a reranker the mean of the lanes' scores: by words |s| / (1 + |s|), by meaning 1 / (1 + distance), the best
+              of a lane's lists, and 0 in a lane that did not find the record
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,17 +56,24 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A record after fusion, at a `rank` from 1; `base` is the sum of its contributions, in the order of the lists."""
+    """A record after fusion, at a `rank` from 1; `base` is the sum of its contributions, in the order of the lists; `lanes` are
+    its scores (0 to 1) in the lanes that were asked."""
 
     key: Any
     rank: int
     base: float
     bonus: float
     contributions: tuple[Contribution, ...]
+    lanes: Mapping[Lane, float]
 
     @property
     def position(self) -> float:
         return max(_LEAST_POSITION, exp(-(self.rank - 1) / _DECAY))
+
+    @property
+    def relevance(self) -> float:
+        """The mean of its scores in the lanes: of use where nothing has read it."""
+        return fsum(self.lanes.values()) / len(self.lanes)
 
     @property
     def weight(self) -> float:
@@ -103,6 +112,7 @@ class Blended:
             "bonus": one.bonus,
             "fused_rank": one.rank,
             "position_score": one.position,
+            "lane_scores": dict(one.lanes),
             "weights": {"position": self.weights[0], "rerank": self.weights[1]},
             "rerank_score": self.rerank,
             "final": self.final,
@@ -120,7 +130,20 @@ def fuse_lists(lists: Sequence[RankedList], tie: Callable[[Any], Any]) -> list[C
     base = {key: fsum(part.part for part in found) for key, found in parts.items()}
     bonus = {key: _BONUS.get(min(part.rank for part in found), 0.0) for key, found in parts.items()}
     order = ranked({key: round(base[key] + bonus[key], _PLACES) for key in base}, tie, len(base))
-    return [Candidate(key, rank, base[key], bonus[key], tuple(parts[key])) for rank, key in enumerate(order, 1)]
+    lanes = tuple(dict.fromkeys(one.lane for one in lists))
+    return [
+        Candidate(key, rank, base[key], bonus[key], tuple(parts[key]), _lane_scores(lanes, parts[key]))
+        for rank, key in enumerate(order, 1)
+    ]
+
+
+def _lane_scores(lanes: Sequence[Lane], parts: Sequence[Contribution]) -> dict[Lane, float]:
+    """The best score of a record in each lane, 0 where it was not found there."""
+    scores = dict.fromkeys(lanes, 0.0)
+    for part in parts:
+        score = lexical_score(part.score) if part.lane == "fts" else vector_score(part.score)
+        scores[part.lane] = max(scores[part.lane], score)
+    return scores
 
 
 def blend(
@@ -128,12 +151,12 @@ def blend(
 ) -> list[Blended]:
     """Blend the fused order with the scores (0 to 1) of a reranker, which has read the first so many candidates: they come by
     falling final score, equal ones in the order of `tie`. Those behind them stay there as they are fused, with the part
-    of their position alone. With None, where no reranker answered, all stay as they are fused, and final is the position.
+    of their position alone. With None, where no reranker answered, all stay as they are fused, and final is their `relevance`.
 
     Raises ValueError for scores of others than the first candidates, or out of range: an answer that is not whole is none.
     """
     if rerank is None:
-        return [Blended(one, (1.0, 0.0), None, one.position) for one in candidates]
+        return [Blended(one, (0.0, 0.0), None, one.relevance) for one in candidates]
     again, behind = candidates[: len(rerank)], candidates[len(rerank) :]
     if {one.key for one in again} != set(rerank):
         raise ValueError("a reranker scores the first candidates, all of them and no others")

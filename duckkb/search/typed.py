@@ -8,7 +8,7 @@ do not count, and what follows the first colon stays as it is.
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from duckkb.errors import UsageError
@@ -42,6 +42,16 @@ class TypedQuestions:
 
     questions: tuple[TypedQuestion, ...]
     intent: str = ""
+
+
+def to_lines(searches: Sequence[Mapping[str, str]], intent: str = "") -> str:
+    """Searches, each with its `type` and `query`, as the lines that `read` takes."""
+    lines = [f"{search['type']}: {_one_line(search['query'])}" for search in searches]
+    return "\n".join([*lines, *([f"intent: {_one_line(intent)}"] if intent else [])])
+
+
+def _one_line(text: str) -> str:
+    return _LINE_END.sub(" ", text)
 
 
 def read(text: str) -> TypedQuestions:

@@ -107,6 +107,8 @@ ASKED = [
     Ask("arch_query", {"question": "what calls retry"}, ["arch", "query", "what calls retry"]),
     Ask("arch_query", {"question": "zzzz"}, ["arch", "query", "zzzz"], code=1),
     Ask("query", {"question": "pool", "limit": 3, "explain": True}, ["query", "pool", "-n", "3", "--explain"]),
+    Ask("query", {"searches": [{"type": "lex", "query": "pool"}, {"type": "vec", "query": "connections\nthat wait"}], "intent": "water", "limit": 3},
+        ["query", "lex: pool\nvec: connections that wait\nintent: water", "-n", "3"]),
     Ask("search", {"question": '"connection pool"', "full": True}, ["search", '"connection pool"', "--full"]),
     Ask("multi_get", {"pattern": "*.md", "most": 100, "lines": 2}, ["multi-get", "*.md", "--max-bytes", "100", "-l", "2"]),
     Ask("memory_search", {"query": "release", "scope": "ann", "mode": "match", "limit": 1}, ["memory", "search", "release", "--scope", "ann", "-m", "-l", "1"]),

@@ -306,6 +306,13 @@ def rrf(lanes: Sequence[Sequence[dict[str, Any]]], k: int = 60) -> list[tuple[st
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
+def test_xd_04_a_hybrid_line_of_a_collection_has_the_account_of_its_score(base: Path) -> None:
+    for line in ask(base, "notes", "quick fox", "-H"):
+        assert line["_scores"]["final"] == line["_score"]
+        assert {"vector", "fts", "sources", "rank"} <= line["_scores"].keys()
+    assert not any("_scores" in line for line in ask(base, "notes", "quick fox", "-m"))
+
+
 @pytest.mark.parametrize(
     ("query", "limit", "where"),
     [("数据库 journal", 20, []), ("fox storage", 15, ["-w", "metadata.author = '张三' OR size > 90"])],

@@ -29,6 +29,7 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "search": {"question": "ducks"},
     "pack": {"question": "ducks"},
     "ask": {"question": "ducks"},
+    "arch_query": {"question": "ducks"},
     "list": {"type": "Note"},
     "schema": {"type": "Note"},
     "settings": {"type": "Note"},
@@ -53,8 +54,8 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "memory_mark_accessed": {"scope": "ann", "keys": ["k"]},
 }
 """By action, arguments with which it does what it is for; the others need none."""
-_REFUSED = {"ask", "conflicts", "near", "resolve"}
-"""No chat model, no merge and no vectors are there."""
+_REFUSED = {"arch_query", "ask", "conflicts", "near", "resolve"}
+"""No chat model, no graph of code, no merge and no vectors are there."""
 _QUESTIONS = "questions:\n  - {question: ducks, type: Note, mode: match, expected: {n1: 1}}\n"
 _OTHER = "99.1"
 

@@ -60,7 +60,7 @@ READING = (
     "policy check", "policy list", "policy show", "query", "review", "scheduler status", "schema", "search", "serve",
     "serve stop", "skill install", "sql", "status", "tenant add", "tenant ask", "tenant disable",
     "tenant enable", "tenant grant", "tenant list", "tenant remove", "tenant revoke", "tenant rotate",
-    "graph citing", "graph near", "growth", "index adopt", "publish", "quality", "table query", "table search", "table show",
+    "arch query", "graph citing", "graph near", "growth", "index adopt", "publish", "quality", "table query", "table search", "table show",
     "tenant show", "tenant status", "trust", "update", "vector list", "vector retrieve", "vector schema",
     "vector search", "vsearch", "watch", "why",
 )  # fmt: skip

@@ -57,6 +57,16 @@ def final_by_the_text(rank: int, score: float) -> tuple[Decimal, Decimal, Decima
     return position, weight, weight * position + (1 - weight) * Decimal(score)
 
 
+def lane_scores_by_the_text(lists: list[RankedList], key: str) -> dict[str, float]:
+    """By words |s| / (1 + |s|), by meaning 1 / (1 + distance): the best in each lane that was asked."""
+    scores = dict.fromkeys((one.lane for one in lists), 0.0)
+    for one in lists:
+        for raw in (score for name, score in one.ranking if name == key):
+            shown = abs(raw) / (1 + abs(raw)) if one.lane == "fts" else 1 / (1 + max(0, 1 - raw))
+            scores[one.lane] = max(scores[one.lane], shown)
+    return scores
+
+
 @pytest.mark.parametrize("seed", range(0, 300, 10))
 def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
     for case in range(seed, seed + 10):
@@ -72,12 +82,17 @@ def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
             account = next(one for one in found if one.candidate.key == key).account
             score = None if rerank is None else rerank.get(key)
             position, weight, final = final_by_the_text(rank, score or 0.0)
-            weight, final = (Decimal(1), position) if rerank is None else (weight, final)
+            lanes = lane_scores_by_the_text(lists, key)
+            if rerank is None:
+                weight, final = Decimal(0), Decimal(sum(lanes.values()) / len(lanes))
             finals[key] = final
+            assert account["lane_scores"] == pytest.approx(lanes, abs=1e-9)
             told = [account[name] for name in ("base_score", "bonus", "position_score", "final")]
             assert told == pytest.approx([float(one) for one in (base, bonus, position, final)], abs=1e-9)
             assert (account["fused_rank"], account["rerank_score"]) == (rank, score)
-            assert account["weights"] == pytest.approx({"position": float(weight), "rerank": float(1 - weight)})
+            assert account["weights"] == pytest.approx(
+                {"position": float(weight), "rerank": 0.0 if rerank is None else float(1 - weight)}
+            )
             assert account["contributions"] == [
                 {
                     "lane": one.lane,
@@ -94,6 +109,9 @@ def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
             ]
         order, fused_order = [one.candidate.key for one in found], [key for key, _, _ in expected]
         first = fused_order[: len(rerank or ())]
+        if rerank is None:
+            assert order == fused_order
+            continue
         by_final = sorted(first, key=lambda key: (-round(finals[key], 12), key))
         assert order == by_final + fused_order[len(first) :]
 

@@ -257,7 +257,16 @@ export type MultiGetAnswer = {
 
 export type QueryGiven = {
   /** The question, in words. Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer as it might stand in a text; `intent:` says what is meant. */
-  "question": string;
+  "question"?: string;
+  /** Instead of the question: searches that are answered together, each in its lane. */
+  "searches"?: Array<{
+    /** lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text. */
+    "type": "lex" | "vec" | "hyde";
+    /** What is looked for. */
+    "query": string;
+  }>;
+  /** With `searches`: what is meant; it is not searched for. */
+  "intent"?: string;
   /** Only documents of these collections. */
   "collections"?: Array<string>;
   /** At most this many results. */
@@ -1450,7 +1459,7 @@ export type QueryDocumentsGiven = {
     /** What is looked for. */
     "query": string;
   }>;
-  /** What is meant; it is not searched for. */
+  /** With `searches`: what is meant; it is not searched for. */
   "intent"?: string;
   /** Only documents of these collections. */
   "collections"?: Array<string>;
@@ -1523,7 +1532,7 @@ export abstract class Actions {
   }
 
   /** Search documents by words and by meaning, fused. Reranked, and the question expanded, where models for that are configured. For callers with the role viewer. */
-  query(given: QueryGiven, call: CallOptions = {}): Promise<QueryAnswer> {
+  query(given: QueryGiven = {}, call: CallOptions = {}): Promise<QueryAnswer> {
     return this.post("/actions/query", given, call);
   }
 

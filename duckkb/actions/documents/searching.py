@@ -16,6 +16,7 @@ from duckkb.engine.reranking import ModelBudget
 from duckkb.errors import UsageError
 from duckkb.ontology.model import NodeType
 from duckkb.queries import ChunkRef, FindResult, Hit, Mode, Notice
+from duckkb.search import typed
 from duckkb.search.blend import lexical_score, vector_score
 from duckkb.search.plan import Intent
 from duckkb.search.spans import fitting_span
@@ -90,8 +91,10 @@ def search_documents(
 
 def query_documents(
     base: Base,
-    question: str,
+    question: str = "",
     *,
+    searches: Sequence[Mapping[str, str]] = (),
+    intent: str = "",
     collections: Sequence[str] = (),
     limit: int = 10,
     min_score: float = 0.0,
@@ -101,11 +104,25 @@ def query_documents(
     rerank_timeout_ms: int | None = None,
     arch_hints: bool = False,
 ) -> DocumentHits:
-    """`search_documents` by words and meaning."""
+    """`search_documents` by words and meaning: a question, or `searches` ({type: lex, vec or hyde, query}) with an `intent`."""
+    if searches:
+        question = _question_of(question, searches, intent)
+    elif intent:
+        raise UsageError("intent: goes with `searches`", "E_ARGUMENT")
     options = SearchOptions(
         tuple(collections), limit, min_score, full, explain, candidates, rerank_timeout_ms, arch_hints
     )
     return search_documents(base, question, "query", options)
+
+
+def _question_of(question: str, searches: Sequence[Mapping[str, str]], intent: str) -> str:
+    if question:
+        raise UsageError("question and searches exclude each other; give one of them", "E_ARGUMENT")
+    for number, search in enumerate(searches):
+        for name in ("type", "query"):
+            if name not in search:
+                raise UsageError(f"searches/{number}/{name}: is required", "E_ARGUMENT")
+    return typed.to_lines(searches, intent)
 
 
 def find_words(

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from duckkb.search.typed import MOST_QUESTIONS
+
 NOT_OFFERED = frozenset({"fusion", "expansion"})
 """Parameters of the Python API that are values of the ontology."""
 
@@ -31,6 +33,7 @@ DESCRIBED: Mapping[str, str] = {
     "first": "Of a document: from this line of its file on.",
     "form": "How the texts are given: as one Markdown or plain text, or (json) each in its entry.",
     "full": "Whole texts instead of snippets.",
+    "intent": "With `searches`: what is meant; it is not searched for.",
     "identities": "The identities of the records, each as `identity` elsewhere.",
     "identity": "The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]).",
     "if_match": "Only if the record is still at this version: its `_etag`.",
@@ -58,6 +61,7 @@ DESCRIBED: Mapping[str, str] = {
     "records": "One record as an object of its fields, or a list of them. An edge has `from` and `to`.",
     "range": "What is compared: BASE with the files as they are, BASE..HEAD, or BASE...HEAD.",
     "rerank_timeout_ms": "How long a reranker may take, in milliseconds.",
+    "searches": "Instead of the question: searches that are answered together, each in its lane.",
     "scope": "Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below.",
     "since": "Only what a change brings: of the files since this revision, or of a range BASE..HEAD or BASE...HEAD.",
     "source": "Where it was learned: a conversation, a file, a person.",
@@ -98,6 +102,19 @@ _DIFFERENT: Mapping[tuple[str, str], str] = {
 LONGEST_QUESTION = 20_000
 """Characters; as many as of what is remembered. Of all of it vectors are made, which takes a model some seconds."""
 
+SEARCH: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {
+            "type": "string",
+            "enum": ["lex", "vec", "hyde"],
+            "description": "lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text.",
+        },
+        "query": {"type": "string", "maxLength": LONGEST_QUESTION, "description": "What is looked for."},
+    },
+    "required": ["type", "query"],
+    "additionalProperties": False,
+}
 LIMITS: Mapping[str, Mapping[str, Any]] = {
     "budget": {"minimum": 2_000, "maximum": 100_000_000},
     "candidates": {"minimum": 0},
@@ -114,6 +131,7 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "query": {"maxLength": LONGEST_QUESTION},
     "question": {"maxLength": LONGEST_QUESTION},
     "rerank_timeout_ms": {"minimum": 1},
+    "searches": {"items": SEARCH, "maxItems": MOST_QUESTIONS},
     "timeout": {"exclusiveMinimum": 0, "maximum": 3_600},
 }
 TIMES: Mapping[str, float] = {"timeout": 1, "rerank_timeout_ms": 1_000}

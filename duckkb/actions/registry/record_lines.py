@@ -112,7 +112,7 @@ def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> t
     whole = {ID: hit.id, **form, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
     if hit.scores is not None:
         whole["_scores"] = dict(hit.scores)
-        form |= {} if hit.trace is None else {"_scores": whole["_scores"]}
+        form |= {"_scores": whole["_scores"]} if hit.in_collection or hit.trace is not None else {}
     if hit.chunk is not None:
         whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
         form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field))

@@ -57,7 +57,7 @@ def find_command(
     ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
     as well it is hybrid, by the query's words and that vector.
 
-    A line is the record with _type, _etag, _engine and _score, and _chunk where the best piece is a part of a longer text.
+    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were asked, _scores too), and _chunk where the best piece is a part of a longer text.
     --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
     only where they are named.
     """

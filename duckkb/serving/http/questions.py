@@ -1,37 +1,22 @@
 """Bodies of requests, and POST /query: searches, each for its lane, as the question that the action `query` takes; and the collections that the caller may
 see."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.parameters import LONGEST_QUESTION
+from duckkb.actions.registry.parameters import SEARCH
 from duckkb.caller import Caller
 from duckkb.errors import Finding, Refused, UsageError
 from duckkb.ontology.arguments import Parameters
 from duckkb.ontology.kinds import kind_of
 from duckkb.ontology.reasons import MOST
-from duckkb.search.typed import MOST_QUESTIONS
+from duckkb.search.typed import MOST_QUESTIONS, to_lines
 from duckkb.serving.http.entrance import MOST_BYTES
 from duckkb.truth.files.line import Limits, parse_json
 
-_LINE_END = re.compile(r"[\r\n]+")
-_SEARCH: Mapping[str, Any] = {
-    "type": "object",
-    "properties": {
-        "type": {
-            "type": "string",
-            "enum": ["lex", "vec", "hyde"],
-            "description": "lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text.",
-        },
-        "query": {"type": "string", "maxLength": LONGEST_QUESTION, "description": "What is looked for."},
-    },
-    "required": ["type", "query"],
-    "additionalProperties": False,
-}
 _LIMITS = Limits(MOST_BYTES)
 _OTHER_NAMES = {"minScore": "min_score"}
 
@@ -41,11 +26,9 @@ def schema() -> dict[str, Any]:
     """The JSON Schema of a body."""
     taken = ACTIONS["query"].input
     own = {name: rule for name, rule in taken["properties"].items() if name != "question"}
-    searches = {"type": "array", "items": _SEARCH, "minItems": 1, "maxItems": MOST_QUESTIONS}
-    searches["description"] = "Answered together, fused."
-    intent = {"type": "string", "description": "What is meant; it is not searched for."}
+    own["searches"] = {**own["searches"], "description": "Answered together, fused.", "minItems": 1}
     other = {name: own[meant] for name, meant in _OTHER_NAMES.items()}
-    return {**taken, "properties": {"searches": searches, "intent": intent, **own, **other}, "required": ["searches"]}
+    return {**taken, "properties": {**own, **other}, "required": ["searches"]}
 
 
 def body(raw: bytes) -> dict[str, Any]:
@@ -72,17 +55,15 @@ def arguments(body: object) -> dict[str, Any]:
         searches = body.get("searches")
         for at, one in enumerate(searches[:MOST_QUESTIONS] if isinstance(searches, list) else ()):
             findings += [
-                replace(found, field=f"/searches/{at}{found.field}") for found in Parameters(_SEARCH).findings(one)
+                replace(found, field=f"/searches/{at}{found.field}") for found in Parameters(SEARCH).findings(one)
             ]
         twice = [name for name, meant in _OTHER_NAMES.items() if name in body and meant in body]
         findings += [Finding("E_ARGUMENT", "is given under two names", field=f"/{name}") for name in twice]
     if findings or not isinstance(body, Mapping):
         raise refusal("query", [*dict.fromkeys(findings)][:MOST])
     given = parameters.whole_numbers(body)
-    lines = [f"{one['type']}: {_line(one['query'])}" for one in given.pop("searches")]
-    if intent := given.pop("intent", ""):
-        lines.append(f"intent: {_line(intent)}")
-    return {"question": "\n".join(lines), **{_OTHER_NAMES.get(name, name): value for name, value in given.items()}}
+    question = to_lines(given.pop("searches"), given.pop("intent", ""))
+    return {"question": question, **{_OTHER_NAMES.get(name, name): value for name, value in given.items()}}
 
 
 def granted(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str, Any], int]:
@@ -104,7 +85,3 @@ def refusal(name: str, findings: list[Finding]) -> UsageError:
     at = f"{first.field.removeprefix('/')}: " if first.field else ""
     said = f"{name}: {at}{first.message}{more}"
     return UsageError(said, "E_ARGUMENT", first.remedy, findings=findings)
-
-
-def _line(text: str) -> str:
-    return _LINE_END.sub(" ", text)
