@@ -121,6 +121,8 @@ ARGUMENTS: Mapping[str, Draw] = {
     "citation": _any("duckkb://Note/n1", "duckkb://Note/n1@HEAD", "duckkb://Secret/n3", "duckkb://Secret/n1@HEAD", "duckkb://Note/nope", "no citation"), "collections": _any([], ["docs"], ["docs"], ["hid"], ["docs", "hid"], ["Note"], ["nope"]), "document": _any(*DOCUMENTS),
     "dry_run": _flag, "embed": _flag, "end": lambda chance: list(_chosen(chance)), "explain": _flag, "field": _any("id", "text", "nope"), "first": _any(1, 3),
     "form": _any("markdown", "plain", "json"), "neighbors": _flag, "types": _any([], ["Note"], ["docs"], ["Secret"], ["nope"]),
+    "graph": _any("arch", "Note", "Secret"), "intent": _any("", "", "alpha"),
+    "searches": _any([], [], [{"type": "lex", "query": "alpha"}, {"type": "vec", "query": "beta gamma"}], [{"type": "hyde"}]),
     "full": _flag, "identities": lambda chance: [_chosen(chance)[1]], "identity": lambda chance: _chosen(chance)[1],
     "if_match": _any("0123456789abcdef"), "ignore": _any(["topic"]), "limit": _any(1, 3, 30), "lines": _any(1, 3),
     "label": _any("about", "about", ["about"], "leaks0", "both", "nope"), "merge": _flag, "min_score": _any(0, 0.4),
