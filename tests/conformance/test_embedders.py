@@ -45,6 +45,7 @@ def embedder(request: pytest.FixtureRequest, cache_home: Path) -> Iterator[Embed
         yield LocalE5(cache_home, "int8" if request.param == "int8" else "q4", request.param == "symmetric")
 
 
+@pytest.mark.long
 def test_every_text_gets_a_vector_of_unit_length_and_the_named_dimension(embedder: Embedder) -> None:
     for vectors in (embedder.embed_passages(TEXTS), embedder.embed_queries(TEXTS)):
         assert vectors.dtype == np.float32

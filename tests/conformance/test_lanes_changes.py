@@ -50,6 +50,7 @@ def answers(lanes: Held, query: LexicalQuery) -> list[LaneHit]:
     return lanes.match(NOTE, query, 100)
 
 
+@pytest.mark.long
 @given(
     start=st.dictionaries(st.integers(1, 60), st.sampled_from(WORDS), max_size=40),
     steps=STEPS,
@@ -157,6 +158,7 @@ def many(name: str) -> Held:
     return lanes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LANES)
 @given(
     query=st.sampled_from([*QUERIES, LexicalQuery("word7 red"), LexicalQuery("filler")]),

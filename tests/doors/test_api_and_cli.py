@@ -149,6 +149,7 @@ def test_writes_say_the_same_through_both_doors(doors: Doors) -> None:
     assert len(doors.said) == len(WRITES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", READS, ids=str)
 def test_answers_are_equal_through_both_doors(doors: Doors, case: Case) -> None:
     ran = run_in(doors.typed, case.args, stdin=case.stdin)

@@ -167,6 +167,7 @@ def test_kx_01_arch_is_off_where_no_command_is_named(notes: Path) -> None:
     assert _refused(taken, "E_EXISTS") and not (notes / "ontology").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -401,6 +401,7 @@ def test_ax_09_a_model_may_have_a_threshold_of_its_own(url: str) -> None:
         assert [row["id"] for row in found] == wanted, (name, asked)
 
 
+@pytest.mark.long
 def test_ax_09_nobody_is_asked_before_trust_and_each_stage_says_what_failed(url: str, tmp_path: Path) -> None:
     with FakeEndpoint(DIMENSION) as endpoint, FakeModels() as models:
         root = _base(tmp_path, endpoint, models)

@@ -148,6 +148,7 @@ def small(tmp_path: Path) -> Path:
     return base
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["top", "part", "linked"])
 def test_kx_11_a_backup_brings_back_every_byte_every_ref_and_what_was_staged(tmp_path: Path, layout: str) -> None:
     top, base = repository(tmp_path, layout)

@@ -46,6 +46,7 @@ def proxy(opened: Room, *, takes_away: bool) -> Any:
     return pass_on
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("takes_away", [True, False])
 def test_every_address_of_a_page_lies_below_the_path_of_the_proxy(base: Path, takes_away: bool) -> None:
     with room(base, edits=True) as opened:

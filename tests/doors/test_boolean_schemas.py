@@ -83,6 +83,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("args", READS, ids=" ".join)
 def test_a_base_whose_schemas_are_true_or_false_is_read(base: Path, args: list[str]) -> None:
     ran = run_in(base, args)

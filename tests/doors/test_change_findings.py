@@ -175,6 +175,7 @@ def _found(ran: Ran) -> set[tuple[str, str]]:
     return {(one["code"], one.get("identity", "")) for one in ran.line["findings"]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_check_since_tells_what_the_change_brings_and_nothing_else(base: Path, name: str) -> None:
     change, expected = CASES[name]
@@ -193,6 +194,7 @@ SOME = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOME)
 def test_an_index_a_range_and_diff_are_judged_alike(base: Path, name: str) -> None:
     change, expected = CASES[name]
@@ -333,6 +335,7 @@ def test_a_revision_that_is_none_is_an_error(base: Path, args: list[str]) -> Non
     assert (ran.code, ran.error["code"]) == ((2, "E_USAGE") if "--staged" in args else (1, "E_REVISION"))
 
 
+@pytest.mark.long
 def test_one_edit_of_the_schema_is_one_finding_with_a_count_and_each_can_be_had(base: Path) -> None:
     config = base / "config.yaml"
     config.write_text(config.read_text("utf-8").replace("required: [id]", "required: [id, owner]"), "utf-8")

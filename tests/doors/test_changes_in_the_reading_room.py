@@ -151,6 +151,7 @@ def test_a_change_is_shown_record_by_record_with_the_words_that_went_and_came(op
     assert page.of("section")[0]["data-part"] == "/web/change/findings?branch=topic"
 
 
+@pytest.mark.long
 def test_findings_are_those_of_check_and_impact_is_what_impact_says(base: Path, opened: Room) -> None:
     with duckkb.open(base) as kb:
         report = kb.run("check", {"branch": "topic"})
@@ -163,6 +164,7 @@ def test_findings_are_those_of_check_and_impact_is_what_impact_says(base: Path, 
     assert f"{moved['ndcg']['before']:.4f}" in page.text and f"{moved['ndcg']['after']:.4f}" in page.text
 
 
+@pytest.mark.long
 def test_a_large_change_comes_a_page_at_a_time_and_all_of_it(opened: Room) -> None:
     client, address, found, pages = opened.signed_in(), "/web/change?branch=many", list[tuple[str, str]](), 0
     while address:
@@ -187,6 +189,7 @@ def test_what_stands_in_a_change_stays_in_its_box(opened: Room) -> None:
             address = next((str(one["href"]) for one in found.of("a") if one.get("rel") == "next"), "")
 
 
+@pytest.mark.long
 def test_who_sees_a_part_reviews_that_part_and_cannot_tell_that_there_are_others(base: Path, opened: Room) -> None:
     token = changing.add(base, "half", ["Note"])["token"]
     git(base, "stash", "-q")
@@ -378,6 +381,7 @@ def test_a_record_that_was_deleted_meanwhile_keeps_what_was_typed(editing: Room)
     assert git(root, "for-each-ref", "refs/heads/propose") == ""
 
 
+@pytest.mark.long
 def test_a_record_is_made_and_deleted_by_proposals_and_takes_no_others_place(editing: Room) -> None:
     root, client = editing.served._opened().root, editing.signed_in()
     empty = fields(client.get("/web/edit", params={"type": "Rule"}).text)

@@ -129,6 +129,7 @@ def test_a_cache_beyond_the_machines_limit_loses_what_was_not_used_for_longest(u
     assert user.found(root) == answer
 
 
+@pytest.mark.long
 def test_what_is_made_beyond_the_limit_pushes_out_what_is_older(user: User) -> None:
     user.machine(cache_limit=1_250_000)
     roots = [user.base(f"base {number}") for number in range(3)]

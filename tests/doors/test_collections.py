@@ -340,6 +340,7 @@ def test_xd_09_of_an_empty_collection_no_byte_may_change_either(tmp_path: Path) 
         assert kb.collections.restore(packed).records == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sandbox", [{}, {"DUCKKB_SANDBOX": "1"}])
 def test_no_file_of_a_repository_or_a_base_is_replaced_by_a_snapshot_or_an_export(
     tmp_path: Path, sandbox: dict[str, str]

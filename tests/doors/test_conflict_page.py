@@ -121,6 +121,7 @@ SETTLED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["command", "answers"])
 def test_what_was_chosen_is_settled_exactly_so(base: Path, tab: Page, way: str) -> None:
     page = drawn(base, tab)

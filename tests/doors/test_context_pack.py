@@ -155,6 +155,7 @@ def test_each_citation_gives_the_quoted_bytes_whatever_is_committed_later(root: 
     assert json.loads(first["text"]).items() <= run_in(root, ["get", uri]).line.items()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [12, pytest.param(800, marks=pytest.mark.larger)])
 def test_no_budget_is_exceeded_and_what_is_left_out_is_said(made: Path, count: int) -> None:
     with duckkb.open(made) as kb:
@@ -173,6 +174,7 @@ def test_no_budget_is_exceeded_and_what_is_left_out_is_said(made: Path, count: i
             assert len(pack.entries) + len(pack.omitted) >= 15
 
 
+@pytest.mark.long
 def test_the_same_state_gives_the_same_bytes_in_whatever_order_it_was_written(made: Path, tmp_path: Path) -> None:
     """A clone, another process, and a base into which the same records were put one by one in another order."""
     asked = ["pack", "pool 内存 retry", "--budget", "2500", "--neighbors"]

@@ -440,6 +440,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_patch_writes_nothing(history: Path, name: str) -> None:
     lines = run_in(history, ["diff", "second..first", "--format", "patch"]).out.splitlines()

@@ -182,6 +182,7 @@ def test_every_form_keeps_its_budget_and_goes_on_where_it_ended_until_all_is_tol
     assert rows == [name for _, name in wanted]
 
 
+@pytest.mark.long
 def test_a_page_of_another_difference_does_not_go_on(many: Path) -> None:
     first = run_in(many, ["diff", "few..many", "--json", "--budget", "50000"]).line
     cursor = first["next"]["after"]

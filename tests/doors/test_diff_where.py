@@ -48,6 +48,7 @@ def names(base: Path, *args: str) -> list[str]:
     return [line["identity"] for line in ran.lines if line["entry"] == "change"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", FILTERS)
 def test_the_records_told_are_those_that_find_finds_before_or_after(base: Path, where: str) -> None:
     found = set()

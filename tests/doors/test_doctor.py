@@ -139,6 +139,7 @@ def shell(root: Path, command: str) -> None:
     assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
+@pytest.mark.long
 def test_kx_12_a_healthy_base_is_all_ok_and_two_looks_say_the_same(base: Path) -> None:
     found = look(base)
     assert {check.status for check in found.values()} == {"ok"}, troubles(found)
@@ -338,6 +339,7 @@ def machine_asked_once(said_of_machine: dict[str, Check], monkeypatch: pytest.Mo
         monkeypatch.setitem(CHECKS, name, once(name, CHECKS[name]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.usefixtures("machine_asked_once")
 def test_kx_12_each_planted_fault_is_named_and_its_remedy_mends_it(base: Path, name: str) -> None:
@@ -610,6 +612,7 @@ def test_low_limits_are_told(wordy: Path) -> None:
     assert "ulimit -n" in found["limits"]["remedy"] and "ulimit -f" in found["limits"]["remedy"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     sys.platform == "win32", reason="rights of folders are a POSIX matter; test_errnos.py refuses the calls"
 )

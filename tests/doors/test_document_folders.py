@@ -45,6 +45,7 @@ def shut(tmp_path: Path) -> Iterator[Path]:
         (root / path).chmod(0o755)
 
 
+@pytest.mark.long
 def test_what_cannot_be_read_is_named_and_all_else_is_served_and_written(shut: Path) -> None:
     before = [*without_roots_rights(), sys.executable, "-m", "duckkb"]
 
@@ -79,6 +80,7 @@ def test_what_cannot_be_read_is_named_and_all_else_is_served_and_written(shut: P
     )
 
 
+@pytest.mark.long
 def test_the_documents_of_a_folder_that_is_gone_are_not_taken_for_deleted(tmp_path: Path) -> None:
     root = _base(tmp_path, {"docs/a.md": "apple", "docs/d/b.md": "berry", "guide/o.md": "orange"})
     for folder in ("docs", "guide"):

@@ -151,6 +151,7 @@ def test_kx_01_each_line_of_a_document_is_from_the_commit_that_git_blames(story:
     ]
 
 
+@pytest.mark.long
 def test_kx_01_lines_of_the_file_are_chosen_as_git_chooses_them(story: _Story) -> None:
     name = "new front.md"
     expected = _by_git(story.root / "docs", name)

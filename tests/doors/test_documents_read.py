@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import make_base, run_in
 from tests.harness.files import docx
 from tests.harness.files.pdf import Pdf, lines
@@ -32,6 +34,7 @@ FILES = {
 }
 
 
+@pytest.mark.long
 def test_kx_18_files_are_found_by_what_they_say_and_read_once_for_all_bases(tmp_path: Path) -> None:
     env = {"DUCKKB_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
     kept = tmp_path / "cache" / "shared" / "documents"
@@ -89,6 +92,7 @@ def test_kx_18_texts_that_were_not_used_for_longest_are_cleaned_away(tmp_path: P
     assert run_in(root, ["find", "papers", "page3", "-m"], env=env).code == 0
 
 
+@pytest.mark.long
 def test_kx_18_strict_has_no_record_of_a_file_that_could_not_be_read_whole(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
     (root / "docs").mkdir()

@@ -51,6 +51,7 @@ def test_xd_10_one_line_of_hex_float32_is_the_models_vector_bit_for_bit(base: Pa
         assert [struct.pack(">f", value).hex() for value in floats(words)] == words
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_xd_10_a_text_too_long_is_cut_at_the_last_token_that_fits_and_stderr_says_so(
     base: Path, tmp_path: Path

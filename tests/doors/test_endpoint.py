@@ -44,6 +44,7 @@ def test_an_endpoint_is_asked_only_after_trust_and_its_key_is_never_shown(tmp_pa
     assert files and not any(KEY.encode() in path.read_bytes() for path in files)
 
 
+@pytest.mark.long
 def test_a_failing_endpoint_stores_the_record_and_degrades_the_search(tmp_path: Path, env: dict[str, str]) -> None:
     with FakeEndpoint() as endpoint:
         root = make_base(tmp_path / "kb", CONFIG.format(url=endpoint.settings().base_url))

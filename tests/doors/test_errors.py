@@ -92,6 +92,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_xd_11_and_xd_12_with_json_an_error_is_an_object_and_its_exit_code_is_1_or_2(base: Path, case: Case) -> None:
     checked(run_in(base, [*case.args, "--json"], stdin=case.stdin), case.exit_code, case.code)

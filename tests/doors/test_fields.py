@@ -109,6 +109,7 @@ def test_given_vectors_are_printed_by_get_and_where_they_are_named(base: Path) -
     assert len(run_in(base, ["get", "features", "a"]).line["tensor"]) == 384
 
 
+@pytest.mark.long
 def test_what_is_printed_whole_can_be_put_back_and_a_part_never_replaces_the_whole(base: Path) -> None:
     whole = run_in(base, ["get", "notes", "n2"]).line
     for verb in (

@@ -122,6 +122,7 @@ def test_find_all_searches_every_type(found: Run) -> None:
     assert found("find", "all", "-w", "name LIKE 'Fox%'", "--json").code == 2, "filters only on fields they share"
 
 
+@pytest.mark.long
 def test_dk_24_sql_reads_and_only_reads(found: Run) -> None:
     assert found("sql", "SELECT 'delete' AS word").line == {"word": "delete"}
     assert found("sql", "SELECT count(*) AS n FROM note WHERE size > 1").line == {"n": 3}

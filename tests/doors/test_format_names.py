@@ -33,6 +33,7 @@ def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["diff", "check", "impact", "list"])
 def test_each_name_has_a_document_of_its_own(edited: Path, verb: str) -> None:
     args = [verb, "Note"] if verb == "list" else [verb]

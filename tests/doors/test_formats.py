@@ -147,6 +147,7 @@ def test_on_a_terminal_no_format_steers_it_or_has_colours(base: Path, form: str)
     assert not re.search("[\u202e\u200b\ufeff\U000e0041]", out.decode())
 
 
+@pytest.mark.long
 def test_a_reader_that_has_enough_is_success_in_every_format(base: Path) -> None:
     duckkb = f"{sys.executable} -m duckkb list Person -l 1000 --format"
     script = "; ".join(

@@ -49,6 +49,7 @@ def _paths(root: Path, *options: str) -> list[Any]:
     return [line["path"] for line in run_in(root, ["find", "docs", "-w", "1=1", *options]).lines]
 
 
+@pytest.mark.long
 def test_a_file_that_git_tracks_and_ignores_is_no_document_in_any_state(root: Path) -> None:
     assert _paths(root) == _paths(root, "--at", "HEAD") == ["a.md"]
     assert _paths(root, "--at", "HEAD^") == ["a.md", "secret.md", "sub/u.md"]
@@ -98,6 +99,7 @@ def test_a_collection_that_heeds_no_gitignore_serves_what_it_names_in_any_state(
     assert run_in(root, ["diff", "--json"]).line["changes"] == []
 
 
+@pytest.mark.long
 def test_work_tree_and_commit_serve_the_same_documents(tmp_path: Path) -> None:
     """Of drawn .gitignore files above, in and below the folder of a collection."""
     chance = random.Random(13)

@@ -180,6 +180,7 @@ def test_an_unknown_revision_is_named(kb: Path) -> None:
     assert (ran.code, ran.error["code"]) == (1, "E_REVISION")
 
 
+@pytest.mark.long
 def test_lines_that_cannot_be_read_stop_the_newer_side_and_are_said_of_the_older_one(kb: Path) -> None:
     (part,) = (kb / "data").rglob("part_*.jsonl")
     good = part.read_bytes()
@@ -199,6 +200,7 @@ def test_lines_that_cannot_be_read_stop_the_newer_side_and_are_said_of_the_older
     assert run_in(kb, ["get", "Note", "storm", "--at", "HEAD~1", "--lenient"]).code == 0
 
 
+@pytest.mark.long
 def test_a_change_that_mends_the_configuration_is_judged_by_its_own(kb: Path) -> None:
     config = kb / "config.yaml"
     good = config.read_text("utf-8")

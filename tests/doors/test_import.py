@@ -152,6 +152,7 @@ def test_findings_that_differ_fill_no_more_than_a_screen(run: Run, tmp_path: Pat
     assert len(run("import", "Note", file, "--json").error["details"]["findings"]) == 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -182,6 +183,7 @@ def test_a_dry_run_says_types_and_first_records_and_writes_nothing(run: Run, row
     assert not stored(run, rows)
 
 
+@pytest.mark.long
 def test_reading_a_table_takes_no_more_memory_for_more_rows(tmp_path: Path) -> None:
     """What is held of a file is one row: ten times the rows take the same memory, while types are inferred and rows made."""
 

@@ -185,6 +185,7 @@ def test_a_budget_of_tokens_is_kept_and_the_next_run_does_the_rest(make: Make) -
     assert sorted(ground.endpoint.texts) == sorted(texts), "each text was paid for once"
 
 
+@pytest.mark.long
 def test_a_forced_build_computes_anew_what_the_team_has(make: Make) -> None:
     ground = make("concurrency: 1")
     texts = texts_of(20)

@@ -67,6 +67,7 @@ def base(tmp_path: Path, copy_of: CopyOf) -> Path:
     return copy_of(make_ducks, tmp_path / "kb")
 
 
+@pytest.mark.long
 def test_passages_tell_where_they_stand(base: Path, retrieve: Callable[..., _Found]) -> None:
     found = retrieve(base, "ducks", type="Note", mode="match", where="size > 0", limit=2)
     printed = run_in(base, ["find", "Note", "ducks", "-m", "-w", "size > 0", "-l", "2", "--provenance", "--json"])

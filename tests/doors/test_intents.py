@@ -168,6 +168,7 @@ def test_xd_01_with_an_argument_stdin_is_never_read(base: Path, args: list[str])
         assert open_stdin.stdout.decode() == given.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
@@ -313,6 +314,7 @@ def test_xd_04_a_hybrid_line_of_a_collection_has_the_account_of_its_score(base: 
     assert not any("_scores" in line for line in ask(base, "notes", "quick fox", "-m"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "limit", "where"),
     [("数据库 journal", 20, []), ("fox storage", 15, ["-w", "metadata.author = '张三' OR size > 90"])],

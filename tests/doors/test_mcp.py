@@ -235,12 +235,14 @@ def test_kx_14_the_official_client_is_served_over_stdio(
     asyncio.run(asyncio.wait_for(use(base, revision, monkeypatch), _BOUND_S))
 
 
+@pytest.mark.long
 def test_kx_14_the_official_client_is_served_over_http(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with http(base) as server:
         for revision in KNOWN_PROTOCOL_VERSIONS:
             asyncio.run(asyncio.wait_for(use(server, revision, monkeypatch), _BOUND_S))
 
 
+@pytest.mark.long
 def test_kx_14_answers_are_those_of_the_command_line(base: Path) -> None:
     with piped(base) as pipe:
         for name, given, args in ASKED:
@@ -450,6 +452,7 @@ def test_a_batch_is_refused_in_words_that_say_so(base: Path) -> None:
             }
 
 
+@pytest.mark.long
 def test_kx_14_a_tenant_sees_the_tools_of_its_role_and_keeps_its_session_to_itself(base: Path) -> None:
     tokens = {
         name: run_in(base, ["tenant", "add", name, "Note", "--role", role, "--json"]).line["token"]
@@ -473,6 +476,7 @@ def test_kx_14_a_tenant_sees_the_tools_of_its_role_and_keeps_its_session_to_itse
         assert bo.ask("ping").status_code == 200
 
 
+@pytest.mark.long
 def test_kx_14_a_line_that_cannot_be_read_stops_those_alone_who_see_its_type(base: Path) -> None:
     tokens = {
         name: run_in(base, ["tenant", "add", name, *granted, "--json"]).line["token"]

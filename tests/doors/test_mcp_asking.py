@@ -107,6 +107,7 @@ def test_kx_14_it_is_confirmed_over_stdio_too(base: Path, monkeypatch: pytest.Mo
     use(base, base, HANDSHAKE_PROTOCOL_VERSIONS[-1], monkeypatch, can_ask=True)
 
 
+@pytest.mark.long
 def test_kx_14_arguments_are_completed_from_what_the_caller_sees(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def complete(reached: Http, revision: str, name: str, begun: str) -> list[str]:
         async with client(reached, revision, User(None), monkeypatch) as one:

@@ -92,6 +92,7 @@ def test_a_client_is_sent_messages_of_its_calls_from_the_level_on_that_it_set(ba
         assert _messages(pipe, "tools/call", **read) == []
 
 
+@pytest.mark.long
 def test_who_subscribed_over_stdio_is_told_of_writes_and_of_what_changes_on_disk(base: Path) -> None:
     with piped(base) as pipe:
         assert pipe.ask("resources/subscribe", uri=_N1)["result"] == {}
@@ -176,6 +177,7 @@ def _token(root: Path, *words: str) -> str:
     return token
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_session_is_told_of_what_its_tenant_may_read_and_of_nothing_else(
     base: Path, tmp_path: Path, workers: str
@@ -232,6 +234,7 @@ class _Outbound:
         await self.uris.put(params["uri"])
 
 
+@pytest.mark.long
 def test_who_is_let_in_no_longer_is_told_nothing_and_who_reads_nothing_holds_nobody_up(base: Path) -> None:
     async def play(front: Front) -> None:
         told, stuck, gone = _Outbound(), _Outbound(is_stuck=True), _Outbound()

@@ -93,6 +93,7 @@ WRONG: Mapping[str, tuple[list[str], str, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", WRONG)
 def test_kx_14_what_is_wrong_is_said_and_changes_nothing(base: Path, what: str) -> None:
     args, code, said = WRONG[what]

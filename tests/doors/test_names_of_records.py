@@ -86,6 +86,7 @@ ASKED: list[tuple[str, dict[str, Any], list[str], int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("action", "given", "typed", "many"), ASKED, ids=lambda one: " ".join(one) if isinstance(one, list) else ""
 )

@@ -171,6 +171,7 @@ BEYOND = ("serve", "duckkb mcp", "embed", "git ", "duckkb index build")
 """Suggestions that run until they are stopped, need a model, or ask a repository for what this one has not."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("line", WRONG)
 def test_what_an_error_suggests_is_a_command_that_works(whole: Path, tmp_path: Path, line: str) -> None:
     shutil.copytree(whole, tmp_path / "w", symlinks=True)

@@ -33,6 +33,7 @@ def _asked(tables: RecordTables, condition: str, *, by_statement: bool) -> Any:
         return (*told, error.exit_code), command[-1].removeprefix(f"{HEAD}(").removesuffix("\n)")
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(FIELDS, min_size=1, max_size=6), st.lists(CONDITIONS, min_size=8, max_size=12))
 def test_a_statement_gives_the_records_of_the_filter_which_are_those_of_three_valued_logic(

@@ -131,6 +131,7 @@ def lines_of(kb: "duckkb.KnowledgeBase", door: str, question: str) -> list[tuple
     return [(line["body"], line.get("_filled", False)) for line in documents]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("door", ["match", "hybrid", "search", "query", "lex"])
 @given(
     words=st.lists(st.sampled_from(VOCABULARY), min_size=1, max_size=2),
@@ -162,6 +163,7 @@ def test_the_command_line_says_it_on_stderr(tmp_path: Path) -> None:
         assert "_filled" in run_in(root, ["find", "Note", '"quick brown"', "--format", form]).out
 
 
+@pytest.mark.long
 def test_lines_of_documents_say_it_in_every_format(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
     (root / "docs").mkdir()

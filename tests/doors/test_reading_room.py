@@ -311,6 +311,7 @@ def test_a_record_shows_its_fields_and_what_it_is_joined_to(base: Path, open_roo
     assert edge.status_code == 200 and "both swim" in edge.text and "/web/record?type=Note&amp;id=n2" in edge.text
 
 
+@pytest.mark.long
 def test_history_says_who_changed_what_and_two_versions_stand_side_by_side(base: Path, open_room: Room) -> None:
     client = open_room.signed_in()
     _, given = record("n1")
@@ -365,6 +366,7 @@ def test_the_address_of_two_versions_stays_true_when_others_come(tmp_path: Path)
             assert client.get("/web/record/compare", params=given | {"new": wrong}).status_code == 404
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("id", ["evil", "deep", *ODD])
 def test_hostile_records_change_nothing_outside_of_their_box(open_room: Room, id: str) -> None:
     client = open_room.signed_in()
@@ -399,6 +401,7 @@ def test_a_page_without_its_data_has_at_most_300_kb(open_room: Room) -> None:
     assert page + sum(map(len, drawing.files().values())) < 300_000
 
 
+@pytest.mark.long
 def test_what_a_tenant_may_not_see_and_what_there_is_not_are_the_same_page(tmp_path: Path) -> None:
     """One base has the hidden type, with records and an edge; the other has it not. A viewer is answered the same bytes."""
     answers = []

@@ -32,6 +32,7 @@ def test_jsonl_on_stdin_is_one_changeset_all_or_nothing(run: Run, notes: Path) -
     assert run("put", "Note", stdin='{"id": "x"}\n\n{"id": "y"}\n').line["inserted"] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "code"),
     [

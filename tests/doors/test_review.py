@@ -79,6 +79,7 @@ def reports() -> list[tuple[str, ...]]:
     return [*judged, *asked, *sorted(checked), *(("review", RANGE, "--format", name) for name in REVIEW)]
 
 
+@pytest.mark.long
 def test_every_report_of_a_change_has_the_same_findings(base: Path) -> None:
     listed = run_in(base, ["check", "--since", RANGE, "--format", "jsonl"])
     wanted = Counter(one["code"] for one in listed.lines)
@@ -89,6 +90,7 @@ def test_every_report_of_a_change_has_the_same_findings(base: Path) -> None:
     assert gate == {1} == {listed.code}
 
 
+@pytest.mark.long
 def test_a_headline_says_what_passed_with_warnings_and_what_nobody_judged(base: Path, tmp_path: Path) -> None:
     def headline(*args: str) -> tuple[int, str]:
         ran = run_in(base, ["review", *args])

@@ -104,6 +104,7 @@ def serving(root: Path, *args: str, **env: str) -> Iterator[Server]:
         server.process.communicate()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("args", "lines"),
     [
@@ -132,6 +133,7 @@ def audited(root: Path, which: str = "decisions") -> list[tuple[str, str, str]]:
     return [(one["tenant"], one["action"], one["outcome"]) for one in lines]
 
 
+@pytest.mark.long
 def test_kx_09_who_is_let_in_and_what_of_it_is_written_down(base: Path) -> None:
     ann, gone = tenant(base, "ann", "guide"), tenant(base, "gone", "guide")
     boss = tenant(base, "boss", "--role", "admin")
@@ -193,6 +195,7 @@ def test_kx_09_collections_that_the_caller_may_not_see_are_left_out_and_counted(
         assert asked("nowhere", token=boss).status_code == 404
 
 
+@pytest.mark.long
 def test_kx_09_answers_are_those_of_the_command_line_and_of_the_openapi_document(base: Path) -> None:
     with serving(base) as server:
         document = server.ask("/openapi.json", authorization="").json()

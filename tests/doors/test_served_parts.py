@@ -43,6 +43,7 @@ def called(server: Server, token: str, name: str, **given: Any) -> dict[str, Any
     return dict(found["structuredContent"])
 
 
+@pytest.mark.long
 def test_kx_10_who_sees_a_part_proposes_of_it_and_is_told_the_branch_alone(tmp_path: Path) -> None:
     """A commit is a hash over the whole base. A line of another type that cannot be read is no matter of this caller's."""
     root = tmp_path / "kb"
@@ -107,6 +108,7 @@ def test_kx_10_the_process_that_runs_sql_shows_a_tenant_its_tables_alone(tmp_pat
     assert "s1" not in json.dumps(first) and "knows" not in json.dumps([first[7], first[8]])
 
 
+@pytest.mark.long
 def test_kx_10_an_operator_sees_what_a_tenant_sees(tmp_path: Path) -> None:
     root = tmp_path / "kb"
     tokens = base_of(root, NOTES, ("ann", "viewer", ["Note"]), ("boss", "admin", []))

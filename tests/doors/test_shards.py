@@ -119,6 +119,7 @@ def test_the_same_plan_on_every_machine_and_the_same_team_cache(make: "Callable[
     assert (everything.code, everything.line["missing"]) == (1, 46)
 
 
+@pytest.mark.long
 def test_shares_are_ranges_of_keys_that_no_other_text_moves(base: Path) -> None:
     keys = [bytes([at * 37 % 256, at]) + bytes(14) for at in range(256)]
     for of in (1, 2, 3, 7, 256, 10_000):

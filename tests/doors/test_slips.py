@@ -63,6 +63,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slip", FILTERS)
 def test_a_filter_of_another_dialect_is_answered_with_one_that_works(base: Path, slip: str) -> None:
     with duckkb.open(base) as kb:
@@ -118,6 +119,7 @@ LINES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("slip", "meant"), LINES, ids=[slip for slip, _ in LINES])
 def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     base: Path, slip: str, meant: str
@@ -251,6 +253,7 @@ def test_with_json_every_line_of_stderr_is_json(base: Path) -> None:
             assert {"error", "code", "suggestion"} <= lines[-1].keys()
 
 
+@pytest.mark.long
 def test_records_that_an_exclusion_skips_for_lack_of_the_field_are_counted(base: Path) -> None:
     for where in ("author <> 'bo'", "NOT author = 'bo'", "author NOT IN ('bo', 'cy')", "author NOT LIKE 'b%'"):
         ran = run_in(base, ["find", "notes", "-w", where, "--json"])

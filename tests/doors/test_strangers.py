@@ -35,6 +35,7 @@ def _requests(log: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "request"]
 
 
+@pytest.mark.long
 def test_requests_without_a_token_push_no_decision_out_and_are_counted_by_address(tmp_path: Path) -> None:
     root, log = tmp_path / "kb", tmp_path / "log"
     token = _base(root)
@@ -67,6 +68,7 @@ def test_a_client_that_is_no_proxy_is_not_believed_about_its_address(tmp_path: P
     assert wrong.code == 2 and "proxy.example.org" in str(wrong.error)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", [["serve"], ["mcp", "--http"]], ids=" ".join)
 def test_a_proxy_names_the_tenant_that_asks_and_nobody_else_does(tmp_path: Path, verb: list[str]) -> None:
     root, log = tmp_path / "kb", tmp_path / "log"

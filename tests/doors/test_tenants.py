@@ -382,6 +382,7 @@ HARM: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", HARM)
 @pytest.mark.parametrize("kept", ["tenants", "token"])
 def test_kx_10_what_others_could_have_changed_lets_nobody_in(
@@ -410,6 +411,7 @@ def test_kx_10_what_others_could_have_changed_lets_nobody_in(
         assert status_of(tokens, token) == 200
 
 
+@pytest.mark.long
 def test_kx_10_a_damaged_file_is_named_with_the_command_that_mends_it(tenant: Tenant, notes: Path, state: Path) -> None:
     held = {id: token_of(tenant("add", id, "Note")) for id in ("ann", "bob", "eve")}
     file = Path(tenant("status").line["file"])

@@ -106,6 +106,7 @@ def _ready(connection: HTTPConnection) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_server_answers_everything_once_its_files_are_gone(workers: str, tmp_path: Path) -> None:
     root, installation = tmp_path / "kb", _installation(tmp_path / "site")
@@ -131,6 +132,7 @@ def test_a_server_answers_everything_once_its_files_are_gone(workers: str, tmp_p
     assert str(installation) not in (tmp_path / "log").read_text(), "no traceback names a file of it"
 
 
+@pytest.mark.long
 def test_what_a_served_module_imports_at_first_use_is_imported_before_that() -> None:
     """But libraries of models, of formats and of processes of their own, which a base may not need."""
     others = {

@@ -75,6 +75,7 @@ def graphed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return features(tmp_path_factory.mktemp("graphed") / "kb", ann="hnsw")
 
 
+@pytest.mark.long
 def test_a_graph_is_made_by_a_job_used_by_searches_and_shown(graphed: Path) -> None:
     before = find(graphed, QUESTIONS[0])
     assert found(before) == right(QUESTIONS[0]) and "W_EXACT" in before.err and "duckkb index refresh" in before.err
@@ -113,6 +114,7 @@ def test_without_the_library_the_search_is_exact_and_says_how_to_get_it(graphed:
             assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == right(QUESTIONS[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("storage", ["float16", "int8"])
 def test_narrow_vectors_are_set_for_the_whole_base_and_shown_with_what_they_lose(tmp_path: Path, storage: str) -> None:
     root = features(tmp_path / "kb", f", vector_storage: {storage}")

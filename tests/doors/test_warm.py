@@ -110,6 +110,7 @@ def test_a_stopped_one_holds_no_pipe_of_who_asked(warmth: Warmth, base: Path) ->
         process.send(signal.SIGCONT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "env",
     [{"LANG": "tlh"}, {"DUCKKB_AGENT": "1"}, {"GIT_DIR": "/nowhere"}, {"OPENAI_API_KEY": "secret"}, {"COLUMNS": "31"}],
@@ -223,6 +224,7 @@ def listening(warmth: Warmth, root: Path, say: Callable[[socket.socket], None]) 
 PRINTED = b"\x00\x01" + (3).to_bytes(8, "little") + b"hi\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "said",
     [

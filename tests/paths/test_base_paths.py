@@ -234,6 +234,7 @@ def test_dk_18_a_stale_precondition_fails_and_changes_nothing(notes: Path) -> No
         assert tree_bytes(notes) == before
 
 
+@pytest.mark.long
 def test_dk_17_processes_that_write_at_once_lose_nothing(notes: Path) -> None:
     """A small version of the campaign: 5 processes of 8 puts each."""
     script = (
@@ -262,6 +263,7 @@ def test_dk_19_one_hit_per_record_with_its_best_chunk(docs: Path) -> None:
             assert "zebra" in best.chunk.text and best.chunk.seq >= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("limit", [1, 3, 12, 60])
 def test_dk_20_hybrid_is_rrf_over_the_two_single_lists(docs: Path, limit: int) -> None:
     rng = random.Random(7)

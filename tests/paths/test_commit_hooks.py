@@ -228,6 +228,7 @@ def _staged_verbs() -> list[list[str]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("args", [*_staged_verbs(), ["check"]], ids=shlex.join)
 @pytest.mark.parametrize("linked", [False, True], ids=["main", "linked"])
 def test_the_index_that_git_names_is_what_a_verb_looks_at(

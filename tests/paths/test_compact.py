@@ -83,6 +83,7 @@ def test_a_branch_that_was_made_before_and_changes_a_record_later_still_merges(b
     assert b"".join(of_the_day(base).values()).count(b'"title":"later"') == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("driver", [False, True])
 def test_a_record_that_moved_here_and_changed_there_is_resolved_where_it_went(base: Path, driver: bool) -> None:
     """To git's merge of single files it is gone from one and new in the other."""

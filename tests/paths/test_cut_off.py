@@ -45,6 +45,7 @@ def mend(root: Path) -> None:
     subprocess.run(shlex.split(remedy.split("`")[1]), cwd=root, check=True, capture_output=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [b"", b"\n\n", b" \t\n"])
 def test_a_part_without_a_record_stops_every_verb_and_none_deletes_it(base: Path, left: bytes) -> None:
     whole = (base / PART).read_bytes()
@@ -123,6 +124,7 @@ def test_an_empty_file_of_the_configuration_is_none_where_head_has_more(base: Pa
     assert f"git checkout HEAD -- {path}" in ran.err
 
 
+@pytest.mark.long
 def test_a_part_that_a_rebase_takes_the_last_record_of_stops_neither_it_nor_what_follows(base: Path) -> None:
     """The driver cannot remove the file; what it leaves is told from a part that was cut off."""
     assert run_in(base, ["git", "install"]).code == 0

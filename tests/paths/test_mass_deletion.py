@@ -121,6 +121,7 @@ def _state(base: Path) -> tuple[object, ...]:
     return tree_bytes(base), git(base, "log", "--all", "--format=%H %D"), git(base, "ls-files", "-s")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", GUARDED)
 def test_many_records_go_only_where_that_is_allowed(base: Path, verb: str) -> None:
     if verb == "resolve":
@@ -133,6 +134,7 @@ def test_many_records_go_only_where_that_is_allowed(base: Path, verb: str) -> No
     assert allowed.code == 0, allowed.err
 
 
+@pytest.mark.long
 def test_other_verbs_take_no_record_unasked(base: Path) -> None:
     for verb, args in KEEPING.items():
         ran = run_in(base, args)

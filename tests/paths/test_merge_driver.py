@@ -160,6 +160,7 @@ FAILURES: dict[str, Callable[[Path], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_driver_that_fails_leaves_the_merge_to_lines_and_loses_nothing(base: Path, tmp_path: Path, name: str) -> None:
     driver = git(base, "config", "merge.duckkb.driver").removesuffix("\n")

@@ -107,6 +107,7 @@ def begun_apart(base: Path) -> None:
     save(base, "main", line("x", title="changed") + "\n")
 
 
+@pytest.mark.long
 def test_a_conflict_is_found_where_git_made_another_base_of_several(base: Path) -> None:
     """git's base of that part is empty, as both began it: a record that one changed and the other deleted looks new. The
     driver makes one base of the two."""

@@ -63,6 +63,7 @@ def _recover(root: Path) -> Ran:
     return ran
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dies", ["early", "late"])
 def test_recover_takes_a_killed_merge_back(base: Path, dies: str) -> None:
     part = next(base.glob("data/nodes/note/*/*.jsonl"))

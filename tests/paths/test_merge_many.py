@@ -42,6 +42,7 @@ def test_a_merge_prints_a_conflict_a_line_and_says_where_it_stops(base: Path) ->
     assert "500 records or fields (the first 100 are shown)" in done.err
 
 
+@pytest.mark.long
 def test_open_conflicts_are_listed_a_page_at_a_time(base: Path) -> None:
     assert run_in(base, ["merge", "topic"]).code == 1
     names: list[str] = []

@@ -80,6 +80,7 @@ EDITS = steps(put("logs", id="first", content="edited"), put("logs", id="new", c
 EDITED = {"first": "edited", "第二": "第二", "new": "new"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_records_follow_the_rename_of_their_collection_on_either_side(base: Path, is_ours: bool) -> None:
     branches(base, *((rename("memos"), EDITS) if is_ours else (EDITS, rename("memos"))))
@@ -111,6 +112,7 @@ def test_of_two_names_the_records_have_ours_and_nothing_is_lost(base: Path) -> N
     assert (contents(base, "ours"), contents(base, "theirs")) == ({**EDITED, "第二": "二"}, {})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("side", ["ours", "theirs"])
 @pytest.mark.parametrize("way", ["duckkb", "git"])
 def test_a_conflict_in_a_renamed_collection_is_settled_where_its_records_are(base: Path, way: str, side: str) -> None:

@@ -213,6 +213,7 @@ def test_a_part_finished_by_hand_or_staged_is_left_alone(base: Path) -> None:
     assert note_part(base).read_text("utf-8") == mine
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["rebase", "cherry-pick", "revert", "stash"])
 def test_it_works_in_whatever_git_is_in_the_middle_of(base: Path, way: str) -> None:
     match way:

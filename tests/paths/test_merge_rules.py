@@ -78,6 +78,7 @@ def merged(root: Path, way: str, other: str) -> dict[str, Any]:
     return note(root)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rule_settles_what_both_sides_changed_and_the_rest_is_kept(base: Path, way: str) -> None:
     git(base, "config", "rerere.enabled", "true")

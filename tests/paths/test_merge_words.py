@@ -40,6 +40,7 @@ CASES: dict[str, tuple[tuple[Records, Records], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_said_of_a_record_is_so_in_the_commit(tmp_path: Path, case: str) -> None:
     root = make_base(tmp_path / "kb", NOTES)

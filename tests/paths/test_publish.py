@@ -109,6 +109,7 @@ def test_a_commit_is_published_and_then_what_changed_alone(base: Path, target: s
     assert_as_built(base, target)
 
 
+@pytest.mark.long
 def test_documents_that_a_gitignore_names_from_a_commit_on_are_published_no_longer(tmp_path: Path) -> None:
     base = make_base(tmp_path / "kb", f"global: {{embedding_model: none}}\n{CONFIG}")
     address = f"{shared().database()}#docs"

@@ -86,6 +86,7 @@ def test_storing_a_text_looks_for_its_key_alone(large: Path) -> None:
     assert found == [(("mine",),)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("note", [[], 7, {"format": 1}, {"format": 2, "parts": 7}])
 def test_a_note_of_fields_that_is_none_is_made_anew(tmp_path: Path, note: object) -> None:
     root = make_base(tmp_path / "kb", ALWAYS)

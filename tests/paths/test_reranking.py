@@ -130,6 +130,7 @@ def _spoil(cache: Path) -> None:
         assert file.execute("UPDATE row SET payload = zeroblob(8) WHERE kind = 'answer'").rowcount >= 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [

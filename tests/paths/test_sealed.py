@@ -258,6 +258,7 @@ def test_kx_16_another_key_and_no_key_are_refused_and_nothing_changes(sealed: Se
     assert sealed.run(*QUESTIONS[0]).code == 1
 
 
+@pytest.mark.long
 def test_kx_16_no_child_is_given_the_key_and_nothing_tells_it(sealed: Sealed) -> None:
     sealed.fill()
     script = """

@@ -99,6 +99,7 @@ def filters(draw: st.DrawFn) -> dict[str, Any]:
     return wanted
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(wanted=filters())
 @example(wanted={})

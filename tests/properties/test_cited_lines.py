@@ -44,6 +44,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[tuple[duckk
         yield opened, root / "docs"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["search", "query"])
 @given(asked=st.sets(st.sampled_from(sorted(PLACES)), min_size=1, max_size=3), typed=st.booleans())
 def test_the_cited_line_has_a_word_of_the_question_wherever_a_line_has_one(

@@ -166,6 +166,7 @@ def near_lines(draw: st.DrawFn) -> bytes:
     return orjson.dumps({key: record[key] for key in keys})
 
 
+@pytest.mark.long
 @given(mutated_lines() | near_lines())
 @settings(max_examples=1200, deadline=None)
 def test_the_fast_verdict_is_the_slow_parsers_verdict_on_mutated_lines(line: bytes) -> None:

@@ -5,6 +5,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def write(root: Path, number: int, lines: list[bytes]) -> None:
     target.write_bytes(b"".join(one + b"\n" for one in lines))
 
 
+@pytest.mark.long
 @given(edits)
 @settings(max_examples=150, deadline=None)
 def test_after_edits_of_lines_the_tree_is_that_of_a_fresh_load(later: list[tuple[list[Edit], bool]]) -> None:

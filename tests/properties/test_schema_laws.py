@@ -103,6 +103,7 @@ SAME: dict[str, tuple[Schema, Schema]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", LOOSER)
 def test_a_schema_that_takes_more_is_told_with_a_record_that_it_takes(case: str) -> None:
     old, new = LOOSER[case]
@@ -181,6 +182,7 @@ def _is_valid(schema: Any, value: Mapping[str, Any]) -> bool:
     return bool(jsonschema_rs.Draft202012Validator(schema, validate_formats=True).is_valid(value))
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(_SCHEMAS, _SCHEMAS)
 def test_the_normal_form_takes_what_the_schema_takes(one: Schema, other: Schema) -> None:

@@ -7,6 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from duckkb.truth.files.line import LineShape, encode
 from tests.conftest import NOTES, make_base, tree_bytes
 
@@ -21,6 +23,7 @@ with duckkb.open(sys.argv[1], clock=FrozenClock("2026-01-02T03:04:05.000006Z")) 
 """
 
 
+@pytest.mark.long
 def test_trees_do_not_depend_on_hash_seed_or_locale(tmp_path: Path) -> None:
     seen = set()
     for seed, locale in (("0", "C"), ("1", "C.UTF-8"), ("4711", "POSIX")):

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def check_versions(kept: StoredLines | None, now: Mirror, seen: dict[tuple[str, 
         seen[kind.name, version.store, version.revision] = now[kind.name]
 
 
+@pytest.mark.long
 @given(states, steps)
 @settings(max_examples=150, deadline=None)
 def test_a_tree_out_of_the_store_is_the_tree_of_the_files(

@@ -154,6 +154,7 @@ def test_the_prompt_is_a_pure_function_of_the_pack() -> None:
     assert sha256(system.content.encode()).hexdigest()[:16] == "c210bfcc816861c5"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sign",
     ["`", '"', "“", "-", "- ", "[1", "[1,", " ", ".", "9", "亿", "1,234,", "|--", "a: ", "```\n", "。)", "_", "1 %"],

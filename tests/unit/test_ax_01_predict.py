@@ -119,6 +119,7 @@ def test_ax_01_json_comes_as_its_value(value: object) -> None:
     assert found.parsed == value and found.content == endpoint.said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "said", ["", "Sure!", '{"age": ', "{'age': 7}", '```json\n{"age": 7}\n```', '{"age": NaN}', "7", '"prose"', "null", "[" * 9_000]
 )  # fmt: skip

@@ -50,6 +50,7 @@ GOES_ON: dict[str, tuple[Reply, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", GOES_ON)
 def test_ax_02_the_next_provider_is_asked_where_one_cannot_answer(fault: str) -> None:
     reply, reason = GOES_ON[fault]

@@ -140,6 +140,7 @@ HOSTILE: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", HOSTILE)
 def test_ax_03_what_does_not_fit_the_protocol_is_refused_and_not_repeated(fault: str) -> None:
     with FakeChat() as endpoint:

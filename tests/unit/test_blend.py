@@ -67,6 +67,7 @@ def lane_scores_by_the_text(lists: list[RankedList], key: str) -> dict[str, floa
     return scores
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(0, 300, 10))
 def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
     for case in range(seed, seed + 10):

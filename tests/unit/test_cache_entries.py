@@ -164,6 +164,7 @@ def test_another_model_keeps_the_tokens_and_another_tokenizer_the_vectors(tmp_pa
     assert len(text_key(words, "")) == len(text_key(MODEL, "\ud800")) == 16
 
 
+@pytest.mark.long
 def test_forged_tokens_are_recomputed_dropped_and_named(tmp_path: Path) -> None:
     notes = [record(number, title=f"诚实的标题 {number}") for number in range(50)]
     words = JiebaTokenizer().fingerprint

@@ -294,6 +294,7 @@ def large(root: Path, count: int) -> tuple[SearchCache, list[bytes]]:
     return cache, keys
 
 
+@pytest.mark.long
 def test_from_8_mb_on_a_change_adds_a_small_segment_and_leaves_the_others(tmp_path: Path) -> None:
     cache, keys = large(tmp_path, 2500)
     night = cache.team_bytes(keys[:2400])
@@ -312,6 +313,7 @@ def test_from_8_mb_on_a_change_adds_a_small_segment_and_leaves_the_others(tmp_pa
     assert sorted(again.team_paths()) == sorted(after)
 
 
+@pytest.mark.long
 def test_segments_that_are_mostly_dead_are_written_anew(tmp_path: Path) -> None:
     cache, keys = large(tmp_path, 3200)
     write_team(tmp_path, cache.team_bytes(keys))

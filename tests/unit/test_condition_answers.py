@@ -219,6 +219,7 @@ ANSWERS: list[tuple[str, Callable[[Mapping[str, Any]], bool]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("condition", "holds"), ANSWERS, ids=[condition for condition, _ in ANSWERS])
 def test_dk_24_a_filter_finds_what_python_finds(
     tables: Tables, condition: str, holds: Callable[[Mapping[str, Any]], bool]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -235,6 +236,7 @@ def _loaded(rows: list[dict[str, Any]]) -> Tables:
     return made
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(FIELDS, min_size=1, max_size=6), st.lists(CONDITIONS, min_size=1, max_size=8))
 def test_a_filter_means_what_three_valued_logic_says(rows: list[dict[str, Any]], cases: list[Case]) -> None:
@@ -313,6 +315,7 @@ FRAGMENTS = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.lists(FRAGMENTS, min_size=10, max_size=30))
 def test_whatever_the_reader_accepts_the_engine_evaluates(fragments: list[str]) -> None:

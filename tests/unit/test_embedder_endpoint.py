@@ -153,6 +153,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reply", FAULTS.values(), ids=FAULTS.keys())
 def test_a_bad_answer_is_one_clear_sentence_without_the_key(reply: Reply) -> None:
     with FakeEndpoint() as endpoint:

@@ -46,6 +46,7 @@ def converted(cache_home: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_a_translation_is_nearer_than_another_subject(model: LocalE5) -> None:
     english, chinese, other, other_chinese = model.embed_passages(
         [
@@ -98,6 +99,7 @@ def test_vectors_do_not_depend_on_batch_mates(model: LocalE5) -> None:
     assert together.tobytes() == alone.tobytes()
 
 
+@pytest.mark.long
 def test_the_order_of_the_texts_is_kept(model: LocalE5) -> None:
     texts = [f"note {number}: " + "words " * (number * 7 % 40) for number in range(30)]
     forwards, backwards = model.embed_passages(texts), model.embed_passages(texts[::-1])
@@ -356,6 +358,7 @@ def test_weights_that_only_look_touched_are_hashed_and_not_converted_again(weigh
     assert (graph.stat().st_mtime_ns, graph.stat().st_ino) == made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", [1_000_000, -1], ids=["inside", "last"])
 def test_weights_with_one_wrong_byte_are_refused_even_after_a_good_load(
     weights: Path, tmp_path: Path, place: int

@@ -167,6 +167,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 def test_kx_18_no_text_takes_more_time_than_its_length_asks_for() -> None:
     """They are read in this process, which nobody stops."""
     for name, text in HOSTILE.items():
@@ -310,6 +311,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     process.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("does", "warned"),
     [("sleep", "timeout"), ("spin", "timeout"), ("die", "failed"), ("crash", "failed"), ("fill", "failed"), ("lie", "failed"),

@@ -172,6 +172,7 @@ def test_kx_13_no_server_is_waited_for_beyond_the_time_that_is_given(fault: str)
     assert error.details["reason"] == ("http_429" if "pause" in fault else "timeout")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [Reply(503), Reply(reset=True), Reply(body=b'{"results": []}', cut=True)], ids=str)
 def test_kx_13_a_server_that_fails_is_asked_again_twice(fault: Reply) -> None:
     with FakeModels() as endpoint:

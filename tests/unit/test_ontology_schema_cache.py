@@ -70,6 +70,7 @@ def test_a_changed_schema_is_checked_and_a_wrong_one_never_remembered(root: Path
     assert load(root) == "sound False"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("memory", [b"", b"[]", b'{"format": 1, "sound": 3}', b'{"format": 9, "sound": []}', b"\xff"])
 def test_a_damaged_memory_costs_a_check(root: Path, memory: bytes) -> None:
     assert load(root) == "sound True"

@@ -109,6 +109,7 @@ FRAGMENT = st.lists(_comparison(), min_size=1, max_size=3).flatmap(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(fragment=FRAGMENT)
 @example(fragment='"x y" IN (-5, 0)')

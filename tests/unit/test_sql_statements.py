@@ -220,6 +220,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("statement", REFUSED, ids=range(len(REFUSED)))
 def test_dk_24_everything_else_is_refused_with_exit_code_2(tables: Tables, statement: str) -> None:
     with pytest.raises(FilterError) as caught:
@@ -309,6 +310,7 @@ def long_table() -> Tables:
     return made
 
 
+@pytest.mark.long
 def test_what_fails_half_way_through_the_rows_is_told_without_the_engines_words(long_table: Tables) -> None:
     with pytest.raises(FilterError) as caught:
         long_table.sql("SELECT name::BIGINT FROM note", SqlLimits(rows=10**6, bytes=10**9))

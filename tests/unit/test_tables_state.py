@@ -187,6 +187,7 @@ def _answers(tables: Tables) -> list[Any]:
     return answers
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(st.dictionaries(st.integers(1, 12), VALUES, max_size=8), CHANGES)
 def test_changes_give_the_same_table_as_a_fresh_load(start: dict[int, Any], changes: Any) -> None:

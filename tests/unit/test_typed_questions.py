@@ -128,6 +128,7 @@ def fits(text: str, words: list[str], phrases: list[str], excluded: list[str]) -
     return held and not any(stands_in(text, one) for one in excluded)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_lex_finds_what_has_every_word_and_phrase_and_nothing_excluded(seed: int) -> None:
     draw = random.Random(seed)

@@ -126,6 +126,7 @@ def every_class() -> Iterator[type]:
         yield from (one for one in vars(module).values() if isinstance(one, type) and one.__module__ == found.name)
 
 
+@pytest.mark.long
 def test_every_value_class_of_duckkb_is_one_to_the_standard_library() -> None:
     seen = 0
     for one in every_class():

@@ -137,6 +137,7 @@ def test_it_finds_what_comparing_all_finds(ground: Ground, monkeypatch: pytest.M
     assert told["recall"]["storage"] == 1.0 and 0.95 <= told["recall"]["ann"] <= 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("storage", ["float16", "int8"])
 def test_it_stands_on_narrow_vectors_too(ground: Ground, storage: VectorStorage) -> None:
     lane = ground.lane(storage=storage)
@@ -164,6 +165,7 @@ def test_a_filter_that_keeps_only_what_is_far_away_gets_its_hits(ground: Ground)
     assert ground.lane().ask(query, 10, far) == ground.exact().ask(query, 10, far)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("depth", [1, 50, 1000, 3000])
 def test_many_hits_are_as_exact_as_few(ground: Ground, depth: int) -> None:
     assert agreement(ground, ground.lane(), depth) >= 0.95
