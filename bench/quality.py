@@ -2,7 +2,7 @@
 gate), side by side, through the public API.
 
 usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,minmax.5,gate,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
-       [--fold none|simplified] [--questions given|repeated|quoted|flags]
+       [--fold none|simplified] [--forms written|all] [--questions given|repeated|quoted|flags]
 
 The sets are the folders of DUCKKB_EVAL_DATA/retrieval, each with corpus.jsonl ({"_id","title","text"}), queries.jsonl
 ({"_id","text"}) and qrels.tsv. A record has one text field: title, line feed, text. Everything else is default. --keep
@@ -32,6 +32,7 @@ CONFIG = """\
 global:
   embedding_model: {model}
   fold_chinese: {fold}
+  word_forms: {forms}
 nodes:
   Text:
     table: text
@@ -81,7 +82,7 @@ def ndcg(ranked: Sequence[str], gains: Mapping[str, float], depth: int = 10) -> 
 def measure(collection: Collection, home: Path, chosen: argparse.Namespace) -> dict[str, float]:
     """Mean nDCG@10 by mode; a question without an answer counts 0."""
     modes = chosen.modes.split(",")
-    _prepare(collection, home, chosen.fold, with_model=set(modes) != {"match"})
+    _prepare(collection, home, chosen, with_model=set(modes) != {"match"})
     found: dict[str, float] = {}
     with duckkb.open(home, progress=_progress) as kb:
         asked = [one for one in collection.questions.items() if chosen.questions != "repeated" or repeats(one[1])]
@@ -143,10 +144,10 @@ def _thirds(text: str) -> list[str]:
     return [text[:third], text[third : 2 * third], text[2 * third :]]
 
 
-def _prepare(collection: Collection, home: Path, fold: str, *, with_model: bool) -> None:
+def _prepare(collection: Collection, home: Path, chosen: argparse.Namespace, *, with_model: bool) -> None:
     home.mkdir(parents=True, exist_ok=True)
     model = "multilingual-e5-small" if with_model else "none"
-    (home / "config.yaml").write_text(CONFIG.format(model=model, fold=fold), "utf-8")
+    (home / "config.yaml").write_text(CONFIG.format(model=model, fold=chosen.fold, forms=chosen.forms), "utf-8")
     with duckkb.open(home, progress=_progress) as kb:
         kb.put("Text", collection.records)
 
@@ -168,6 +169,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fold", choices=("none", "simplified"), default="none")
+    parser.add_argument("--forms", choices=("written", "all"), default="written")
     parser.add_argument("--questions", choices=("given", "repeated", "quoted", "flags"), default="given")
     chosen = parser.parse_args()
     data = os.environ.get("DUCKKB_EVAL_DATA")

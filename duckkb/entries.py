@@ -7,6 +7,9 @@ from duckkb.values import dataclass
 if TYPE_CHECKING:
     import numpy as np
 
+FORM, VALUE = "|", " | "
+"""In a sequence of tokens: what stands between a token and the form in which it is written, and between values."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
@@ -30,7 +33,9 @@ class Tokens:
 
     `words` feeds ranking: lower-cased Latin words (not stemmed; the index stems), whole identifiers and their parts,
     Chinese words as jieba's search mode gives them. `sequence` keeps the order of the text for phrases and prefixes:
-    Latin words and parts of identifiers as they stand, Chinese text one character a token.
+    Latin words and parts of identifiers as they stand, Chinese text one character a token. Where a base asks for all forms of
+    words (`global.word_forms`), tokens have no accents, and in the sequence `cafe|café` is one that is written with them. What
+    stands behind ` | ` are values of their own: the parts of a name such as `getUserName`.
     """
 
     words: str

@@ -34,10 +34,14 @@ class Clock(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Splits texts and queries alike; equal fingerprints mean equal tokens."""
+    """Splits texts and queries alike; equal fingerprints mean equal tokens. `has_forms`: whether its tokens have no accents, and
+    say where words are written with them."""
 
     @property
     def fingerprint(self) -> Fingerprint: ...
+
+    @property
+    def has_forms(self) -> bool: ...
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]: ...
 

@@ -233,6 +233,7 @@ class Settings:
     tokenizer: Literal["jieba", "plain"] = "jieba"
     language: str = "english"
     fold_chinese: Literal["none", "simplified"] = "none"
+    word_forms: Literal["written", "all"] = "written"
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     fusion: Fusion = field(default_factory=Fusion)
     expansion: Expansion = field(default_factory=Expansion)

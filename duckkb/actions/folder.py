@@ -30,6 +30,7 @@ _CONFIG = """\
 global:
   embedding_model: multilingual-e5-small  # offline, English and Chinese; `none` for words only
   fold_chinese: simplified  # words: traditional and simplified characters find each other; `none` keeps them apart
+  word_forms: all  # words: `cafe` finds café, `user` finds getUserName; `written` finds a word as it is written
   fusion: {method: minmax, weight: 0.5, gate: 0.2}  # words and meaning by their scores; words that hardly fit do not count
 
 nodes:

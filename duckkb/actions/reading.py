@@ -128,7 +128,8 @@ def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
 
 
 _HELD = (
-    "chunk_size", "language", "tokenizer", "fold_chinese", "embedding.model", "embedding.dimensions", "embedding.symmetric", "fusion.method",
+    "chunk_size", "language", "tokenizer", "fold_chinese", "word_forms",
+    "embedding.model", "embedding.dimensions", "embedding.symmetric", "fusion.method",
     "fusion.k", "fusion.weight", "fusion.gate", "expansion.method", "expansion.weight", "expansion.hits", "vectors.ann", "vectors.storage",
     "merge_granularity",
 )  # fmt: skip

@@ -262,8 +262,8 @@ def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
     from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 
     if settings.tokenizer == "plain":
-        return PlainTokenizer(settings.fold_chinese)
-    return JiebaTokenizer(settings.fold_chinese, env.cache_home)
+        return PlainTokenizer(settings.fold_chinese, settings.word_forms)
+    return JiebaTokenizer(settings.fold_chinese, env.cache_home, settings.word_forms)
 
 
 class Models:

@@ -97,6 +97,11 @@ KEYS: tuple[Key, ...] = (
         "Match traditional characters as simplified ones, in texts and queries.",
     ),
     Key(
+        "global.word_forms", "word_forms", Choice(("written", "all")),
+        "Find words by their other forms too, ranked below the same form: `café` without accents, `getUserName` by its parts,"
+        " `.NET` with its dot; `written` knows a word as it is written.",
+    ),
+    Key(
         "global.embedding_model", "embedding.model", Text(),
         f"The model behind similarity: {DEFAULT_MODEL} runs offline, {NO_MODEL} turns vectors off,"
         f" any other is asked at base_url. Of OpenAI's ({', '.join(KNOWN_MODELS)}) address and key variable are known;"

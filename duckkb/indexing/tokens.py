@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from duckkb.entries import Fingerprint, Tokens
+from duckkb.indexing import word_forms
 from duckkb.indexing.chinese import (
     Glossary,
     Segment,
@@ -32,6 +33,8 @@ LONGEST = 255
 without end."""
 
 Fold = Literal["none", "simplified"]
+Forms = Literal["written", "all"]
+"""Of a word the form as written, or its other forms too, as `word_forms` has them."""
 
 _JOINERS = frozenset("-_./:@#+'&")
 _HAN = "\u4e00-\u9fd5"  # what jieba cuts; any other Han character is a word of its own to it
@@ -89,19 +92,28 @@ _has_suffix = re.compile(r"(?<=[a-z0-9])[+#]").search
 class _Tokenizer(ABC):
     """What both tokenizers share: everything but how a run of Han characters becomes words."""
 
-    def __init__(self, name: str, fold: Fold) -> None:
+    def __init__(self, name: str, fold: Fold, forms: Forms) -> None:
         self._name = name
         self._fold = fold
+        self.has_forms = forms == "all"
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         table = table_version() if self._fold == "simplified" else ""
-        shaped_by = (RULES, str(LONGEST), self._segmenter(), table, unicodedata.unidata_version)
+        forms = (word_forms.VERSION,) if self.has_forms else ()
+        shaped_by = (RULES, str(LONGEST), self._segmenter(), table, unicodedata.unidata_version, *forms)
         return Fingerprint(self._name, blake2b("\0".join(shaped_by).encode(), digest_size=8).hexdigest())
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text; an empty text, or one of punctuation alone, has none."""
+        if self.has_forms:
+            return [self._all_forms(text) for text in texts]
         return [self._tokenize(_separated(normalise(text))) for text in texts]
+
+    def _all_forms(self, text: str) -> Tokens:
+        composed = _composed(text)
+        plain = _separated(_in_one_case(composed))
+        return word_forms.with_forms(self._tokenize(plain), composed, plain)
 
     def _tokenize(self, text: str) -> Tokens:
         if text.isascii():
@@ -139,8 +151,8 @@ class JiebaTokenizer(_Tokenizer):
     A few runs of Han characters are cut by the words that they hold; the dictionary is loaded when more of them come.
     """
 
-    def __init__(self, fold: Fold = "none", cache_dir: Path | None = None) -> None:
-        super().__init__("jieba", fold)
+    def __init__(self, fold: Fold = "none", cache_dir: Path | None = None, forms: Forms = "written") -> None:
+        super().__init__("jieba", fold, forms)
         self._cache_dir = cache_dir
         self._looked_up = 0
         self._words: Segment = self._first_words
@@ -167,8 +179,8 @@ class JiebaTokenizer(_Tokenizer):
 class PlainTokenizer(_Tokenizer):
     """Chinese text as pairs of neighbouring characters, without a dictionary."""
 
-    def __init__(self, fold: Fold = "none") -> None:
-        super().__init__("plain", fold)
+    def __init__(self, fold: Fold = "none", forms: Forms = "written") -> None:
+        super().__init__("plain", fold, forms)
 
     def _han_words(self, run: str) -> list[str]:
         return pairs(run)
@@ -183,12 +195,21 @@ def normalise(text: str) -> str:
     >>> normalise("ＤｕｃｋＤＢ")
     'duckdb'
     """
+    return _in_one_case(_composed(text))
+
+
+def _composed(text: str) -> str:
+    """NFKC, no invisible characters."""
     if text.isascii():
-        return text.lower()
+        return text
     text = _INVISIBLE.sub("", text)
     if _PILE.search(text):
         text = _marks().sub(lambda pile: pile[0][:_PILED], text)
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return unicodedata.normalize("NFKC", text)
+
+
+def _in_one_case(text: str) -> str:
+    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text.casefold())
 
 
 def _separated(text: str) -> str:

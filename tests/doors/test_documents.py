@@ -72,6 +72,20 @@ def test_kx_01_excluded_collections_are_found_where_they_are_named(base: Path) -
     assert _lines(run_in(base, ["search", "archive"]))
 
 
+@pytest.mark.parametrize("question", ["yearly chores", "chores", "key_rotation", "key_rotation.md", "轮换"])
+def test_tags_description_and_path_find_a_document_whose_text_is_cited(base: Path, question: str) -> None:
+    front = "---\ntags: [yearly chores, 7]\ndescription: What to do by hand, 轮换.\n---\n"
+    (base / "docs" / "guide" / "key_rotation.md").write_text(f"{front}# Secrets\n\nNew ones.\n\nOld ones.\n", "utf-8")
+    for verb in ("search", "query"):
+        hits = {hit["file"]: hit for hit in json.loads(run_in(base, [verb, question, "--json"]).out)["results"]}
+        hit = hits["duckkb://docs/guide/key_rotation.md"]
+        assert (hit["line"], hit["snippet"][:9]) == (5, "# Secrets")
+        assert verb == "query" or next(iter(hits)) == hit["file"], "the model of this test knows no meaning"
+    assert _ids(run_in(base, ["find", "docs", question, "-m"]))[0] == "guide/key_rotation.md"
+    hit = json.loads(run_in(base, ["search", f"{question} old", "--json"]).out)["results"][0]
+    assert (hit["line"], hit["snippet"]) == (9, "Old ones.")
+
+
 def test_kx_01_contexts_are_inherited_from_general_to_specific(base: Path) -> None:
     for place, text in (("/", "The product"), ("docs", "Handbook"), ("docs/guide", "For operators")):
         assert run_in(base, ["context", "add", place, text]).code == 0

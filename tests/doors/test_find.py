@@ -216,3 +216,22 @@ def test_dk_04_and_dk_11_the_team_cache_spares_a_clone_the_model(own_base: Path,
     assert run_in(home, ["index", "status"]).code == 0
     done = {"pending": 0, "embedded": 0, "tokens": 0, "changed": 0}
     assert run_in(home, ["index", "build"]).line.items() >= (done | {"files": []}).items()
+
+
+def test_a_new_base_finds_all_forms_of_a_word_and_an_old_one_once_it_asks_for_them(tmp_path: Path) -> None:
+    root = tmp_path / "kb"
+    assert run_in(tmp_path, ["init", str(root)]).code == 0
+    config = (root / "config.yaml").read_text("utf-8").replace("multilingual-e5-small", "none")
+    line = next(line for line in config.splitlines(True) if line.strip().startswith("word_forms: all"))
+    texts = {"accents": "ein Café in Zürich 北京", "none": "a cafe in Zurich 北京", "code": "getUserName() 北京"}
+    lines = [json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()]
+
+    def found(query: str) -> list[str]:
+        return [json.loads(line)["id"] for line in run_in(root, ["find", "Note", query]).out.splitlines()]
+
+    for is_new in (False, True, False):  # tokens of each setting are cached when the other one asks
+        (root / "config.yaml").write_text(config if is_new else config.replace(line, ""), "utf-8")
+        assert run_in(root, ["put", "Note"], stdin="".join(lines)).code == 0
+        assert found("cafe") == (["none", "accents"] if is_new else ["none"])
+        assert found("Zürich") == (["accents", "none"] if is_new else ["accents"])
+        assert found("user") == (["code"] if is_new else [])

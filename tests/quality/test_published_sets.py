@@ -13,7 +13,7 @@ from tests.conftest import commit, make_base
 from tests.fakes import HashEmbedder
 
 CONFIG = """\
-global: {fold_chinese: simplified, fusion: {method: minmax, weight: 0.5, gate: 0.2}}
+global: {fold_chinese: simplified, word_forms: all, fusion: {method: minmax, weight: 0.5, gate: 0.2}}
 nodes:
   Text:
     table: text

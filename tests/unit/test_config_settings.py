@@ -107,6 +107,7 @@ global:
   tokenizer: plain
   language: german
   fold_chinese: simplified
+  word_forms: all
   embedding_model: bge-m3
   embedding:
     {base_url: "https://models.example/v1", api_key_env: MODEL_KEY, dimensions: 1024, batch_size: 8, timeout_s: 5,
@@ -155,6 +156,7 @@ include: ["ontology/**/*.yaml"]
         "plain",
         "german",
         "simplified",
+        "all",
         model,
         fusion,
         expansion,
@@ -190,6 +192,7 @@ include: ["ontology/**/*.yaml"]
         ("tokenizer: jeiba", "tokenizer", "did you mean `jieba`?"),
         ("language: klingon", "language", "must be one of none, arabic"),
         ("fold_chinese: traditional", "fold_chinese", "none, simplified"),
+        ("word_forms: folded", "word_forms", "written, all"),
         ("embedding_model: ''", "embedding_model", "must be a text"),
         ("embedding_model: bge-m3", "embedding_model", "needs an endpoint"),
         ("embedding: {base_url: models.example}", "embedding/base_url", "http or https"),

@@ -137,6 +137,42 @@ def test_a_text_of_a_megabyte_keeps_every_word() -> None:
     assert len(sequence(text).split()) == 25_000 * 10
 
 
+@pytest.mark.parametrize(
+    "text", ["がぎぐ パピプ", "हिन्दी भाषा", "ประเทศไทย", "데이터", "內存 数据", "שָׁלוֹם", "мой край", "plain words"]
+)
+def test_marks_that_are_no_accents_stay(text: str) -> None:
+    assert JiebaTokenizer(forms="all").tokenize([text]) == TOKENIZER.tokenize([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "sequence"),
+    [
+        ("Café ZÜRICH", "cafe|café zurich|zürich"),
+        ("e\u0301te\u0301", "ete|été"),
+        ("Łódź Straße Ærø", "lodz|łódź strasse aero|ærø"),
+        ("Việt Nam", "viet|việt nam"),
+        ("ISPARTA ısparta", "isparta isparta|ısparta"),
+        ("Θεός ёлка", "θεοσ|θεόσ елка|ёлка"),
+        ("用getUserName。", "用 getusername | get user name"),
+        ("the HTTPServer of APIs", "the httpserver of apis | http server"),
+        ("iPhone, 2D and aB3xYz" + "Q" * 64, "iphone 2d and ab3xyz" + "q" * 64),
+    ],
+)
+def test_all_forms_of_a_word_stand_at_its_place(text: str, sequence: str) -> None:
+    assert JiebaTokenizer(forms="all").tokenize([text])[0].sequence == sequence
+
+
+@pytest.mark.parametrize("text", [".NET 8", "use .NET", "(.NET)", "基于.NET的", "`.net`"])
+def test_a_name_that_begins_with_a_dot_is_a_word(text: str) -> None:
+    assert ".net" in JiebaTokenizer(forms="all").tokenize([text])[0].words.split()
+
+
+@pytest.mark.parametrize("text", ["inter.net", "end.Net", "a).net", "... net", "./net", ".5"])
+def test_a_dot_behind_a_word_begins_none(text: str) -> None:
+    words = JiebaTokenizer(forms="all").tokenize([text])[0].words.split()
+    assert not any(word.startswith(".") for word in words)
+
+
 def test_a_batch_is_its_texts_one_by_one() -> None:
     texts = ["内存 database", "", "内存 database", "v2.0.1"]
     assert TOKENIZER.tokenize(texts) == [TOKENIZER.tokenize([text])[0] for text in texts]
@@ -144,8 +180,11 @@ def test_a_batch_is_its_texts_one_by_one() -> None:
 
 
 def test_fingerprints_tell_tokenizers_and_foldings_apart() -> None:
-    made = [JiebaTokenizer(), JiebaTokenizer(fold="simplified"), PlainTokenizer(), PlainTokenizer(fold="simplified")]
-    assert len({tokenizer.fingerprint for tokenizer in made}) == 4
+    made = [
+        *(JiebaTokenizer(fold=fold, forms=forms) for fold in ("none", "simplified") for forms in ("written", "all")),
+        *(PlainTokenizer(fold=fold, forms=forms) for fold in ("none", "simplified") for forms in ("written", "all")),
+    ]
+    assert len({tokenizer.fingerprint for tokenizer in made}) == 8
     assert JiebaTokenizer().fingerprint == JiebaTokenizer(cache_dir=Path("elsewhere")).fingerprint
 
 

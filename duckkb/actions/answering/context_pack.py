@@ -235,7 +235,7 @@ def _found(base: Base, hit: Hit, question: str) -> _Candidate:
     kind = kind_named(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
-    score = None if hit.score is None else round(hit.score, 6)
+    score = None if hit.score is None else round(hit.score, 3)  # machines differ in the seventh place
     found = _Candidate(kind, row, hit.chunk, score)
     if found.is_document and (hit.chunk is None or hit.chunk.field != TEXT):
         return replace(found, chunk=_best_chunk(base, kind, hit.id, question))
@@ -243,7 +243,7 @@ def _found(base: Base, hit: Hit, question: str) -> _Candidate:
 
 
 def _best_chunk(base: Base, kind: RecordType, id: int, question: str) -> ChunkRef | None:
-    """Of a document that was found by its title or headings, the chunk of its text that has most words of the question."""
+    """Of a document that was found by its title or another field, the chunk of its text that has most words of the question."""
     words, rows = {word.casefold() for word in _WORDS.findall(question)}, base.rows(kind)
     chunks = takewhile(lambda one: one is not None, (rows.chunk(id, TEXT, seq) for seq in count()))
     shares = [

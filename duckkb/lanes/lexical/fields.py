@@ -15,7 +15,7 @@ from typing import Any
 
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
-from duckkb.entries import Tokens
+from duckkb.entries import FORM, VALUE, Tokens
 from duckkb.errors import UsageError
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.columns import declared_columns
@@ -31,6 +31,8 @@ _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
 _STEMS_KEPT = 200_000
 _MOST_MARKED = 16
 _LONGEST_MARK = 64  # bytes of a text; longer ones are hardly what a condition compares with
+_WITHOUT_ACCENTS = frozenset({"none", "arabic", "english", "german", "greek", "russian", "tamil"})
+"""Languages whose stemmers do not go by accents. That of another one is given the written form of a word too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,30 +114,70 @@ def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
 
 
 @dataclass(frozen=True, slots=True)
+class Forms:
+    """A text's tokens, each list joined by spaces: as they are looked for, in the order of the text (`sequence`) and to rank by
+    (`words`); the `parts` of its names, each a value of its own; and what is `written` with accents, by the token that has none."""
+
+    words: str
+    sequence: str
+    parts: tuple[str, ...] = ()
+    written: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, tokens: Tokens) -> "Forms":
+        """Read them out of the tokens as they are stored."""
+        if FORM not in tokens.sequence:
+            return cls(tokens.words, tokens.sequence)
+        sequence, *parts = tokens.sequence.split(VALUE)
+        pairs = [token.partition(FORM) for token in sequence.split(" ")]
+        written = tuple(dict.fromkeys((form, other) for form, sign, other in pairs if sign))
+        return cls(tokens.words, " ".join(form for form, _, _ in pairs), tuple(parts), written)
+
+    def words_in(self, field: WordsField) -> str:
+        """The words that a text has in a field."""
+        written = [other for _, other in self.written] if field.language not in _WITHOUT_ACCENTS else []
+        return " ".join([self.words, *self.parts, *written]) if self.parts or written else self.words
+
+
+@dataclass(frozen=True, slots=True)
 class Texts:
     """The tokens of a record as an index gets them, joined by spaces. Each record field is a value of its own in `sequences`, so
     no phrase spans two of them; `words` are by words field, which stems them. `lengths`: how many tokens there are, by field
-    of the index."""
+    of the index. `marks` say which words have another form."""
 
     sequences: list[str]
     words: dict[str, str]
     lengths: dict[str, int]
+    marks: list[str]
 
 
 def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
     """What a record is indexed under."""
-    held: dict[str, list[Tokens]] = {}
+    held: dict[str, list[Forms]] = {}
     for entry in row.entries:
         if entry.tokens is not None:
-            held.setdefault(entry.field, []).append(entry.tokens)
+            held.setdefault(entry.field, []).append(Forms.of(entry.tokens))
     sequences = [_joined([one.sequence for one in pieces]) for pieces in held.values()]
+    sequences += [clipped(part) for pieces in held.values() for one in pieces for part in one.parts]
     length = sum(map(_count, sequences))
     words, lengths = {}, {SEQUENCE: length}
     for target in fields:
-        text = _joined([one.words for name, pieces in held.items() if target.holds(name) for one in pieces])
+        text = _joined([one.words_in(target) for name, pieces in held.items() if target.holds(name) for one in pieces])
         words[target.name] = text  # of most records that is the text of the sequence
         lengths[target.name] = length if len(sequences) == 1 and text == sequences[0] else _count(text)
-    return Texts(sequences, words, lengths)
+    return Texts(sequences, words, lengths, form_marks(one for pieces in held.values() for one in pieces))
+
+
+def form_marks(texts: Iterable[Forms]) -> list[str]:
+    """Mark what a record has in another form: each word that is written with accents, and the token that it, or a part of a name,
+    is found by."""
+    forms = (form for one in texts for forms in (*one.written, *map(split, one.parts)) for form in forms)
+    return [*map(form_mark, dict.fromkeys(forms))]
+
+
+def form_mark(form: str) -> str:
+    """Of `café`: it is written so. Of `cafe`, which no mark of the first kind is like: it is written in another form."""
+    return f"{FORM}{clipped(form)}"
 
 
 def _joined(pieces: Sequence[str]) -> str:
@@ -149,7 +191,7 @@ def _count(tokens: str) -> int:
 def document(row: Row, texts: Texts, marked: tuple[str, ...]) -> Document:
     """A record as one document with the marks of the `marked` fields."""
     made = Document(**{ID: row.record.id, SEQUENCE: texts.sequences, **texts.words})
-    for mark in marks_of(row.record.fields, marked) if marked else ():
+    for mark in (*texts.marks, *(marks_of(row.record.fields, marked) if marked else ())):
         made.add_text(MARKS, mark)
     for name, length in texts.lengths.items():
         made.add_unsigned(length_field(name), length)

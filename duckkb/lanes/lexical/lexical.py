@@ -29,6 +29,7 @@ from duckkb.lanes.lexical.fields import (
     words_fields,
 )
 from duckkb.lanes.lexical.query import (
+    CONSTANT,
     PREFIX_SCORE,
     Clause,
     Clauses,
@@ -284,7 +285,7 @@ class Lexical(RowMirror):
         self, scored: list[Scored], depth: int, is_all: bool, found: Clauses, view: IndexView
     ) -> list[Scored] | None:
         """What was found, scored from the tokens of its records; None where others may belong among the first `depth`."""
-        drift = view.drift((clause.field, clause.tokens[0]) for clause in found.counted if clause.part != "prefix")
+        drift = view.drift((clause.field, clause.tokens[0]) for clause in found.counted if clause.part not in CONSTANT)
         floor = scored[depth - 1][0] * (1 - max(3 * drift, _NEAR)) if len(scored) >= depth else 0.0
         near = [record_id for score, record_id in scored if score >= floor]
         if not is_all and len(near) == len(scored):

@@ -4,6 +4,7 @@ of. Nothing here looks into an index, but for the words that a prefix stands for
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import chain, groupby, islice
 from typing import Literal
@@ -11,13 +12,13 @@ from typing import Literal
 from tantivy import Occur, Query
 
 from duckkb.entries import IndexEntry, Tokens
-from duckkb.lanes.lexical.fields import SEQUENCE, WordsField, split, texts_of
+from duckkb.lanes.lexical.fields import MARKS, SEQUENCE, Forms, WordsField, form_mark, form_marks, split, texts_of
 from duckkb.lanes.lexical.view import IndexView, Statistics
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import NOTHING, LexicalQuery, Weight
 from duckkb.values import dataclass
 
-Part = Literal["word", "character", "phrase", "prefix"]
+Part = Literal["word", "character", "phrase", "prefix", "form"]
 
 Term = tuple[str, str]
 """A field of the index and a token in it."""
@@ -26,12 +27,17 @@ _MOST_TERMS = 4_096
 """Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
 MOST_EXPANSIONS = 16_000
 PREFIX_SCORE = 1.0
+FORM_SCORE = 0.1
+"""What a word adds that a record has in the very form of the question: enough to rank it before equal ones, and no more."""
+CONSTANT: tuple[Part, ...] = ("prefix", "form")
+"""What adds the same to the score of every record that it holds for."""
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One thing to look for in one field of the index: a term, terms in a row, or terms in a row with an open end."""
+    """One thing to look for in one field of the index: a term, terms in a row, terms in a row with an open end, or a `form`: a
+    token that is written as the question has it, with accents or (the second token is the first) without."""
 
     part: Part
     field: str
@@ -40,8 +46,22 @@ class Clause:
 
     @property
     def text(self) -> str:
+        if self.part == "form":
+            return self.tokens[1]
         joined = (" " if any(token.isascii() for token in self.tokens) else "").join(self.tokens)
         return f"{joined}*" if self.part == "prefix" else joined
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What it looks for, each by its field. Those of a form: its token, and the mark by which it is told."""
+        if self.part == "form":
+            return (SEQUENCE, self.tokens[0]), (MARKS, form_mark(self.tokens[1]))
+        return tuple((self.field, token) for token in self.tokens)
+
+    @property
+    def has_accents(self) -> bool:
+        """Of a form: whether the question has accents on it, so that records with its mark are meant, not those without."""
+        return self.tokens[0] != self.tokens[1]
 
 
 @dataclass(frozen=True)
@@ -78,16 +98,20 @@ def chunk_weight(
     """
     assert entry.tokens is not None, "only entries with tokens are weighed"
     held = [words for words in fields if words.holds(entry.field)]
-    stems = {words.name: set(words.stems(set(split(entry.tokens.words)))) for words in held}
-    sequence, weight, of_characters = set(split(entry.tokens.sequence)), 0.0, 0.0
+    forms = Forms.of(entry.tokens)
+    stems = {words.name: set(words.stems(set(split(forms.words_in(words))))) for words in held}
+    values = [forms.sequence, *forms.parts]
+    sequence, weight, of_characters = set(chain.from_iterable(map(split, values))), 0.0, 0.0
     for clause in wanted:
         if clause.part == "word":
             (term,) = clause.tokens
             weight += clause.weight * rarity(clause.field, term) if term in stems.get(clause.field, ()) else 0.0
         elif clause.part == "prefix":
             weight += any(token.startswith(clause.tokens[-1]) for token in sequence)
+        elif clause.part == "form":
+            weight += FORM_SCORE * _has_form(clause, sequence, form_marks([forms]))
         else:
-            whole = len(clause.tokens) > 1 and f" {' '.join(clause.tokens)} " in f" {entry.tokens.sequence} "
+            whole = len(clause.tokens) > 1 and any(f" {' '.join(clause.tokens)} " in f" {value} " for value in values)
             found = sum(rarity(clause.field, token) for token in clause.tokens if token in sequence)
             found *= 2.0 if whole else 1.0
             weight += found if clause.part == "phrase" else 0.0
@@ -115,11 +139,14 @@ def terms_of(row: Row, fields: Sequence[WordsField]) -> dict[str, list[list[str]
     """The terms that an index has a record under, in a row, by field; `sequence` has a value for each record field."""
     texts = texts_of(row, fields)
     held = {words.name: [list(words.stems(split(texts.words[words.name])))] for words in fields}
-    return {SEQUENCE: list(map(split, texts.sequences)), **held}
+    return {SEQUENCE: list(map(split, texts.sequences)), MARKS: [texts.marks], **held}
 
 
 def clause_score(clause: Clause, held: Mapping[str, list[list[str]]], view: Statistics) -> float:
     """What a clause, which is no prefix, adds to the score of a record with these terms; 0 where it does not hold."""
+    if clause.part == "form":
+        is_told = view.frequency(*clause.terms[1]) > 0
+        return FORM_SCORE * (is_told and _has_form(clause, chain.from_iterable(held[SEQUENCE]), held[MARKS][0]))
     return clause.weight * view.score(clause.field, clause.tokens, held[clause.field])
 
 
@@ -188,14 +215,16 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
     A word that the query says several times counts as often; phrases, prefixes and exclusions hold or do not.
     """
     phrases, excluded, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
-    made = iter(tokenizer.tokenize([query.text, *phrases, *excluded, *prefixes]))
-    text = next(made)
-    required = _once(map(_phrase, islice(made, len(phrases))))
-    ruled_out = _once(chain.from_iterable(_exclusion(tokens, fields) for tokens in islice(made, len(excluded))))
+    made = [Forms.of(tokens) for tokens in tokenizer.tokenize([query.text, *phrases, *excluded, *prefixes])]
+    text, start, end = made[0], 1 + len(phrases), 1 + len(phrases) + len(excluded)
+    required = _once(map(_phrase, made[1:start]))
+    ruled_out = _once(chain.from_iterable(_exclusion(forms, fields) for forms in made[start:end]))
     if query.every:
-        required = tuple(dict.fromkeys((*required, *chain.from_iterable(map(_each_word, made)))))
-    open_ends = _once(map(_prefix, made))[:_MOST_TERMS]
-    return Clauses((*_words(text, fields), *_characters(text), *open_ends), required, ruled_out, query.exact)
+        required = tuple(dict.fromkeys((*required, *chain.from_iterable(map(_each_word, made[end:])))))
+    open_ends = () if query.every else _once(map(_prefix, made[end:]))[:_MOST_TERMS]
+    ranked = [*made[:start], *(one for one in made[end:] if query.every or " " not in one.sequence)]
+    forms = _forms(ranked) if tokenizer.has_forms else ()  # none finds what no other clause does
+    return Clauses((*_words(text, fields), *_characters(text), *open_ends, *forms), required, ruled_out, query.exact)
 
 
 def is_han(token: str) -> bool:
@@ -205,6 +234,8 @@ def is_han(token: str) -> bool:
 
 def clause_query(clause: Clause, view: IndexView) -> Query:
     """What finds the records of a clause and scores them by BM25; a prefix adds the same for every record."""
+    if clause.part == "form":
+        return _form_query(clause, view)
     if clause.part == "prefix":
         found, weight = _prefix_query(clause, view), clause.weight
     else:
@@ -236,24 +267,54 @@ def ranking_query(found: Clauses, view: IndexView) -> Query:
     return Query.boolean_query([(Occur.Must, query), *excluded])
 
 
-def _words(text: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]:
+def _words(text: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
+    """The words of a question; it does not look for the parts of its names."""
+    whole = replace(text, parts=())
     for words in fields:
-        for term, count in islice(Counter(words.stems(split(text.words))).items(), _MOST_TERMS):
+        for term, count in islice(Counter(words.stems(split(whole.words_in(words)))).items(), _MOST_TERMS):
             yield Clause("word", words.name, (term,), words.weight * count)
 
 
-def _characters(text: Tokens) -> Iterable[Clause]:
+def _forms(texts: Iterable[Forms]) -> Iterable[Clause]:
+    """The form in which a question has each of its tokens that may be written in another one."""
+    pairs: dict[tuple[str, str], None] = {}
+    for text in texts:
+        accented = {token for token, _ in text.written}
+        plain = (token for token in split(text.sequence) if token not in accented and not is_han(token))
+        pairs |= dict.fromkeys([*text.written, *((token, token) for token in plain)])
+    return [Clause("form", MARKS, pair) for pair in islice(pairs, _MOST_TERMS)]
+
+
+def _has_form(clause: Clause, tokens: Iterable[str], marks: Iterable[str]) -> bool:
+    """Whether tokens and marks of a text say that it has a word in the form of the question."""
+    (_, token), (_, mark) = clause.terms
+    return mark in marks if clause.has_accents else token in tokens and mark not in marks
+
+
+def _form_query(clause: Clause, view: IndexView) -> Query:
+    """Nothing where no record is written otherwise: what holds for all of them ranks none."""
+    (field, token), (marks, mark) = clause.terms
+    if not view.frequency(marks, mark):
+        return Query.empty_query()
+    found = Query.term_query(view.schema, marks, mark)
+    if not clause.has_accents:
+        either = [(Occur.Must, Query.term_query(view.schema, field, token)), (Occur.MustNot, found)]
+        found = Query.boolean_query(either)
+    return Query.const_score_query(found, FORM_SCORE)
+
+
+def _characters(text: Forms) -> Iterable[Clause]:
     found = Counter(token for token in split(text.sequence) if is_han(token))
     for character, count in islice(found.items(), _MOST_TERMS):
         yield Clause("character", SEQUENCE, (character,), float(count))
 
 
-def _phrase(tokens: Tokens) -> Clause | None:
+def _phrase(tokens: Forms) -> Clause | None:
     found = tuple(split(tokens.sequence)[:_MOST_TERMS])
     return Clause("phrase", SEQUENCE, found) if found else None
 
 
-def _prefix(tokens: Tokens) -> Clause | None:
+def _prefix(tokens: Forms) -> Clause | None:
     found = tuple(split(tokens.sequence)[-_MOST_TERMS:])
     if not found:
         return None
@@ -261,7 +322,7 @@ def _prefix(tokens: Tokens) -> Clause | None:
     return Clause("phrase" if is_han(found[-1]) else "prefix", SEQUENCE, found)
 
 
-def _each_word(tokens: Tokens) -> Iterable[Clause]:
+def _each_word(tokens: Forms) -> Iterable[Clause]:
     """What is between spaces, word by word: Chinese words as the tokenizer cuts them, all else in a row with an open end."""
     for is_chinese, run in groupby(split(tokens.sequence), is_han):
         if not is_chinese:
@@ -271,7 +332,7 @@ def _each_word(tokens: Tokens) -> Iterable[Clause]:
             yield Clause("phrase", SEQUENCE, tuple(word))
 
 
-def _exclusion(tokens: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]:
+def _exclusion(tokens: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
     """Several tokens exclude as a phrase, a single word in all its forms."""
     phrase = _phrase(tokens)
     if phrase is None:

@@ -8,7 +8,7 @@ from sys import byteorder
 import numpy as np
 from numpy.typing import NDArray
 
-from duckkb.lanes.lexical.fields import SEQUENCE, WordsField
+from duckkb.lanes.lexical.fields import MARKS, SEQUENCE, WordsField
 from duckkb.lanes.lexical.query import terms_of
 from duckkb.lanes.lexical.view import held_length
 from duckkb.ports import Row
@@ -17,16 +17,17 @@ Positions = NDArray[np.int32]
 
 
 Term = tuple[int, str]
-"""A number of a field of the index (0 for the order of tokens, from 1 on the words fields), and a token."""
+"""A number of a field of the index (0 for the order of tokens, and for the marks of written forms, which no token is like; from 1
+on the words fields), and a token."""
 
 Posting = tuple[Term, int, int, bytes | None]
 """A term in one record: how often it stands there, as how long the field counts, and where in field 0: a place between two values
-is left free. Plain, as there may be hundreds of millions."""
+is left free. A mark stands nowhere, and no times. Plain, as there may be hundreds of millions."""
 
 
 def numbers_of(fields: Sequence[WordsField]) -> dict[str, int]:
     """The number of each field of the index."""
-    return {SEQUENCE: 0} | {words.name: number for number, words in enumerate(fields, 1)}
+    return {SEQUENCE: 0, MARKS: 0} | {words.name: number for number, words in enumerate(fields, 1)}
 
 
 class RecordTerms:
@@ -36,7 +37,7 @@ class RecordTerms:
         held = terms_of(row, fields)
         self._numbers = numbers_of(fields)
         self._held: Mapping[str, list[list[str]]] = held
-        self.lengths = [sum(map(len, held[name])) for name in self._numbers]
+        self.lengths = [sum(map(len, held[name])) for name in self._numbers if name != MARKS]
 
     def postings(self) -> Iterator[Posting]:
         for name, number in self._numbers.items():
@@ -44,6 +45,9 @@ class RecordTerms:
             if name == SEQUENCE:
                 for token, places in _places(values).items():
                     yield (number, token), len(places), length, _stored(places)
+            elif name == MARKS:
+                for mark in values[0]:
+                    yield (number, mark), 0, length, b""
             else:
                 for token, times in Counter(token for value in values for token in value).items():
                     yield (number, token), times, length, None

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from duckkb.id_set import IdSet
 from duckkb.lanes.lexical.fields import SEQUENCE, words_fields
 from duckkb.lanes.lexical.query import (
+    CONSTANT,
+    FORM_SCORE,
     MOST_EXPANSIONS,
     PREFIX_SCORE,
     Clause,
@@ -75,6 +78,7 @@ class PublishedWords(PublishedLane, ABC):
         if found.only_excludes:
             ids = self._others(IdSet.of(self._ids(found.excluded, view)), depth, wanted)
             return [LaneHit(one, 0.0) for one in ids]
+        found = replace(found, scored=tuple(clause for clause in found.scored if _ranks(clause, view)))
         is_plain = not (found.required or found.excluded) and all(_is_term(clause) for clause in found.scored)
         ranked = self._by_terms(found, depth, wanted, view) if is_plain else self._by_sets(found, depth, wanted, view)
         return [LaneHit(one, score) for score, one in ranked]
@@ -131,8 +135,7 @@ class PublishedWords(PublishedLane, ABC):
             is_asked = bool(self._kind.full_text) and not query.is_empty
             found = clauses(query, self._tokenizer, self._fields) if is_asked else Clauses()
             view = self._counted()
-            every = (*found.counted, *found.excluded)
-            view.know([(clause.field, token) for clause in every for token in clause.tokens])
+            view.know([term for clause in (*found.counted, *found.excluded) for term in clause.terms])
             asked = self._asked = query, found, view, now
         return asked[1], asked[2]
 
@@ -172,6 +175,9 @@ class PublishedWords(PublishedLane, ABC):
         if clause.part == "prefix":
             ids = self._open_ended(clause, view, allowed)
             return ids, np.full(len(ids), PREFIX_SCORE * clause.weight)
+        if clause.part == "form":
+            ids = self._in_form(clause, view, allowed) if _ranks(clause, view) else np.empty(0, np.int64)
+            return ids, np.full(len(ids), FORM_SCORE)
         if len(clause.tokens) == 1:
             return self._of_term(clause, view, allowed)
         found = {
@@ -180,6 +186,13 @@ class PublishedWords(PublishedLane, ABC):
         }
         ids = np.array(sorted(found), np.int64)
         return ids, np.array([found[one] for one in ids.tolist()], np.float64)
+
+    def _in_form(self, clause: Clause, view: PublishedStatistics, allowed: IdSet | None) -> Ids:
+        """The records that have a token in the form that the question has."""
+        token, mark = (
+            self._ids_with([view.term(*term)] if view.frequency(*term) else [], allowed) for term in clause.terms
+        )
+        return mark if clause.has_accents else np.setdiff1d(token, mark, assume_unique=True)
 
     def _of_term(self, clause: Clause, view: PublishedStatistics, allowed: IdSet | None) -> Found:
         field, (token,) = clause.field, clause.tokens
@@ -287,8 +300,13 @@ class PublishedWords(PublishedLane, ABC):
         return [searched.name for searched in self._kind.full_text]
 
 
+def _ranks(clause: Clause, view: PublishedStatistics) -> bool:
+    """False for a form where no record has another one: what holds for all of them ranks none."""
+    return clause.part != "form" or view.frequency(*clause.terms[1]) > 0
+
+
 def _is_term(clause: Clause) -> bool:
-    return clause.part != "prefix" and len(clause.tokens) == 1
+    return clause.part not in CONSTANT and len(clause.tokens) == 1
 
 
 def _added(found: Sequence[Found]) -> Found:

@@ -1,9 +1,12 @@
 """The terms of a question, marked in a text that it found, and of a long text the part that they stand in."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from markupsafe import Markup, escape
+
+from duckkb.indexing.word_forms import fold
 
 _WORD = re.compile(r"[^\W_]+")
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -20,10 +23,13 @@ def terms_of(question: str, tokens: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def marked(text: str, terms: Sequence[str]) -> Markup:
-    """The text as markup: its words that are a term, or begin with one of at least three letters, within <mark>.
+    """The text as markup: its words that are a term, or begin with one of at least three letters, within <mark>; whether with
+    accents or without.
 
     >>> marked("Atomic <writes> write", ["write", "atom"])
     Markup('<mark>Atomic</mark> &lt;<mark>writes</mark>&gt; <mark>write</mark>')
+    >>> marked("le Café", ["cafe"]), marked("the cafe", ["café"])
+    (Markup('le <mark>Café</mark>'), Markup('the <mark>cafe</mark>'))
     """
     found = _pattern(terms)
     if found is None:
@@ -56,7 +62,7 @@ def _pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
     """Chinese runs anywhere; other words from their beginning."""
     alternatives = []
     for term in terms:
-        told = re.escape(term)
+        told = "".join(_accented().get(letter) or re.escape(letter) for letter in fold(term))
         if _HAN.search(term):
             alternatives.append(told)
         else:
@@ -64,3 +70,14 @@ def _pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
                 rf"(?<![^\W_]){told}[^\W_]*" if len(term) >= _LEAST_STEM else rf"(?<![^\W_]){told}(?![^\W_])"
             )
     return re.compile("|".join(alternatives), re.IGNORECASE) if alternatives else None
+
+
+@cache
+def _accented() -> Mapping[str, str]:
+    """By letter a pattern of it with and without accents."""
+    forms: dict[str, str] = {}
+    for letter in map(chr, (*range(0xC0, 0x250), *range(0x370, 0x530), *range(0x1E00, 0x2000))):
+        plain = fold(letter.casefold())
+        if plain != letter.casefold() and len(plain) == 1:
+            forms[plain] = forms.get(plain, plain) + letter
+    return {plain: f"[{letters}]" for plain, letters in forms.items()}
