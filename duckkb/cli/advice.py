@@ -43,6 +43,7 @@ _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
 _TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
 """A token of a tenant, and whatever is as long, or a URL with a password."""
+_TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
 _Line = list[str]
 
 
@@ -185,11 +186,13 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
     is_search = slip.path[:1] and slip.path[0] in _OF_DOCUMENTS
     if option in ("--type", "-t") and is_search and _behind(args, option) not in _type_names(slip.ctx, documents=True):
         yield from _as_find(slip.path[0], slip.ctx, args)
+    if is_search and option in _OF_FIND:
+        yield from _as_find(slip.path[0], slip.ctx, args)
     yield from (_replaced(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in known)
     if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
         yield [*_replaced(args, "list", "find")]
-    if is_search and option in _OF_FIND:
-        yield from _as_find(slip.path[0], slip.ctx, args)
+    if slip.path == ["ls"] and _first_of_records(slip.ctx, args[1:]):
+        yield _replaced(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
         yield from _without(option, args)
     elif slip.path == ["watch"]:
@@ -273,7 +276,7 @@ def _other_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Itera
     value = next((_behind(args, spelled) for spelled in param.opts if _behind(args, spelled)), "")
     if isinstance(param.type, click.Choice) and isinstance(param, click.Argument):
         word = next((word for word in reversed(args) if not word.startswith("-")), "")
-        near = difflib.get_close_matches(word, param.type.choices, 1, 0.5) or param.type.choices[:1]
+        near = difflib.get_close_matches(word.lower(), param.type.choices, 1, 0.5) or param.type.choices[:1]
         yield [*args[: args.index(word)], near[0], *args[args.index(word) + 1 :]]
     elif isinstance(param.type, click.Choice) and value:
         near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
@@ -301,6 +304,8 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     extra, arguments = slip.extra, [one for one in slip.ctx.command.params if isinstance(one, click.Argument)]
     kept = _drop(args, extra)
     last = arguments[-1].name if arguments else None
+    if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := _first_of_records(slip.ctx, extra)):
+        yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
     if last in _TEXTS and (before := slip.ctx.params.get(last or "")):
         at = kept.index(before) if before in kept else len(kept) - 1
         yield [*kept[:at], " ".join([before, *extra]), *kept[at + 1 :]]
@@ -366,16 +371,14 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
 
 def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:
     """TYPE/IDENTITY and TYPE:IDENTITY are two words; a citation is one."""
-    line = list(args)
-    for word in words:
-        for mark in "/:":
-            kind, separator, identity = word.partition(mark)
-            if separator and kind and identity and "://" not in word and not kind.startswith("."):
-                at = line.index(word)
-                line[at : at + 1] = [kind, identity]
-                break
-    if line != list(args):
-        yield line
+    parts = {word: found.groups() for word in words if (found := _TYPE_AND_IDENTITY.fullmatch(word))}
+    kinds = {kind for kind, _ in parts.values()}
+    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B`: the type stands once, unless the verb takes it twice
+        plain = [parts[word][1] if word in parts else word for word in args]
+        at = next(at for at, word in enumerate(args) if word in parts)
+        yield [*plain[:at], *kinds, *plain[at:]]
+    if parts:
+        yield [word for arg in args for word in parts.get(arg, (arg,))]
 
 
 def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:
@@ -393,6 +396,12 @@ def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Itera
     elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds:
         yield ["find", "all", " ".join(words)]
     yield ["schema"]
+
+
+def _first_of_records(ctx: click.Context, words: Sequence[str]) -> str:
+    """The first of the words that is a type of records and not of documents; empty where none is."""
+    kinds = {*_type_names(ctx)} - {*_type_names(ctx, documents=True)}
+    return next((word for word in words if word in kinds), "")
 
 
 def _type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:

@@ -1,7 +1,8 @@
 r"""Records as lines of text: jsonl, csv, md, table. Nothing is printed here, and no field of any record is left out.
 
 jsonl streams. The others hold the records until they have seen every field: a field may stand in the last record alone.
-In a cell null and a missing field are empty, a nested value is its JSON, `true` and numbers look as in JSON.
+In a cell null and a missing field are empty, a nested value is its JSON, `true` and numbers look as in JSON, without an
+exponent. One result as a table has a row a field, and no JSON: `fields_of`.
 """
 
 import io
@@ -49,10 +50,41 @@ def dumps(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as text in a cell."""
+    """A value as text in a cell.
+
+    >>> cell(3e-06), cell(2.5), cell(True)
+    ('0.000003', '2.5', 'true')
+    """
     if value is None:
         return ""
+    if isinstance(value, float) and "e-" in repr(value):
+        from decimal import Decimal
+
+        return f"{Decimal(repr(value)):f}"
     return value if isinstance(value, str) else dumps(value)
+
+
+def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, list[Record]]]:
+    """One result as a row a field, values inside it by dotted names, and its lists of objects as tables by name.
+
+    >>> fields_of({"a": {"b": 1}, "tags": ["x", "y"], "types": [{"n": 2}]})
+    ([{'field': 'a.b', 'value': 1}, {'field': 'tags', 'value': 'x, y'}], {'types': [{'n': 2}]})
+    """
+    rows: list[Record] = []
+    tables: dict[str, list[Record]] = {}
+    for name, value in line.items():
+        named = f"{above}{name}"
+        if isinstance(value, Mapping) and value:
+            inner, below = fields_of(value, f"{named}.")
+            rows += inner
+            tables |= below
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+            tables[named] = list(value)
+        elif isinstance(value, Mapping | list | tuple):
+            rows.append({"field": named, "value": ", ".join(map(cell, value))})
+        else:
+            rows.append({"field": named, "value": value})
+    return rows, tables
 
 
 def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field. An array is JSON alone."""
+    """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field, and one of each list of objects
+    in it. An array is JSON alone."""
     form = chosen_format()
     line = _dated(line) if isinstance(line, Mapping) else line
     if form not in formats.ROWS:
@@ -24,7 +25,11 @@ def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     elif not isinstance(line, Mapping):
         only_json("an array")
     elif formats.ROWS[form].by_field:
-        lines({"field": name, "value": formats.cell(value)} for name, value in line.items())
+        rows, tables = formats.fields_of(line)
+        lines({**row, "value": formats.cell(row["value"])} for row in rows)
+        for name, held in tables.items():
+            formats.ROWS[form].show(f"\n{name}")
+            lines(held)
     else:
         lines([line])
 

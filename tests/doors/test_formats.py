@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,27 @@ def test_md_and_a_table_say_what_jsonl_says(base: Path, verb: str) -> None:
     assert all(same(drawn[number], names, records[number]) for number in plain)
 
 
+def plain_names(record: dict[str, Any], above: str = "") -> Iterator[str]:
+    """The fields of a result by dotted names, those of an object inside it instead of the object."""
+    for name, value in record.items():
+        yield from plain_names(value, f"{above}{name}.") if isinstance(value, dict) and value else [f"{above}{name}"]
+
+
+def test_a_table_of_one_result_has_its_lists_of_objects_as_tables_and_no_json(base: Path) -> None:
+    plan = run_in(base, ["index", "plan"]).line
+    out = run_in(base, ["index", "plan", "--format", "table"], env=WIDE).out
+    (rows, types), names = out.split("\n\ntypes\n"), [name for name in plan if name != "types"]
+    assert [name for name, _ in read_table(rows)[1:]] == names and not {"{", "["} & {*out}
+    header, *drawn = read_table(types)
+    assert header == list(plan["types"][0]) and [row[0] for row in drawn] == [one["type"] for one in plan["types"]]
+
+
 @pytest.mark.parametrize("verb", ["get", "status", "a receipt"])
 def test_a_table_of_one_result_has_a_row_a_field(base: Path, verb: str) -> None:
     record = run_in(base, VERBS[verb]).line
-    header, *rows = read_table(run_in(base, [*VERBS[verb], "--format", "table"], env=WIDE).out)
-    assert header == ["field", "value"] and [name for name, _ in rows] == list(record)
+    drawn, _, tables = run_in(base, [*VERBS[verb], "--format", "table"], env=WIDE).out.partition("\n\n")
+    header, *rows = read_table(drawn)
+    assert header == ["field", "value"] and [name for name, _ in rows] == list(plain_names(record)) and tables == ""
     assert len(read_markdown(run_in(base, [*VERBS[verb], "--format", "md"]).out)) == 2
 
 

@@ -49,6 +49,10 @@ query "kafka lag" --type faq
 query "kafka lag" --mode match
 query "kafka lag" --fields title
 search kafka lag
+search refund faq
+ls faq
+rename faq/f1 faq/f9 --dry-run
+mcp config CURSOR
 search kafka --top 3
 search kafka --nonsense
 find "kafka lag"
