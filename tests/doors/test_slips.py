@@ -75,6 +75,32 @@ def test_a_filter_of_another_dialect_is_answered_with_one_that_works(base: Path,
 
 
 @pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("day >= 2024-01-01", "day >= '2024-01-01'"),
+        ("day BETWEEN 2024/1/1 AND 2024-12-31", "day BETWEEN '2024-01-01' AND '2024-12-31'"),
+        ("day IN (2024-05-06)", "day IN ('2024-05-06')"),
+    ],
+)
+def test_a_date_without_quotes_is_no_arithmetic(tmp_path: Path, slip: str, meant: str) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    assert run_in(root, ["col", "init", "days", "--policy", "simple-kv"]).code == 0
+    assert run_in(root, ["put", "days", '{"key": "a", "day": "2024-05-06", "n": 2021}']).code == 0
+    for verb in (["find", "days", "-w", slip], ["sql", f"SELECT key FROM days WHERE {slip}"]):
+        refused = run_in(root, [*verb, "--json"])
+        assert refused.code == 2 and "without quotes" in refused.error["error"]
+        advised = shlex.split(refused.error["suggestion"])
+        assert meant in advised[-1] and run_in(root, advised[1:]).line["key"] == "a"
+    assert run_in(root, ["find", "days", "-w", "n = 2024-01-02"]).line["key"] == "a", "numbers are subtracted"
+
+
+def test_a_sum_of_texts_names_the_column_its_type_and_the_statement_that_casts_it(base: Path) -> None:
+    refused = run_in(base, ["sql", "SELECT sum(author) AS s FROM notes", "--json"])
+    assert refused.code == 2 and "author, which is VARCHAR" in refused.error["error"]
+    assert run_in(base, shlex.split(refused.error["suggestion"])[1:]).line == {"s": None}
+
+
+@pytest.mark.parametrize(
     "where", ["regexp_matches(author, '^a.n')", "tags @> ['red']", "tags && ARRAY['red']", "author ~ 'a.*'"]
 )
 def test_operators_and_functions_that_a_statement_may_use_are_no_slips(base: Path, where: str) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from duckkb.errors import FilterError, UsageError
+from duckkb.errors import FilterError, UsageError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.columns import Columns, quoted
@@ -217,6 +217,33 @@ def size_lists(statement: str) -> str:
     )
 
 
+_OF_NUMBERS = {
+    "sum",
+    "avg",
+    "mean",
+    "fsum",
+    "product",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "var_pop",
+    "var_samp",
+    "variance",
+}
+
+
+def _untaken(what: str, call: str, statement: str, advice: str) -> tuple[str, str]:
+    """What is said of a call that no function takes, such as `sum(VARCHAR)`, with the column, and what to do."""
+    name, _, types = call.rstrip(")").partition("(")
+    argument = re.search(rf"\b{name}\s*\(\s*((?:\w+\.)?\w+)\s*\)", statement, re.IGNORECASE)
+    if argument is None or types != "VARCHAR" or name not in _OF_NUMBERS:
+        return f"The {what} calls {name} with {types}, which it does not take.", advice
+    cast = f"{name}(TRY_CAST({argument[1]} AS DOUBLE))"
+    mended = f"{statement[: argument.start()]}{cast}{statement[argument.end() :]}"
+    advice = f"duckkb sql {shell_word(mended)}" if what == "statement" else cast
+    return f"The {what} calls {name} with {argument[1]}, which is VARCHAR; {name} takes numbers.", advice
+
+
 @contextmanager
 def _refusals(code: str, tables: Collection[str] = (), statement: str = "") -> Iterator[None]:
     """What the engine would not run is the caller's to mend, but its words are not the caller's to read."""
@@ -236,7 +263,9 @@ def _refusals(code: str, tables: Collection[str] = (), statement: str = "") -> I
                 advice = "CAST(FIELD AS VARCHAR) on both sides, or TRY_CAST(TEXT AS JSON)"
             case "fit":
                 message = f"The {what} does not fit the tables: check column names, types and arguments."
-                if SEARCH_INDEX in tables and _OF_ARRAYS.search(statement):
+                if error.name:
+                    message, advice = _untaken(what, error.name, statement, advice)
+                elif SEARCH_INDEX in tables and _OF_ARRAYS.search(statement):
                     message = f"The {what} compares vectors of several lengths, or there are none."
                     advice = 'duckkb sql "SELECT len(vector), count(*) FROM search_index GROUP BY ALL"'
             case _:

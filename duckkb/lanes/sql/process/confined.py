@@ -171,7 +171,7 @@ class Confined(Engine):
             raise Rejected("value") from error  # one that Python does not have: the year 290000, a row without names
 
     def _told(self, error: Exception, seconds: float | None) -> Unavailable | Rejected:
-        """What is told of a failure. A column's name comes from the statement itself."""
+        """What is told of a failure. A column's name comes from the statement itself, as a function's does."""
         text = str(error)
         match text.partition(" Error")[0]:
             case "FATAL" | "INTERNAL":
@@ -182,8 +182,10 @@ class Confined(Engine):
             case _ if _JSON_MET.search(text):
                 return Rejected("json")
             case kind:
-                name = re.search(r'Referenced column "([^"]{1,200})" not found', text)
-                return Rejected("column", name[1]) if name else Rejected(_REASONS.get(kind, "other"))
+                if name := re.search(r'Referenced column "([^"]{1,200})" not found', text):
+                    return Rejected("column", name[1])
+                call = re.search(r"argument types '([a-z_0-9]{1,60}\([A-Z_, ]{1,200}\))'", text)
+                return Rejected(_REASONS.get(kind, "other"), call[1] if call else "")
 
     def _open(self) -> "duckdb.DuckDBPyConnection":
         if self._connection is None:

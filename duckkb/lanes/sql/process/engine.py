@@ -26,7 +26,7 @@ class Rejected(Exception):
     """The engine did not run a statement. Its own text stays behind: that may quote stored values.
 
     `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `fit` (names, types or
-    arguments do not go together) or `other`.
+    arguments do not go together; `name` is a call that no function takes, with the types of its arguments) or `other`.
     """
 
     def __init__(self, reason: Reason, name: str = "") -> None:
