@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 import duckkb
 from duckkb import app
 from duckkb.cli.main import run
+from duckkb.review.health import machine as machine_checks
 from duckkb.review.health.check import Check, Look, Surroundings, Verdict, checked, error
 from duckkb.review.health.examine import CHECKS
 from duckkb.truth.commit import lock, protocol
@@ -365,6 +367,17 @@ def test_kx_12_two_looks_at_one_broken_base_say_the_same_bytes(base: Path) -> No
     first, second = (json.dumps([asdict(check) for check in look(base).values()]) for _ in range(2))
     assert first == second
     assert len(troubles(look(base))) >= 7
+
+
+def test_an_extra_of_which_a_library_is_missing_is_not_installed(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "faiss-cpu":
+            raise metadata.PackageNotFoundError(name)
+        return metadata.version(name)
+
+    monkeypatch.setattr(machine_checks, "version", version)
+    told = look(base)["extra_ann"]
+    assert told.status == "ok" and told.message.startswith("not installed (faiss-cpu is missing)"), told
 
 
 def test_a_lock_that_is_held_is_named_and_truth_is_not_read_meanwhile(base: Path) -> None:

@@ -113,6 +113,16 @@ def test_kx_07_an_edit_of_one_section_embeds_its_chunks_and_no_others(ground: Gr
     )
 
 
+def test_update_and_the_index_count_the_same_chunks(ground: Ground) -> None:
+    ground.write("one.md", "# Lantern\n\nOne text.\n")
+    ground.write("other.md", "# Other\n\nThis stays as it is.\n")
+    _, total, _ = ground.refresh()
+    assert f" / {total} chunks" in ground.run("update").err
+    ground.write("one.md", "# Lantern\n\nAnother text.\n")
+    assert f"1 embedded, 0 pending / {total} chunks" in ground.run("update").err.splitlines()
+    assert ground.refresh() == (0, total, [])
+
+
 def test_kx_06_a_chunk_is_shown_and_cited_without_what_stands_before_it_for_the_model(ground: Ground) -> None:
     draw = random.Random(5)
     steps = [section(number, draw) for number in range(12)]

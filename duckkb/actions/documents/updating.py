@@ -16,6 +16,7 @@ from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
 from duckkb.engine.index.jobs import Built
+from duckkb.engine.index.plan import glance
 from duckkb.engine.vectors import count_lacking, fill_each
 from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import NodeType
@@ -91,8 +92,7 @@ def _followed(base: Base) -> Built | None:
             base.lanes(kind).words.complete()
     left = count_lacking(base, kinds)
     said = (Notice("W_PENDING", f"{left} texts have no vector yet{why}", "duckkb index build"),) if left else ()
-    total = sum((base.lanes(kind).vectors.account() or {"rows": 0})["rows"] for kind in kinds)
-    return Built(pending=left, embedded=len(made), changed=len(made) + left, total=total + left, notices=said)
+    return Built(pending=left, embedded=len(made), changed=len(made) + left, total=glance(base).chunks, notices=said)
 
 
 def _pull(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:

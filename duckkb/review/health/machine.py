@@ -76,8 +76,9 @@ def _extra(extra: str, needed: bool, unneeded: str) -> Verdict:
     missing = [name for name, _ in wanted if _installed(name) is None]
     if missing and needed:
         yield warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
-    elif len(missing) == len(wanted):
-        return f"not installed, and {unneeded}"
+    elif missing:
+        part = "" if len(missing) == len(wanted) else f" ({', '.join(missing)} is missing)"
+        return f"not installed{part}, and {unneeded}"
     else:
         present = [(name, bounds) for name, bounds in wanted if name not in missing]
         yield from _unfit(present, f"pip install --upgrade 'duckkb[{extra}]'")
