@@ -251,7 +251,7 @@ def test_trust_is_asked_for_hosts_and_kept_outside_the_clone(notes: Path, tmp_pa
 def test_the_repositorys_own_base_is_clean_and_its_cache_small() -> None:
     assert run_in(ROOT, ["check", "--fail-on", "warning"]).code == 0
     cache = ROOT / "data/indices/search_cache.parquet"
-    assert cache.stat().st_size < 3_000_000  # 5,000 texts in two languages; grows with the decisions
+    assert cache.stat().st_size < 3_000_000  # it grows with what the base says
 
 
 def test_status_names_at_once_who_writes(notes: Path, run: Run) -> None:
