@@ -76,6 +76,17 @@ def test_the_form_of_a_file_follows_from_its_name_and_content(
     assert stored(run, rows) == [{"id": "a", "name": "M\u00fcller"}]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("t.csv", "id,name\na,caf\u00e9\n"), ("t.json", '{"id": "a", "name": "caf\u00e9"}')]
+)
+def test_of_a_few_letters_no_rare_code_page_is_guessed(
+    run: Run, rows: str, tmp_path: Path, name: str, text: str
+) -> None:
+    file = write(tmp_path, name, text.encode("cp1252"))
+    ran = run("import", rows, file, "--json")
+    assert ran.code == 1 and ran.error["suggestion"] == f"duckkb import {rows} {file} --encoding cp1252"
+
+
 def test_csv_and_json_come_on_stdin_too(run: Run, rows: str) -> None:
     assert run("import", rows, "-", stdin="id,n\na,1\n").line["inserted"] == 1
     assert run("import", rows, "-", stdin='[{"id": "b", "n": 2}]').line["inserted"] == 1
