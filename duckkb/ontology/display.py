@@ -5,7 +5,7 @@ from typing import Any
 
 from duckkb.records import FROM, TO
 
-TITLES = ("title", "name", "label", "subject", "heading")
+TITLES = ("title", "name", "label", "subject", "heading", "question")
 """Fields that say what a record is called, the first one that it has."""
 _CONTEXT = 2
 _SHORT = 60
