@@ -19,6 +19,8 @@ def display_names(record: Mapping[str, Any], declared: Sequence[str], identity: 
 
     >>> display_names({"id": "n1", "size": 3, "text": "A storm.", "name": "Storm"}, (), "n1")
     ['name', 'size', 'text']
+    >>> display_names({"id": "q1", "answer": "Here.", "question": "Where?"}, (), "q1")
+    ['question', 'answer']
     """
     if declared:
         return [name for name in declared if record.get(name) not in (None, "")]
