@@ -443,6 +443,7 @@ _WARNINGS = {
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
     "W_OMITTED": ("Vectors that callers gave are not printed with the records of `find` and `list`.", "`--fields +NAME` prints them; `duckkb get` prints whole records."),
     "W_NO_VALUE": ("A field that --fields names has no value in any record that is printed, or a filter that lets nothing through names a path that leads to no value in any record.", "Write the near name that the notice gives; none needed if the field is optional."),
+    "W_NEW_COLLECTION": ("An import named a type that was not there, and made a collection of this name with its first records.", "None needed if that is meant; `duckkb col rm NAME --yes` takes it away."),
     "W_FIELDS_CHOSEN": ("The first records of a collection had no text in the fields that are compared by meaning, so that other fields of theirs are.", "None needed; the definition in ontology/collections/ can name others."),
     "W_NO_MEANING": ("Nothing of a type can be compared by meaning, as no record has text in the fields that its definition names for that.", "Name fields that have text under `vectors` in the definition, then `duckkb index build`."),
     "W_GENERATED_ID": ("An import gave records an id that follows from their contents, as they had none; what is changed in the file comes as a new record.", "`duckkb import TYPE FILE --id FIELD` names the fields that tell records apart."),

@@ -39,37 +39,53 @@ class ChosenFields:
 
 def choose_fields(base: Base, request: Request) -> ChosenFields | None:
     """For the first records of a collection that has the fields of its preset, and these have no text in them: the fields of
-    text that they have. None where that is not so, or the definition is not to be written by this base."""
+    text that they have; of one that comes to be with them its definition in any case. None where nothing of a definition is to
+    be written, or not by this base."""
     if not isinstance(request, Upsert) or base.is_narrowed or base.wiring.at is not None:
-        return None
-    kind = request.kind
-    records = [given.fields for given in request.given[:_LOOKED_AT]]
-    if (
-        not kind.is_collection
-        or base.tree.count(kind)
-        or not _has_fields_of_preset(kind)
-        or has_text(kind.vectors, records)
-    ):
         return None
     from duckkb.ontology.snapshot import path_of
 
-    names = text_fields(kind, records)
-    definition = journal.read_target(base.root, path_of(kind.name))
-    if not names or definition is None:
+    kind, path = request.kind, path_of(request.kind.name)
+    records = [given.fields for given in request.given[:_LOOKED_AT]]
+    names = _chosen_names(base, kind, records)
+    if not names and request.definition is None:
         return None
-    data = with_vectors(definition[0], [field.name for field in kind.vectors], names)
-    if data is None:
+    stored = journal.read_target(base.root, path) if request.definition is None else None
+    definition = stored[0] if stored is not None else request.definition
+    data = _as_chosen(kind, definition, names) if definition is not None else None
+    changed = _read_again(base, kind, path, data) if data is not None else None
+    if data is None or changed is None:
         return None
-    path = path_of(kind.name)
+    change = FileChange(path, journal.digest(stored[0]) if stored is not None else None, data)
+    return ChosenFields(changed, change, _said_of_choice(changed, kind, path, is_new=stored is None))
+
+
+def _chosen_names(base: Base, kind: RecordType, records: Sequence[Fields]) -> list[str]:
+    if not kind.is_collection or base.tree.count(kind) or not _has_fields_of_preset(kind):
+        return []
+    return [] if has_text(kind.vectors, records) else text_fields(kind, records)
+
+
+def _as_chosen(kind: RecordType, definition: bytes, names: Sequence[str]) -> bytes | None:
+    return with_vectors(definition, [field.name for field in kind.vectors], names) if names else definition
+
+
+def _read_again(base: Base, kind: RecordType, path: str, data: bytes) -> RecordType | None:
     try:
-        changed = base.wiring.preview({path: data}).find(kind.name)
+        return base.wiring.preview({path: data}).find(kind.name)
     except OntologyError:
         return None  # the configuration is being edited
-    if changed is None:
-        return None
-    said = f"{kind.name} is compared by meaning in {', '.join(names)}, as its first records have no {_listed(kind)}"
-    notice = Notice("W_FIELDS_CHOSEN", said, f"{path} says so; other fields can be named there")
-    return ChosenFields(changed, FileChange(path, journal.digest(definition[0]), data), notice)
+
+
+def _said_of_choice(kind: RecordType, before: RecordType, path: str, *, is_new: bool) -> Notice:
+    names = _listed(kind, ", ")
+    if is_new:
+        said = f"{kind.name} is a new collection, by the policy {kind.policy.name if kind.policy else ''}, compared by meaning in {names}"
+        return Notice(
+            "W_NEW_COLLECTION", said, f"{path} says so; `duckkb col rm {kind.name} --yes` takes it away again"
+        )
+    said = f"{kind.name} is compared by meaning in {names}, as its first records have no {_listed(before)}"
+    return Notice("W_FIELDS_CHOSEN", said, f"{path} says so; other fields can be named there")
 
 
 def with_fields(request: Request, chosen: ChosenFields | None) -> Request:
@@ -175,5 +191,5 @@ def _is_unsearchable(base: Base, kind: RecordType) -> bool:
     return not any({"text", "a list"} & types.get(field.name, {}).keys() for field in kind.vectors if not field.given)
 
 
-def _listed(kind: RecordType) -> str:
-    return " or ".join(field.name for field in kind.vectors if not field.given)
+def _listed(kind: RecordType, between: str = " or ") -> str:
+    return between.join(field.name for field in kind.vectors if not field.given)

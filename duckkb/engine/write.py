@@ -60,8 +60,8 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     searched = with_fields(request, chosen)
     notices = _warm(base, searched) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with writable(base):
-        if chosen is not None and base.tree.count(chosen.kind):  # another process was first
-            chosen = None
+        if chosen is not None and chosen.change.old is not None and base.tree.count(chosen.kind):
+            chosen = None  # another process was first
         drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)

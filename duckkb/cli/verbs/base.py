@@ -45,9 +45,11 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
         out.lines({"file": file} for file in made.files)
     if not wants_json() and "config.yaml" in made.files:
         base = "" if made.root.samefile(".") else f" --kb {quote(str(made.root))}"
-        first = '{"id": "first", "content": "hello"}'
-        printed.note(f"next: duckkb{base} col init notes --policy knowledge-base")
-        printed.note(f"  then: duckkb{base} put notes '{first}', and git add and commit")
+        first = '{"id": "first", "text": "hello"}'
+        printed.note(
+            f"next: duckkb{base} import faq faq.csv, and duckkb{base} find faq QUESTION; faq.csv is a file of yours"
+        )
+        printed.note(f"  or: duckkb{base} put Note '{first}', and git add and commit")
 
 
 @verb("status")
