@@ -157,6 +157,7 @@ class KnowledgeBase:
     settings = asks(reading.settings)
     field_names = asks(reading.field_names)
     given_vectors = asks(reading.given_vectors)
+    identity_fields = asks(reading.identity_fields)
     put = changes(writing.put)
     put_json = changes(writing.put_json)
     put_batch = changes(writing.put_batch)

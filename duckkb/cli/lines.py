@@ -42,7 +42,7 @@ fields_option = click.option(
     "asked",
     callback=_parsed,
     metavar="NAMES",
-    help="Print these fields alone: author,meta.source; or +_chunk, beside what is printed anyway.",
+    help="Print these fields and what names the record: author,meta.source; or +_chunk, beside what is printed anyway.",
 )
 
 
@@ -58,8 +58,10 @@ def project(
     out: vectors that callers gave, where the type is named. Raises `errors.UsageError`."""
     from duckkb.queries import Notice
 
-    wanted = Projection(asked, own, kb.given_vectors(of) if of else {}, chosen_format() in formats.ROWS)
     wholes = [whole for whole, _ in lines]
+    given = kb.given_vectors(of) if of else {}
+    identity = kb.identity_fields(of or wholes[0]["_type"]) if asked and wholes else {}
+    wanted = Projection(asked, own, given, chosen_format() in formats.ROWS, identity)
     kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
     if lacking := wanted.lacking(wholes) if wholes else []:
         _refuse_unknown(lacking, kinds, [name for kind in kinds for name in kb.field_names(kind)], own)

@@ -35,12 +35,14 @@ class FieldChoice:
 @dataclass(frozen=True, slots=True)
 class Projection:
     """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
-    callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested."""
+    callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested, and a line begins with what names
+    its record, where that is not asked for: the fields of `identity`, by type, and `_type` where there are several."""
 
     asked: FieldChoice | None = None
     own: Sequence[str] = ()
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rows: bool = False
+    identity: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def shown(self, whole: Line, form: Line) -> dict[str, Any]:
         """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
@@ -48,7 +50,7 @@ class Projection:
         given = self.given.get(whole.get("_type", ""), ())
         are_more = self.asked is None or self.asked.are_more
         line = {name: value for name, value in form.items() if name not in given} if are_more else {}
-        paths = self.asked.paths if self.asked else ()
+        paths = (*self._naming(whole), *self.asked.paths) if self.asked else ()
         for path in paths:
             steps = _steps(path, whole)
             found = _inside(whole, steps)
@@ -60,6 +62,14 @@ class Projection:
         if not self.rows and (parts or any(name not in line for name in business)):
             line["_partial"] = parts
         return line
+
+    def _naming(self, whole: Line) -> tuple[str, ...]:
+        """What names the record of a line, as far as it is not asked for."""
+        if self.rows or self.asked is None or self.asked.are_more:
+            return ()
+        type_field = ("_type",) if len(self.identity) > 1 else ()
+        names = (*type_field, *self.identity.get(whole.get("_type", ""), ()))
+        return tuple(name for name in names if name not in self.asked.paths)
 
     def lacking(self, wholes: Sequence[Line]) -> list[str]:
         """The names that no line has."""
