@@ -441,7 +441,7 @@ _WARNINGS = {
     "W_DEGRADED": ("A search answered without one of its lanes, its reranker or the variants of its question, or with vectors missing.", "`duckkb index build`, or mend the model."),
     "W_EXACT": ("All vectors of a type were compared, though its settings want a graph (`ann`); the answer is exact, and slower.", "`duckkb index refresh` makes the graph; it needs `pip install 'duckkb[ann]'`."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
-    "W_OMITTED": ("Vectors that callers gave are not printed with the records of `find` and `list`.", "`--fields +NAME` prints them; `duckkb get` prints whole records."),
+    "W_OMITTED": ("Long texts of results are given in brief, or vectors that callers gave left out of the records of `find` and `list`.", "`--full` gives whole texts, `--fields +NAME` a vector; `duckkb get` gives whole records."),
     "W_NO_VALUE": ("A field that --fields names has no value in any record that is printed, or a filter that lets nothing through names a path that leads to no value in any record.", "Write the near name that the notice gives; none needed if the field is optional."),
     "W_NEW_COLLECTION": ("An import named a type that was not there, and made a collection of this name with its first records.", "None needed if that is meant; `duckkb col rm NAME --yes` takes it away."),
     "W_FIELDS_CHOSEN": ("The first records of a collection had no text in the fields that are compared by meaning, so that other fields of theirs are.", "None needed; the definition in ontology/collections/ can name others."),

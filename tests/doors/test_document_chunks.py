@@ -131,7 +131,7 @@ def test_kx_06_a_chunk_is_shown_and_cited_without_what_stands_before_it_for_the_
     ground.write("repairs/long.md", text)
     ground.refresh()
     commit(ground.root)
-    found = ground.run("find", "guide", "porcelain cup", "--match", "--provenance").line
+    found = ground.run("find", "guide", "porcelain cup", "--match", "--provenance", "--full").line
     uri = found["_provenance"]["uri"]
     assert uri.endswith(f"#text/{found['_chunk']['chunk_seq']}")
     chunk = ground.run("get", uri).line["_chunk"]

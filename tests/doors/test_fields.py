@@ -59,7 +59,10 @@ def test_a_chunk_is_printed_where_it_is_a_part_of_a_longer_text(base: Path) -> N
     (short,) = run_in(base, ["find", "notes", "备份", "-m", "-l", "1"]).lines
     assert "_chunk" not in short
     (found,) = run_in(base, ["find", "notes", "kestrel", "-m"]).lines
-    assert "kestrel" in found["_chunk"]["text"] and found["_chunk"]["chunk_seq"] > 0
+    assert found["_chunk"] == {"field": "content", "chunk_seq": found["_chunk"]["chunk_seq"]}
+    assert found["_chunk"]["chunk_seq"] > 0 and "kestrel" in found["content"] and found["_partial"] == ["content"]
+    whole = run_in(base, ["find", "notes", "kestrel", "-m", "--full"]).line
+    assert "kestrel" in whole["_chunk"]["text"] and whole["content"] == LONG and "_partial" not in whole
     assert "_chunk" not in run_in(base, ["find", "notes", "kestrel", "-m", "--no-chunk"]).line
     asked = run_in(base, ["find", "notes", "备份", "-m", "-l", "1", "--fields", "+_chunk"]).line
     assert asked["_chunk"] == {"field": "content", "chunk_seq": 0, "text": short["content"]}

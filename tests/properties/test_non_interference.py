@@ -114,6 +114,7 @@ _flag = _any(True, False)
 KEYS = ["k1", "k2", "k3", "kk", "hidden", "n1"]
 SCOPES = ["t", "t", "t", "t/work", "u", "u/t", "t2", "tt", "no", ""]
 ARGUMENTS: Mapping[str, Draw] = {
+    "at": _any("HEAD", "nope"), "fields": _any(["id"], ["+_chunk"], ["text", "_score"], ["secret"], ["nope"]), "provenance": _flag,
     "answers": _any([], [{"type": "Note", "identity": "n1", "field": "text", "choose": "ours"}]), "branch": _any("main", "topic", "nope"),
     "k": _any(3, 10), "ops": _any([], ["update"], ["insert", "delete"]), "stage": _flag,
     "after": _any("n1", "n3", "", "p0", '["about","out",["n1","n2"]]'), "arch_hints": _any(False, False, True), "budget": _any(200, 2_000, 1_000_000),

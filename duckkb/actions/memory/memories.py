@@ -61,7 +61,7 @@ def search(
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give a question", suggestion="duckkb memory search QUESTION")
     found = asking.find(base, kind.name, query, mode=mode, limit=limit)
-    lines = [form for _, form in hit_lines(found)]
+    lines = [form for _, form in hit_lines(found, full=True)]
     counts = _accessed(base, [_name(line) for line in lines])
     return result_object(found, [{**line, "_accessed": counts[_name(line)]} for line in lines])
 

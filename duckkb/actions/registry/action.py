@@ -29,8 +29,8 @@ Answer = Callable[[Base, Any, Mapping[str, Any]], dict[str, Any]]
 class Action:
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
     writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
-    that `answer` makes of what the function gave; `privileged` those that only an
-    admin can; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
+    that `answer` makes of what the function gave; `privileged` those parameters that only an
+    admin can give; `form` those that the function does not take: what of its answer is given, and `at` which commit the base is asked; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
     base, and not offered to them."""
 
     name: str
@@ -42,6 +42,7 @@ class Action:
     writes: bool = False
     repeats: bool = True
     privileged: frozenset[str] = frozenset()
+    form: tuple[str, ...] = ()
     lenient: bool = False
     needs_whole: bool = False
 
@@ -68,11 +69,16 @@ class Action:
         own = list(self._parameters())
         hints = _hints(self.function, {one.name for one in own})
         properties = {one.name: self._rule(one, hints[one.name]) for one in own}
+        form = {name: dict(parameters.FORM[name]) for name in self.form}
+        properties |= {
+            name: rule | {"description": parameters.described(self.name, name)} for name, rule in form.items()
+        }
         required = [one.name for one in own if one.default is one.empty]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def call(self, base: Base, given: Mapping[str, Any]) -> Any:
         """What the function gives for arguments that fit `input`."""
+        given = {name: value for name, value in given.items() if name not in self.form}
         names = list(self._parameters())
         many = next((one for one in names if one.kind is one.VAR_POSITIONAL), None)
         if many is None:

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.actions.registry.record_lines import OF_HITS, OF_STEPS, FieldChoice, hit_lines, result_object, sql_object
+from duckkb.actions.registry.projecting import say_cut
+from duckkb.actions.registry.record_lines import (
+    OF_HITS,
+    OF_STEPS,
+    FieldChoice,
+    hit_lines,
+    result_object,
+    sql_object,
+    step_lines,
+)
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import fields_option, known_columns, project
+from duckkb.cli.lines import fields_option, full_option, known_columns, project
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, opened, verb
 from duckkb.errors import shell_word
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True)
 @click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
 @fields_option
+@full_option
 @click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
 @options.at
 @options.backend
@@ -42,6 +52,7 @@ def find_command(
     vector: str | None,
     provenance: bool,
     asked: FieldChoice | None,
+    full: bool,
     no_chunk: bool,
     at: str | None,
     **how: Any,
@@ -57,7 +68,10 @@ def find_command(
     ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
     as well it is hybrid, by the query's words and that vector.
 
-    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were asked, _scores too), and _chunk where the best piece is a part of a longer text.
+    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were asked, _scores
+    too), and _chunk where the best piece is a part of a longer text. A long text is its lines that fit the question
+    (_partial names such fields); of a document it begins at _line of its file.
+    --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record.
     --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
     only where they are named.
     """
@@ -70,14 +84,16 @@ def find_command(
     with opened(first_filter=how["where"], at=at) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, vector=near, **how)
-        out.tell(result.notices)
         if not result:
+            out.tell(result.notices)
             out.raise_no_results(result_object(result, []), "no results", "loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
-        found = hit_lines(result, origins)
+        found = hit_lines(result, origins, full=full)
         for _, form in found if no_chunk else ():
             form.pop("_chunk", None)
         lines = project(kb, found, asked, of=type_name, own=OF_HITS)
+        result = say_cut(result, lines, asked)
+        out.tell(result.notices)
         if wants_json():
             out.emit(result_object(result, lines))
         else:
@@ -232,9 +248,10 @@ _which_edges = options.several(
 @options.limit(1000, least=1)
 @click.option("--after", metavar="NEXT", help="Go on behind this: the `next` of the page before.")
 @fields_option
+@full_option
 @options.backend
 def neighbors_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **walk: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **walk: Any
 ) -> None:
     """Print the records around one node, nearest first, each with the `_edge` that led to it."""
     found = kb.neighbors(type_name, identity, **walk)
@@ -242,7 +259,7 @@ def neighbors_command(
     if not found.records:
         whole = {"records": [], "truncated": found.truncated, "next": found.next}
         out.raise_no_results(whole, "no neighbors", "--direction both, or leave --label out")
-    out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated, next=found.next)
+    out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
@@ -253,12 +270,15 @@ def neighbors_command(
 @click.argument("identity")
 @options.limit(10)
 @fields_option
-def near_command(kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **how: Any) -> None:
+@full_option
+def near_command(
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **how: Any
+) -> None:
     """Print the records that mean what this one means, the nearest first: by the vectors of their texts, with the mean cosine as
     `_score`. Vectors that are missing are made first."""
     found = kb.near(type_name, identity, **how)
     out.tell([*kb.notices, *found.notices])
-    lines = project(kb, [(one, one) for one in found.records], asked, of=type_name, own=(*OF_STEPS, "_score"))
+    lines = project(kb, step_lines(found.records, full=full), asked, of=type_name, own=(*OF_STEPS, "_score"))
     out.lines(lines, under="records")
 
 
@@ -267,13 +287,14 @@ def near_command(kb: "KnowledgeBase", type_name: str, identity: str, *, asked: F
 @click.argument("identity")
 @options.limit(100)
 @fields_option
+@full_option
 def citing_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **how: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **how: Any
 ) -> None:
     """Print the records in whose texts a citation of this one stands: duckkb://TYPE/IDENTITY, of whatever commit."""
     found = kb.citing(type_name, identity, **how)
     out.tell(kb.notices)
-    out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated)
+    out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated)
     if found.truncated:
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
@@ -286,6 +307,7 @@ def citing_command(
 @_which_edges
 @click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True)
 @fields_option
+@full_option
 @options.backend
 def path_command(
     kb: "KnowledgeBase",
@@ -295,6 +317,7 @@ def path_command(
     to_identity: str,
     *,
     asked: FieldChoice | None,
+    full: bool,
     **walk: Any,
 ) -> None:
     """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
@@ -302,14 +325,14 @@ def path_command(
     out.tell(kb.notices)
     if not steps:
         out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
-    out.lines(_steps(kb, steps, asked), under="path")
+    out.lines(_steps(kb, steps, asked, full), under="path")
 
 
 def _steps(
-    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None
+    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None, full: bool
 ) -> Sequence[Mapping[str, Any]]:
     """Records on a way over edges, as they are printed."""
-    return project(kb, [(record, record) for record in records], asked, of="all", own=OF_STEPS)
+    return project(kb, step_lines(records, full=full), asked, of="all", own=OF_STEPS)
 
 
 @verb("embed")

@@ -72,7 +72,7 @@ async def _found(visit: Visit, known: Mapping[str, Kind], where: str) -> dict[st
     start = min((number - 1) * size, DEEPEST - size)
     mode = visit.given("mode") if question else ""
     arguments = {"type": visit.given("type") or "all", "query": question, "mode": mode, "where": where}
-    answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question))
+    answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question), full=True)
     hits = [_hit(line, known, rank, question) for rank, line in enumerate(answer["results"][start:], start + 1)]
     is_more = len(answer["results"]) == start + size and start + size < DEEPEST
     return {
