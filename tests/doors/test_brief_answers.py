@@ -95,7 +95,7 @@ def test_an_action_asks_the_base_as_it_was_unless_the_caller_sees_a_part_of_it(t
         asked = {"type": "notes", "query": "fox", "mode": "match"}
         assert kb.run("find", asked)["results"] == []
         then = kb.run("find", {**asked, "at": "HEAD", "fields": ["content"]})
-        assert then["results"] == [{"content": "a fox", "_partial": []}]
+        assert then["results"] == [{"id": "a", "content": "a fox"}]
         assert kb.run("list", {"type": "notes", "at": "HEAD"})["records"][0]["content"] == "a fox"
         with pytest.raises(Refused):
             kb.run("find", {**asked, "at": "HEAD"}, Caller(types=frozenset({"notes"})))
