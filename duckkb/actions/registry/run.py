@@ -43,6 +43,15 @@ def run(
     return answer
 
 
+def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) -> bool:
+    """Make what an action needs that the configuration does not have yet; whether that changed it. Raises as `run`."""
+    if name not in ACTIONS or not ACTIONS[name].prepare:
+        return False
+    action, arguments = accepted(name, given, caller)
+    with told_to(caller.types, asked_again=base.is_asked_again):
+        return action.prepared(base, caller, arguments)
+
+
 def accepted(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Action, dict[str, Any]]:
     """The action of a name and its arguments, where the caller may ask for that and they fit. Raises as `run`."""
     action = ACTIONS.get(name)
