@@ -197,7 +197,7 @@ class KnowledgeBase:
         """Run an action of `duckkb.actions.registry` for a caller (everybody's rights without one), as `registry.run.run` says: the
         plain object that the command line prints with --json."""
         from duckkb.actions.registry.offered import ACTIONS
-        from duckkb.actions.registry.run import run
+        from duckkb.actions.registry.run import prepare, run
         from duckkb.caller import Caller
         from duckkb.engine.narrowed import loaded_for
 
@@ -212,6 +212,9 @@ class KnowledgeBase:
         with self._lock:
             with around():
                 base = self._fresh()
+            if prepare(base, name, given, caller):
+                with around():
+                    base = self._fresh()
             return run(base, name, given, caller, strict=strict)
 
     def ddl(self, type: str | None = None) -> str:

@@ -1733,7 +1733,7 @@ export abstract class Actions {
     return this.post("/actions/rename", given, call);
   }
 
-  /** Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, what was learned, with links to what it speaks of. For callers with the role editor. */
+  /** Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, what was learned, with links to what it speaks of. A scope of yours that there is not is made. For callers with the role editor. */
   memory_put(given: MemoryPutGiven, call: CallOptions = {}): Promise<MemoryPutAnswer> {
     return this.post("/actions/memory_put", given, call);
   }

@@ -289,11 +289,12 @@ _ALL = (
         "memory_put",
         "actions.memory.memories:put",
         "Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, "
-        "what was learned, with links to what it speaks of.",
+        "what was learned, with links to what it speaks of. A scope of yours that there is not is made.",
         shapes.RECEIPT,
         answers.receipt,
         "editor",
         writes=True,
+        prepare="actions.memory.memories:make_scope",
     ),
     Action(
         "memory_search",

@@ -44,6 +44,15 @@ def run(
     return answer
 
 
+def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) -> bool:
+    """Make what an action needs that the configuration does not have yet; whether that changed it. Raises as `run`."""
+    if name not in ACTIONS or not ACTIONS[name].prepare:
+        return False
+    action, arguments = accepted(name, given, caller)
+    with told_to(caller.types, asked_again=base.is_asked_again):
+        return action.prepared(base, caller, arguments)
+
+
 @contextmanager
 def _at(base: Base, action: Action, arguments: Mapping[str, Any], caller: Caller) -> Iterator[Base]:
     """The base as it was at the commit that the arguments name, if any. Raises `errors.Refused` (E_FORBIDDEN) for who sees a part: its

@@ -293,5 +293,5 @@ def _tell(updated: "Updated") -> None:
     out.lines(updated.collections, under="collections", embedded=updated.embedded, pending=updated.pending)
     out.tell(updated.notices)
     if updated.collections:
-        of_all = f" / {updated.chunks:,} chunks" if updated.chunks else ""
+        of_all = f" / {updated.texts:,} texts" if updated.texts else ""
         printed.note(f"{updated.embedded} embedded, {updated.pending} pending{of_all}")
