@@ -115,7 +115,7 @@ def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> t
         form |= {"_scores": whole["_scores"]} if hit.in_collection or hit.trace is not None else {}
     if hit.chunk is not None:
         whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
-        form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field))
+        form |= _found_in(hit.chunk, hit.record)
     said: dict[str, Any] = {"_degraded": True} if degraded else {}
     said |= {"_filled": True} if hit.is_filled else {}
     said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
@@ -123,12 +123,12 @@ def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> t
     return whole | said, form | said
 
 
-def _found_in(chunk: "ChunkRef", value: Any) -> dict[str, Any]:
+def _found_in(chunk: "ChunkRef", record: Mapping[str, Any]) -> dict[str, Any]:
     """`_chunk` in the default form: nothing where it is all of its field, and the text only where it is a small part of
     what the field, which is printed too, says anyway."""
-    from duckkb.indexing.chunk import field_text
+    from duckkb.indexing.chunk import field_text, searched_value
 
-    text = field_text(value)
+    text = field_text(searched_value(record, chunk.field))
     if len(chunk.text) >= len(text.strip()):
         return {}
     place: dict[str, Any] = {"field": chunk.field, "chunk_seq": chunk.seq}
