@@ -309,17 +309,23 @@ def _dropped(base: Base, request: Upsert, drafted: Draft) -> Iterator[Notice]:
     for old, new in ((change.old, change.new) for change in drafted.changeset.changes):
         if old is not None and new is not None:
             kept = {*new.fields, *nulls.get(new.identity, ())}
-            lost += [(old, gone)] if (gone := {name: old.fields[name] for name in old.fields if name not in kept}) else []
+            lost += (
+                [(old, gone)] if (gone := {name: old.fields[name] for name in old.fields if name not in kept}) else []
+            )
     if not lost:
         return
     names, (old, gone) = dict.fromkeys(name for _, fields in lost for name in fields), lost[0]
     where = identity_text(old.identity) if len(lost) == 1 else _counted(len(lost))
     said = f"{old.type} {where}: {_listed([*names])} dropped, as the record was replaced whole"
-    kept = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | gone
+    lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | gone
     proposal = base.wiring.proposal
     put = f"propose --branch {shell_word(proposal.branch)} put" if proposal else "put"
-    command = f"duckkb {put} {old.type} {shell_word(json.dumps(kept, ensure_ascii=False))} --merge"
-    remedy = f"`{command}` brings {'it' if len(gone) == 1 else 'them'} back; " if len(lost) == 1 and len(command) <= _LONGEST else ""
+    command = f"duckkb {put} {old.type} {shell_word(json.dumps(lacking, ensure_ascii=False))} --merge"
+    remedy = (
+        f"`{command}` brings {'it' if len(gone) == 1 else 'them'} back; "
+        if len(lost) == 1 and len(command) <= _LONGEST
+        else ""
+    )
     yield Notice("W_DROPPED", said, f"{remedy}with --merge only the fields given change")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--install",
     metavar="URL",
-    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT. Default: the address that this duckkb was installed from. In duckkb's own repository: . (what is checked out).",
+    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or the https URL of a wheel; in files that are there it replaces that line. Default: the address that this duckkb was installed from. In duckkb's own repository: . (what is checked out).",
 )
 def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> None:
     """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
