@@ -213,14 +213,18 @@ def apply_patch(
 def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
     """Write what was given, with where it stood, by a request that has no records yet, all or nothing. Raises as `put`, each
     finding at its place."""
-    kind = request.kind
-    given = given_records(base, kind, items, single=single, partial=request.merge)
+    given = given_records(base, request.kind, items, single=single, partial=request.merge)
+    return store(base, replace(request, given=given), options)
+
+
+def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
+    """Write records that were checked, all or nothing. Raises as `put`, each finding at its place."""
     if options.if_match is not None:
-        given = (_matched(given, options.if_match),)
+        request = replace(request, given=(_matched(request.given, options.if_match),))
     try:
-        return write(base, replace(request, given=given), options)
+        return write(base, request, options)
     except (InvalidRecord, Conflict, Refused) as problem:
-        versions = _Versions(base, kind, given, request.merge)
+        versions = _Versions(base, request.kind, request.given, request.merge)
         problem.findings = tuple(map(versions.placed, problem.findings))
         raise
 
