@@ -171,6 +171,11 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
     return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, (*notes, *hosted.notes))
 
 
+def around(root: Path) -> Path | None:
+    """The base that another one lies in; None where it lies in none."""
+    return next((folder for folder in root.resolve().parents if (folder / "config.yaml").is_file()), None)
+
+
 def _list_embedding_keys(root: Path) -> tuple[str, ...]:
     """List the variables of the keys with which texts of a base are embedded; none where its configuration does not load."""
     with contextlib.suppress(UsageError):

@@ -177,7 +177,14 @@ def delete(
     if if_match is not None and len(named) != 1:
         raise _one_only(len(named))
     options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
-    return write(base, Delete(kind, named, cascade, if_match), options)
+    try:
+        return write(base, Delete(kind, named, cascade, if_match), options)
+    except Refused as problem:
+        if problem.code == "E_SHRINK":
+            words = [kind.name, *map(identity_text, named), *(["--cascade"] if cascade else []), "--allow-shrink"]
+            command = f"duckkb delete {' '.join(map(shell_word, words))}"
+            problem.suggestion = command if len(command) <= _LONGEST_SLIP else problem.suggestion
+        raise
 
 
 def rename(base: Base, type: str, old: GivenIdentity, new: GivenIdentity, *, dry_run: bool = False) -> Receipt:

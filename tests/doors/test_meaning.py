@@ -103,7 +103,10 @@ def test_a_definition_that_is_written_otherwise_is_left_alone() -> None:
 TICKET = {
     "id": "t1",
     "ticket": {"subject": "The login goes in circles", "key": "T-1"},
-    "comments": [{"author": "customer", "body": "Since the change of Okta nobody gets in."}, {"body": "We look into it."}],
+    "comments": [
+        {"author": "customer", "body": "Since the change of Okta nobody gets in."},
+        {"body": "We look into it."},
+    ],
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
-from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, unknown_columns
+from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
 from duckkb.actions.importing.doubles import refuse_doubles
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
@@ -60,7 +60,8 @@ def import_files(
     cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
-    request = ImportRequest(type, names, map or {}, id_fields, types or {}, records, encoding, merge)
+    named = {field: type_named(of) for field, of in (types or {}).items()}
+    request = ImportRequest(type, names, map or {}, id_fields, named, records, encoding, merge)
     target = import_target(base, request)
     base, kind = target.base, target.kind
     _refuse_options(kind, request)
