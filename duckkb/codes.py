@@ -448,6 +448,8 @@ _WARNINGS = {
     "W_NO_MEANING": ("Nothing of a type can be compared by meaning, as no record has text in the fields that its definition names for that.", "Name fields that have text under `vectors` in the definition, then `duckkb index build`."),
     "W_GENERATED_ID": ("An import gave records an id that follows from their contents, as they had none; what is changed in the file comes as a new record.", "`duckkb import TYPE FILE --id FIELD` names the fields that tell records apart."),
     "W_REPLACED": ("One identity was given in several lines that differ; the last of them is stored.", "Leave out the lines that are not meant; `put --merge` joins their fields."),
+    "W_QUESTION": ("A judged question expects a record that is not there, so that no answer can be right.", "Put the record, or name another one under `expected` at the line named."),
+    "W_DROPPED": ("A stored record was replaced by one that lacks fields of it, which are gone.", "`duckkb put` of these fields with --merge, as the notice says; --merge changes only the fields given."),
     "W_NULL": ("Fields were given as null, which a record does not hold: a field that is absent is null.", "Leave such fields out; `put --merge` takes a null for: remove this field."),
     "W_FIELD": ("A field is new to its type, and nearly has the name of another one that the record lacks; it is stored.", "`duckkb put` the record with the other name, if that is meant."),
     "W_SAME_TEXT": ("Several records of a collection that makes its keys of a text hold the same one.", "`duckkb delete` all but one of them."),

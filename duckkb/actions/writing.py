@@ -177,7 +177,14 @@ def delete(
     if if_match is not None and len(named) != 1:
         raise _one_only(len(named))
     options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
-    return write(base, Delete(kind, named, cascade, if_match), options)
+    try:
+        return write(base, Delete(kind, named, cascade, if_match), options)
+    except Refused as problem:
+        if problem.code == "E_SHRINK":
+            words = [kind.name, *map(identity_text, named), *(["--cascade"] if cascade else []), "--allow-shrink"]
+            command = f"duckkb delete {' '.join(map(shell_word, words))}"
+            problem.suggestion = command if len(command) <= _LONGEST_SLIP else problem.suggestion
+        raise
 
 
 def rename(base: Base, type: str, old: GivenIdentity, new: GivenIdentity, *, dry_run: bool = False) -> Receipt:
@@ -213,14 +220,18 @@ def apply_patch(
 def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
     """Write what was given, with where it stood, by a request that has no records yet, all or nothing. Raises as `put`, each
     finding at its place."""
-    kind = request.kind
-    given = given_records(base, kind, items, single=single, partial=request.merge)
+    given = given_records(base, request.kind, items, single=single, partial=request.merge)
+    return store(base, replace(request, given=given), options)
+
+
+def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
+    """Write records that were checked, all or nothing. Raises as `put`, each finding at its place."""
     if options.if_match is not None:
-        given = (_matched(given, options.if_match),)
+        request = replace(request, given=(_matched(request.given, options.if_match),))
     try:
-        return write(base, replace(request, given=given), options)
+        return write(base, request, options)
     except (InvalidRecord, Conflict, Refused) as problem:
-        versions = _Versions(base, kind, given, request.merge)
+        versions = _Versions(base, request.kind, request.given, request.merge)
         problem.findings = tuple(map(versions.placed, problem.findings))
         raise
 

@@ -11,6 +11,7 @@ from typing import Any
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Request, Upsert
 from duckkb.errors import OntologyError
+from duckkb.indexing.chunk import nested_texts, searched_value
 from duckkb.ontology.model import RecordType, SearchField
 from duckkb.queries import Notice
 from duckkb.truth.commit import journal
@@ -123,17 +124,23 @@ def has_text(fields: Sequence[SearchField], records: Iterable[Fields]) -> bool:
     if any(field.reach is not None for field in fields):
         return True
     names = [field.name for field in fields if not field.given]
-    return any(isinstance(record.get(name), (str, list)) and record[name] for record in records for name in names)
+    return any(bool(_text_at(record, name)) for record in records for name in names)
+
+
+def _text_at(record: Fields, name: str) -> str | list[Any] | None:
+    value = searched_value(record, name)
+    return value if isinstance(value, (str, list)) else None
 
 
 def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
-    """The fields in which at least half of the values are several words, in the order in which records have them; where there
-    are none those of single words. Never the identity, numbers, dates and addresses."""
+    """The fields, and dotted paths to texts inside objects, in which at least half of the values are several words, in the order in
+    which records have them; where there are none those of single words. Never the identity, numbers, dates and addresses."""
     values: dict[str, list[str]] = {}
     for record in records:
         for name, value in record.items():
-            if isinstance(value, str) and value.strip() and name not in kind.identity_fields:
-                values.setdefault(name, []).append(value.strip())
+            for path, text in [(name, value)] if isinstance(value, str) else nested_texts(name, value):
+                if text.strip() and path not in kind.identity_fields:
+                    values.setdefault(path, []).append(text.strip())
     worded = {name: texts for name, texts in values.items() if not all(map(_NO_WORDS.fullmatch, texts))}
     several = [
         name for name, texts in worded.items() if 2 * sum(map(bool, map(_SEVERAL_WORDS.search, texts))) >= len(texts)
@@ -184,7 +191,8 @@ def _is_unsearchable(base: Base, kind: RecordType) -> bool:
     is_embedded = kind.settings(base.settings).embedding.model != "none"
     if not is_embedded or any(field.reach is not None for field in kind.vectors):
         return False
-    first = (row.record.fields for row in islice(base.tree.rows(kind), _FIRST))
+    is_nested = any("." in field.name for field in kind.vectors)
+    first = (row.record.fields for row in islice(base.tree.rows(kind), _LOOKED_AT if is_nested else _FIRST))
     if has_text(kind.vectors, first):
         return False
     types = base.observed(kind).types()

@@ -29,7 +29,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         kb.collections.init("notes", policy="knowledge-base")
         kb.put(
             "notes",
-            [{"id": "长", "content": "石头。" * 400 + "茶隼住在门上。" + "河流。" * 400, "list": [*range(900)]}],
+            [
+                {"id": "长", "content": "石头。" * 400 + "茶隼住在门上。" + "河流。" * 400, "list": [*range(900)]},
+                {"id": "t", "content": "x", "ticket": {"note": f"{FILLER}The heron fishes at dawn.\n\n{FILLER}"}},
+            ],
         )
     commit(root)
     return root
@@ -55,6 +58,11 @@ def test_a_long_text_of_a_record_is_cut_around_what_fits_and_a_long_list_behind_
     assert sorted(hit["_partial"]) == ["content", "list"]
     ran = run_in(base, ["put", "notes"], stdin=json.dumps(hit))
     assert ran.code != 0, "what is printed in part does not replace the record"
+
+
+def test_a_long_text_inside_an_object_is_cut_around_what_fits(base: Path) -> None:
+    hit = run_in(base, ["find", "notes", "heron", "-m"]).line
+    assert hit["ticket"]["note"].startswith("…The heron fishes") and hit["_chunk"]["field"] == "ticket.note"
 
 
 def test_the_answer_says_once_how_to_have_the_whole_and_that_works(base: Path) -> None:

@@ -260,3 +260,16 @@ def test_a_proposal_makes_no_collection(run: Run, notes: Path, tmp_path: Path) -
     file = write(tmp_path, "n.jsonl", '{"id": "a", "text": "b"}\n')
     ran = run("propose", "import", "faq", file)
     assert ran.code == 1 and "no type 'faq' is committed" in ran.err
+
+
+def test_records_that_are_there_under_their_own_key_are_not_added_once_more_under_a_made_one(
+    run: Run, rows: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path, "t.csv", "no,customer,name\n1,C1,Ann\n2,C2,Bob\n3,,\n")
+    assert run("import", rows, file, "--id", "no").line["inserted"] == 3
+    again = run("import", rows, file)
+    assert again.code == 1 and f"all 3 records are in {rows} already, under another id" in again.err
+    assert again.err.splitlines()[-1] == f"  try: duckkb import {rows} {file} --id no"
+    assert run(*again.err.splitlines()[-1].split()[2:]).line["unchanged"] == 3
+    other = write(tmp_path, "o.csv", "no,customer,name\n1,C1,Ann\n4,C4,Eve\n")
+    assert run("import", rows, other).line["inserted"] == 2, "one of them is new"

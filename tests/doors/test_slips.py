@@ -267,7 +267,7 @@ def test_flags_that_contradict_each_other_are_refused(base: Path, args: list[str
 
 def test_with_json_every_line_of_stderr_is_json(base: Path) -> None:
     for args, stdin, keys in (
-        (["put", "notes", "--batch", "--dry-run"], '{"id": "wal"}\n{bad\n', {"note", "error"}),
+        (["put", "notes", "--batch", "--dry-run"], '{"id": "wal"}\n{bad\n', {"note", "notice", "error"}),
         (["find", "notes", "-w", "author <> 'bo'"], "", {"notice"}),
         (["list", "notes", "-l", "1"], "", {"note"}),
         (["find", "notes", "x", "-y"], "", {"error"}),

@@ -12,7 +12,7 @@ from duckkb.engine import query as queries
 from duckkb.engine.base import Base
 from duckkb.engine.pipeline import query
 from duckkb.engine.reranking import ModelBudget
-from duckkb.errors import UsageError
+from duckkb.errors import UsageError, shell_word
 from duckkb.ontology.model import NodeType
 from duckkb.queries import FindResult, Hit, Mode, Notice
 from duckkb.search import typed
@@ -66,9 +66,16 @@ def search_documents(
     1/(1+d) of the cosine distance d. Raises `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`."""
     options = options or SearchOptions()
     text = text_or_none(question, "a question") or ""
+    for kind in map(base.ontology.find, options.collections):
+        if kind is not None and kind.source is None:
+            said = f"{kind.name} has no folder of files; `find` asks its records"
+            raise UsageError(said, suggestion=f"duckkb find {kind.name} {shell_word(text or 'a question')}")
     kinds = documents_of(base, options.collections, included=True)
     if not kinds:
-        raise UsageError("there is no document collection to search", suggestion="duckkb collection add FOLDER")
+        said = (
+            "there is no document collection to search; `find` asks records, `duckkb collection add FOLDER` makes one"
+        )
+        raise UsageError(said, suggestion=f"duckkb find {_filled_type(base)} {shell_word(text or 'a question')}")
     limit = _ALL if options.limit is None else positive(options.limit)
     found = _asked(base, kinds, text, how, options, limit)
     scored = [(hit, score) for hit in found if (score := _score(hit, how)) >= options.least]
@@ -83,6 +90,12 @@ def search_documents(
     from duckkb.actions.documents.hints import hints as near
 
     return DocumentHits(hits, found.notices, near(base, text, documents))
+
+
+def _filled_type(base: Base) -> str:
+    """The type that all records are of, `all` where there are several or none."""
+    filled = [kind.name for kind in base.ontology.nodes.values() if base.tree.count(kind)]
+    return filled[0] if len(filled) == 1 else "all"
 
 
 def query_documents(

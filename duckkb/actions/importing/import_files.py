@@ -10,15 +10,16 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
-from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, unknown_columns
+from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
+from duckkb.actions.importing.doubles import refuse_doubles
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
 from duckkb.actions.importing.new_collection import import_target, refuse_nothing
 from duckkb.actions.importing.parquet_table import ParquetTable
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.importing.text_table import TextTable, delimiter_of, not_decoded
-from duckkb.actions.resolve import regular_file
-from duckkb.actions.writing import Item, upsert
+from duckkb.actions.resolve import given_records, regular_file
+from duckkb.actions.writing import Item, store
 from duckkb.documents.text import marked_encoding
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Upsert
@@ -59,7 +60,8 @@ def import_files(
     cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
-    request = ImportRequest(type, names, map or {}, id_fields, types or {}, records, encoding, merge)
+    named = {field: type_named(of) for field, of in (types or {}).items()}
+    request = ImportRequest(type, names, map or {}, id_fields, named, records, encoding, merge)
     target = import_target(base, request)
     base, kind = target.base, target.kind
     _refuse_options(kind, request)
@@ -72,7 +74,9 @@ def import_files(
             with collector_paused():
                 options = WriteOptions(merge, if_match, dry_run, embed)
                 wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
-                receipt = upsert(base, wish, items, options, single=False)
+                given = given_records(base, kind, items, single=False, partial=merge)
+                refuse_doubles(base, kind, fields, given)
+                receipt = store(base, replace(wish, given=given), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)
             if lacks_identity and not request.id_fields and (command := fields.key_command()):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate, count, zip_longest
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
@@ -124,7 +125,7 @@ def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
     if excerpt is not None and excerpt.line is not None:
         from duckkb.documents.document import DERIVED as from_text
     return {
-        name: value if name.startswith("_") else _brief(value, starts.get(name, 0))
+        name: value if name.startswith("_") else _brief(value, name, starts)
         for name, value in record.items()
         if name not in from_text
     }
@@ -140,11 +141,11 @@ def step_lines(records: "Sequence[Line]", *, full: bool = False) -> list[tuple[L
     ]
 
 
-def _brief(value: Any, start: int = 0) -> Any:
+def _brief(value: Any, path: str = "", starts: Mapping[str, int] = MappingProxyType({})) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= LONGEST else _cut(value, start)
+        return value if len(value) <= LONGEST else _cut(value, starts.get(path, 0))
     if isinstance(value, Mapping):
-        return {name: _brief(inner) for name, inner in value.items()}
+        return {name: _brief(inner, f"{path}.{name}", starts) for name, inner in value.items()}
     if isinstance(value, list):
         items = list(map(_brief, value))
         lengths = accumulate(len(json.dumps(item, ensure_ascii=False, default=str)) for item in items)
@@ -173,7 +174,7 @@ def hit_line(
         form |= {"_scores": whole["_scores"]} if hit.in_collection or hit.trace is not None else {}
     if hit.chunk is not None:
         whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
-        form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field), full)
+        form |= _found_in(hit.chunk, hit.record, full)
     said: dict[str, Any] = {"_degraded": True} if degraded else {}
     said |= {"_filled": True} if hit.is_filled else {}
     said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
@@ -181,12 +182,12 @@ def hit_line(
     return whole | said, form | said
 
 
-def _found_in(chunk: "ChunkRef", value: Any, full: bool) -> dict[str, Any]:
+def _found_in(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) -> dict[str, Any]:
     """`_chunk` in the default form: nothing where it is all of its field, and the text only where the field is printed whole and it is a
     small part of that."""
-    from duckkb.indexing.chunk import field_text
+    from duckkb.indexing.chunk import field_text, searched_value
 
-    text = field_text(value)
+    text = field_text(searched_value(record, chunk.field))
     if len(chunk.text) >= len(text.strip()):
         return {}
     place: dict[str, Any] = {"field": chunk.field, "chunk_seq": chunk.seq}

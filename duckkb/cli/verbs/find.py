@@ -81,7 +81,7 @@ def find_command(
         ctx = click.get_current_context()
         (param,) = (one for one in ctx.command.params if one.name == "vector")
         raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
-    with opened(first_filter=how["where"], at=at) as kb:
+    with opened(first_filter=how["where"], at=at, reads=True) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
@@ -121,7 +121,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     from duckkb.actions.answering.context_pack import as_object
 
     text = _question(question)
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         pack = kb.pack(text, **asked)
         out.tell(pack.notices)
         match options.chosen_format("markdown"):
@@ -173,7 +173,7 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
 
     text, is_text = _question(question), options.chosen_format("text") == "text"
     listen = (answers.piece if is_text else answers.event) if stream else (lambda _: None)
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         found = kb.ask(text, listen=listen, **how)
     out.tell(found.pack.notices)
     if is_text:
@@ -205,7 +205,7 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
     if statement is None and sys.stdin.isatty():
         raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else out.read_text()
-    with opened(first_filter=text) as kb:
+    with opened(first_filter=text, reads=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
         answer = sql_object(result)
         if wants_json():
@@ -240,7 +240,7 @@ _which_edges = options.several(
 )
 
 
-@base_verb("neighbors", group=graph_command, tells=False, action="neighbors")
+@base_verb("neighbors", group=graph_command, reads=True, tells=False, action="neighbors")
 @options.type_name
 @click.argument("identity")
 @_which_edges
@@ -265,7 +265,7 @@ def neighbors_command(
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
 
 
-@base_verb("near", group=graph_command, tells=False, action="near")
+@base_verb("near", group=graph_command, reads=True, tells=False, action="near")
 @options.type_name
 @click.argument("identity")
 @options.limit(10)
@@ -282,7 +282,7 @@ def near_command(
     out.lines(lines, under="records")
 
 
-@base_verb("citing", group=graph_command, tells=False, action="citing")
+@base_verb("citing", group=graph_command, reads=True, tells=False, action="citing")
 @options.type_name
 @click.argument("identity")
 @options.limit(100)
@@ -299,7 +299,7 @@ def citing_command(
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
 
-@base_verb("path", group=graph_command, tells=False, action="path")
+@base_verb("path", group=graph_command, reads=True, tells=False, action="path")
 @click.argument("from_type", metavar="TYPE")
 @click.argument("from_identity", metavar="IDENTITY")
 @click.argument("to_type", metavar="TYPE")

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from duckkb.actions.registry.run import failure
 from duckkb.errors import DuckkbError
+from duckkb.indexing.chunk import searched_value
 from duckkb.queries import Mode
 from duckkb.serving.statuses import status_of
 from duckkb.serving.telemetry.noted import noted
@@ -116,7 +117,7 @@ def _text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tuple[st
     first."""
     chunk = line.get("_chunk")
     if chunk is not None:
-        value = line.get(chunk["field"])
+        value = searched_value(line, chunk["field"])
         return chunk["field"], chunk.get("text") or (value if isinstance(value, str) else "")
     texts = [(name, _told(line[name])) for name in kind.texts or line if name in line and not name.startswith("_")]
     texts = [one for one in texts if one[1]] or [("", "")]
