@@ -18,6 +18,7 @@ from duckkb.actions.packing import (
 )
 from duckkb.actions.resolve import kind_named, regular_file
 from duckkb.engine.base import Base
+from duckkb.engine.boot import refuse_past
 from duckkb.engine.guard import refuse_agent_of, refuse_documents
 from duckkb.engine.write import emptying, writable
 from duckkb.errors import Conflict, Finding, NotFound, OntologyError, Refused, UsageError
@@ -190,7 +191,8 @@ def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes])
 
 
 def committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
-    """Commit, once the ontology as it will be has been read."""
+    """Commit, once the ontology as it will be has been read. Raises `errors.Refused` for a proposal, which has records alone."""
+    refuse_past(base)
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
     refuse_unfit(base, name, definitions)
     known = render.format_change(base.root)
