@@ -113,7 +113,11 @@ def test_a_folder_outside_gets_no_name_while_somebody_writes_to_the_base(
 def test_a_collection_of_the_base_gets_no_name_while_a_folder_outside_gets_it(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    init, ran, change = ["col", "init", "far", "--policy", "knowledge-base", "--json"], list[Ran](), config.change_outside
+    init, ran, change = (
+        ["col", "init", "far", "--policy", "knowledge-base", "--json"],
+        list[Ran](),
+        config.change_outside,
+    )
     outside_folder(base, "far")
 
     def change_beside(root: Path, env: Any, wanted: Callable[[Any], Any]) -> None:
