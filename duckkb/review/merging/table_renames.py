@@ -113,7 +113,7 @@ def _definitions(files: Tree, read: ReadBlobs) -> dict[Key, tuple[str, list[str]
     documents = [read_yaml(data, path) for path, data in zip(files, contents, strict=True)]
     sections = [section for one in documents for name in _SECTIONS if isinstance(section := one.value.get(name), dict)]
     declared = {name: values for section in sections for name, values in section.items() if isinstance(values, dict)}
-    found = {}
+    found: dict[Key, tuple[str, list[str]]] = {}
     for kind in load(documents)[0]:
         values = {key: value for key, value in declared.get(kind.name, {}).items() if key not in _PLACES}
         found[kind.kind, kind.table] = kind.name, json.dumps(values, indent=1, sort_keys=True).splitlines()
