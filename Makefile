@@ -1,6 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. The rest is for those who change duckkb.
 PYTHON ?= python3
 PYTHONS ?= python3.12 python3.13
+NEXT ?= 3.14
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -13,7 +14,7 @@ TEMPORARY := -o tmp_path_retention_count=1 -o tmp_path_retention_policy=failed
 # A suite that may not keep its bytecode compiles itself anew in each process: 8 s a worker before the first test.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check check-full check-newest check-py campaigns campaigns-short test-llamaindex test-lance test-ray test-models test-typescript bench bench-peers constraints docs format clean
+.PHONY: demo test check check-full check-wheels check-newest check-py campaigns campaigns-short test-llamaindex test-lance test-ray test-models test-typescript bench bench-peers constraints docs format clean
 
 demo: $(or $(wildcard $(STAMP)),$(DEMO))  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
@@ -38,6 +39,10 @@ check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliabil
 	DUCKKB_TEST_FORK=0 $(BIN)/python -m pytest -n 2 tests/doors
 	$(BIN)/python -m pytest -n 2 --warm tests/doors
 	$(MAKE) test-models test-ray test-lance
+
+check-wheels: $(STAMP)  ## Whether every tested version that a user installs has a wheel for a Python that is not on this machine: make check-wheels NEXT=3.14
+	$(BIN)/python -m pip install --quiet --dry-run --ignore-installed --target $(VENV)/next --no-deps --only-binary=:all: --python-version $(NEXT) \
+	  $$($(BIN)/python tests/harness/installed.py local ann code documents encryption serve postgres)
 
 check-newest: $(NEWEST)  ## The suite and the short campaigns with the newest of every library, also beyond the bounds of pyproject.toml
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed 's/==.*//' | xargs $(NEWEST)/bin/python $(INSTALL) --upgrade

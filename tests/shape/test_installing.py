@@ -9,6 +9,7 @@ from pathlib import Path
 
 from duckkb.review.health.machine import within
 from tests.conftest import ROOT
+from tests.harness.installed import packages_with, plain_name, pinned_versions
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,]+\])?(?P<bounds>[^;\s]*)")
 FORMATS = {
@@ -23,17 +24,7 @@ def _asked() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     found = [match for line in lines if (match := _REQUIREMENT.match(line))]
-    return {_plain(match["name"]): match["bounds"] for match in found if match["name"] != "duckkb"}
-
-
-def _tested() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    pairs = [line.split("==") for line in lines if not line.startswith("#")]
-    return {_plain(name): version for name, version in pairs}
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {plain_name(match["name"]): match["bounds"] for match in found if match["name"] != "duckkb"}
 
 
 def _commands(tool: str) -> list[list[str]]:
@@ -43,7 +34,7 @@ def _commands(tool: str) -> list[list[str]]:
 
 
 def test_every_library_has_a_tested_version_within_its_bounds() -> None:
-    asked, tested = _asked(), _tested()
+    asked, tested = _asked(), pinned_versions()
     assert {name for name in asked if name not in tested} == set()
     assert {name: bounds for name, bounds in asked.items() if not within(tested[name], bounds)} == {}
 
@@ -54,7 +45,30 @@ def test_a_library_whose_files_are_relied_on_has_an_upper_bound() -> None:
     assert set(_asked()) >= FORMATS
 
 
-def test_the_makefile_installs_the_tested_versions() -> None:
+def _megabytes(package: str) -> float:
+    """What the files of an installed package take on disk, as `du` counts them; of duckkb those of its folder."""
+    files = (
+        [ROOT / "duckkb"]
+        if package == "duckkb"
+        else [Path(str(at.locate())) for at in distribution(package).files or ()]
+    )
+    paths = [inside for path in files for inside in ([*path.rglob("*")] if path.is_dir() else [path])]
+    return float(sum(-(-path.stat().st_size // 4096) * 4096 for path in paths if path.is_file()) / 2**20)
+
+
+def test_the_readme_says_how_much_is_installed() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    said = re.search(
+        r"Installed are about (\d+) MB, with `local`.*?about (\d+) MB.*?`([\w,]+)` about (\d+) MB", text, re.S
+    )
+    assert said is not None
+    plain, local, extras, more = said.groups()
+    for extra, figure in (((), plain), (("local",), local), (extras.split(","), more)):
+        size = sum(map(_megabytes, packages_with(extra)))
+        assert abs(int(figure) / size - 1) < 0.15, (extra, figure, round(size))
+
+
+def test_the_makefile_installs_the_pinned_versions() -> None:
     text = (ROOT / "Makefile").read_text("utf-8")
     rule = text[text.index("$(STAMP): pyproject.toml") :].split("\n\n")[0]
     assert "constraints.txt\n" in rule, "new versions are installed when the file changes"
@@ -83,9 +97,9 @@ def test_no_run_of_the_tests_in_the_makefile_selects_none() -> None:
             assert any(marked in text for text in texts), words
 
 
-def test_the_tested_versions_install_on_the_python_of_debian_12() -> None:
+def test_the_pinned_versions_install_on_the_python_of_debian_12() -> None:
     refused = {}
-    for name, version in _tested().items():
+    for name, version in pinned_versions().items():
         with suppress(PackageNotFoundError):
             about = distribution(name)
             asked = (about.metadata["Requires-Python"] or "").replace(" ", "")
