@@ -333,6 +333,11 @@ class _Failing:
             raise self._error
         return self._real.execute(statement, *given)
 
+    def sql(self, statement: str) -> Any:
+        if statement.startswith(self._at):
+            raise self._error
+        return _Failing(self._real.sql(statement), self._at, self._error)
+
     def to_arrow_reader(self, *given: Any) -> Any:
         if self._at == "rows":
             raise OSError(str(self._error))

@@ -53,7 +53,7 @@ SETTINGS = (
 )
 
 MOST_TREE = 16 * 1024**2  # characters of a syntax tree; a statement of 64 KiB without tricks has about a third of it
-KNOWN_VERSION = "1."  # 2.0 writes other syntax trees
+KNOWN_VERSION = "2."  # 1.5 writes other syntax trees
 _ROWS = 2048  # that are taken from the engine at a time
 _JSON_MET = re.compile(r"Malformed JSON|no kernel matching input types \(.*arrow\.json")
 _REASONS: dict[str, Reason] = {
@@ -125,8 +125,8 @@ class Confined(Engine):
     def _value(self, statement: str, given: str) -> str:
         """The one text that a statement of our own gives."""
         with self._guarded() as connection:
-            row = connection.execute(statement, [given]).fetchone()
-            return str(row[0]) if row else ""
+            rows = connection.execute(statement, [given]).fetchall()  # what is left of a result holds the connection
+            return str(rows[0][0]) if rows else ""
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
         """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
@@ -138,9 +138,10 @@ class Confined(Engine):
             clock.start()
             try:
                 with deadline.current().interrupting(connection.interrupt):
-                    connection.execute(statement)
-                    types = [str(column[1]) for column in connection.description or ()]
-                    return take(connection.to_arrow_reader(_ROWS), types)
+                    relation = connection.sql(statement)
+                    types = [str(kind) for kind in relation.types]
+                    with relation.to_arrow_reader(_ROWS) as batches:  # open, it would have the connection to itself
+                        return take(batches, types)
             finally:
                 clock.cancel()
                 clock.join()  # a late interrupt must not hit the next statement

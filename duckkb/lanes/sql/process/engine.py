@@ -123,7 +123,7 @@ def unknown_version() -> Unavailable:
     """The error for a DuckDB whose syntax trees the walks do not know: what cannot be judged is not run."""
     return Unavailable(
         "This version of DuckDB is not known to duckkb, so filters and SQL do not run.",
-        suggestion="pip install 'duckdb>=1.5.5,<2'",
+        suggestion="pip install 'duckdb>=2.0.1,<3'",
         details={"retryable": False},
     )
 

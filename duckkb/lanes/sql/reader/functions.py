@@ -9,7 +9,7 @@ from functools import cache
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
-from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS
+from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS, type_name
 from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, coalesce_node, text_node, try_node
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
@@ -404,11 +404,13 @@ def _check_escape(pattern: Term, escape: Term) -> None:
 
 def converted(term: Term, cast_type: Node) -> Term:
     """What CAST makes of a term: NULL of a value that does not convert; a constant that does not is an error."""
-    name = cast_type["id"]
+    name = type_name(cast_type)
     kind = _CASTS.get(name, ANY)
-    node = {**cast_node(term.whole, "VARCHAR"), "cast_type": cast_type}
+    node = {**cast_node(term.whole, "VARCHAR"), "type_expr": cast_type}
     if name in ("LIST", "ARRAY"):
         return Term(node, f"{_element_of(cast_type)}[]", term.name)
+    if name == "UUID" and term.kind not in ("text", "json", "null", ANY):
+        raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
     if kind == ANY or term.kind in (ANY, "interval"):
         return Term(node, kind, term.name)
     if kind == "text":
@@ -431,8 +433,8 @@ def converted(term: Term, cast_type: Node) -> Term:
 
 def _element_of(cast_type: Node) -> str:
     """The kind of a list's elements; of those that are lists or structures nobody asks."""
-    inner = (cast_type.get("type_info") or {}).get("child_type") or {}
-    return "json" if inner.get("id") == "UNBOUND" else _CASTS.get(str(inner.get("id")), ANY)
+    inner = type_name(cast_type["children"][0])
+    return "json" if inner == "JSON" else _CASTS.get(inner, ANY)
 
 
 _CASTS = {

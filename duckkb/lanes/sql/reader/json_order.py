@@ -5,7 +5,7 @@ A column is JSON where its values are nested or of several kinds, so that the en
 
 from collections.abc import Sequence
 
-from duckkb.lanes.sql.reader.syntax import Node, call_node, case_node, cast_node, null_node, text_node
+from duckkb.lanes.sql.reader.syntax import Node, call_node, case_node, cast_node, null_node, text_node, with_arguments
 from duckkb.lanes.sql.reader.terms import Term, as_text, json_pointer
 
 EXTREMES = {
@@ -44,7 +44,7 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
     number, text, picks = _number(by), as_text(by).node, EXTREMES[name]
 
     def call(function: str, *arguments: Node) -> Node:
-        return {**node, "function_name": function, "children": [*arguments], "distinct": False}
+        return {**with_arguments(node, arguments, function), "distinct": False}
 
     is_text: Node = {"class": "OPERATOR", "type": "OPERATOR_IS_NULL", "children": [number]}
     words = case_node([(is_text, text)], null_node("VARCHAR"))

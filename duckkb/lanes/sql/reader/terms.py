@@ -20,7 +20,6 @@ convert is the caller's mistake, and refused before anything runs.
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from duckkb.errors import FilterError
@@ -43,7 +42,7 @@ A_LIST = "the list"  # the name of one that is no field
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
 WHOLE_TEXT, _LARGEST_WHOLE = r"^\s*[-+]?\d{1,38}\s*$", "1e38"
 _WITH_OFFSET = r"^\s*\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*[+-]\d\d:\d\d\s*$"
-_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER"}
+_LARGEST = 1 << 128  # an integer from here on is a double
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +76,25 @@ class Term:
 
 def constant(node: Node) -> Term:
     """A CONSTANT node as a term; raises FilterError for a constant that is no value."""
-    value = node["value"]
-    name = value["type"]["id"]
-    if value.get("is_null") or name == "NULL":
-        return Term(node, "null", "NULL", constant=True)
-    found: Any = value["value"]
-    kind = ANY
-    if name == "VARCHAR":
-        kind = "text"
-        if "\0" in found:
+    kind, text = node["literal"]["kind"], node["literal"]["text"]
+    match kind:
+        case "NULL_LITERAL":
+            return Term(node, "null", "NULL", constant=True)
+        case "STRING" if "\0" in text:
             raise FilterError("A text cannot have a NUL character.", details={"construct": "NUL"})
-    elif name in _INTEGERS:
-        # those past int64 come in two halves of 64 bits
-        found = int(found["upper"]) * (1 << 64) + int(found["lower"]) if isinstance(found, dict) else int(found)
-        kind = "integer"
-    elif name == "DECIMAL":
-        whole = int(found["upper"]) * (1 << 64) + int(found["lower"]) if isinstance(found, dict) else int(found)
-        found, kind = float(Decimal(whole).scaleb(-value["type"]["type_info"]["scale"])), "number"
-    elif name in ("DOUBLE", "FLOAT"):
-        found, kind = float(found), "number"
-        if found - found != 0:
-            raise FilterError("A number is too large.", details={"construct": "number"})
-    elif name == "BOOLEAN":
-        kind = "boolean"
-    return Term(node, kind, "the constant", constant=True, value=found)
+        case "STRING":
+            return Term(node, "text", "the constant", constant=True, value=text)
+        case "BOOLEAN":
+            return Term(node, "boolean", "the constant", constant=True, value=text == "true")
+    digits = text.replace("_", "")
+    if kind == "INTEGER" and len(digits) < 50 and abs(int(digits)) < _LARGEST:
+        return Term(node, "integer", "the constant", constant=True, value=int(digits))
+    number = float(digits)
+    if number - number != 0:
+        raise FilterError("A number is too large.", details={"construct": "number"})
+    if kind == "INTEGER":  # the engine would have it as a BIGNUM, which meets no other number
+        node = {**node, "literal": {"kind": "NUMERIC", "text": f"{digits}e0"}}
+    return Term(node, "number", "the constant", constant=True, value=number)
 
 
 def moment_term(moment: datetime, kind: str) -> Term:
