@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
+from duckkb.lanes.sql.kinds import PAST_EXACT
 from duckkb.lanes.sql.process.engine import Engine, Reason, Rejected, broken, over_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
@@ -182,6 +183,8 @@ class Confined(Engine):
                 return over_limit(seconds)
             case _ if _JSON_MET.search(text):
                 return Rejected("json")
+            case _ if f"'{PAST_EXACT}'" in text:
+                return Rejected("exact")
             case kind:
                 if name := re.search(r'Referenced column "([^"]{1,200})" not found', text):
                     return Rejected("column", name[1])

@@ -19,13 +19,14 @@ from duckkb.queries import SqlResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Reason = Literal["column", "value", "json", "fit", "other"]
+Reason = Literal["column", "value", "json", "exact", "fit", "other"]
 
 
 class Rejected(Exception):
     """The engine did not run a statement. Its own text stays behind: that may quote stored values.
 
-    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `fit` (names, types or
+    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `exact` (a whole number would be
+    rounded), `fit` (names, types or
     arguments do not go together; `name` is a call that no function takes, with the types of its arguments) or `other`.
     """
 

@@ -19,6 +19,7 @@ from duckkb.lanes.sql.reader.terms import (
     Term,
     as_count,
     as_date,
+    as_near_number,
     as_number,
     as_text,
     as_text_list,
@@ -421,7 +422,7 @@ def converted(term: Term, cast_type: Node) -> Term:
         return Term(node, kind, term.name)
     if not (term.is_numeric or term.kind in ("text", "json", "null")):
         raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
-    number = as_number(term) if kind != "boolean" else term
+    number = as_near_number(term) if kind != "boolean" else term
     if kind == "integer" and term.kind in ("text", "json") and not term.constant:
         whole = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
         both = coalesce_node({**node, "child": whole}, {**node, "child": number.node})

@@ -92,6 +92,8 @@ def read_statement(
             TreeReader(source, tables, lambda node: _printed(engine, node), now).query(query)
         except RecursionError:
             raise too_deep(source) from None
+        except Rejected as error:
+            raise _unwritable(source) from error
         return _question(engine, source, tree, tables)
 
     def columns() -> Columns | None:
@@ -121,8 +123,12 @@ def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) 
     except RecursionError:
         raise too_deep(source) from None
     except Rejected as error:
-        raise source.refused("a construct that cannot be written back", "say it in another way") from error
+        raise _unwritable(source) from error
     return Question(sql, frozenset(again.tables))
+
+
+def _unwritable(source: Source) -> FilterError:
+    return source.refused("a construct that cannot be written back", "say it in another way")
 
 
 def _printed(engine: Engine, node: Node) -> str:

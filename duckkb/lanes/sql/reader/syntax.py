@@ -203,6 +203,11 @@ def text_node(value: str) -> Node:
     return _literal("STRING", value)
 
 
+def number_node(text: str) -> Node:
+    """A constant number, as its digits say it."""
+    return _literal("INTEGER" if text.lstrip("-").isdigit() else "NUMERIC", text)
+
+
 def _literal(kind: str, text: str) -> Node:
     return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": kind, "text": text}}
 

@@ -237,7 +237,7 @@ _SUITS: Mapping[str, Callable[[Any], bool]] = {
     "text": _is_known,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int and -INT64 < value < INT64,
-    "number": lambda value: type(value) is float or (type(value) is int and abs(value) <= EXACT),
+    "number": lambda value: type(value) in (int, float) and abs(value) < EXACT,
 }
 
 
