@@ -256,9 +256,8 @@ def _date_part(arguments: Sequence[Term]) -> Term:
 
 def _date_trunc(arguments: Sequence[Term]) -> Term:
     name, moment = _part_name(arguments[0], _TRUNCATIONS), _as_moment(arguments[1])
-    # TRY keeps the optimizer from looking inside: it takes `date_trunc(...) <> DAY` for true where the field is NULL
     start = call_node("date_trunc", text_node(name), typed_null(moment, "TIMESTAMP"))
-    return Term(try_node(cast_node(start, "TIMESTAMP")), "timestamp", moment.name)
+    return Term(cast_node(start, "TIMESTAMP"), "timestamp", moment.name)
 
 
 def _date_diff(arguments: Sequence[Term]) -> Term:

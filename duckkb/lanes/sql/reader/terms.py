@@ -385,9 +385,6 @@ def among(term: Term, items: Sequence[Term]) -> Node:
         if found is None:
             groups.append((left.node, found := []))
         found.append(right.node)
-        if left.kind == "number" and right.constant and right.is_numeric and not right.value:
-            # a list of several is looked up by bits, which differ from those of 0.0
-            found.append(cast_node(text_node("-0.0"), "DOUBLE"))
     return any_node([{"class": "OPERATOR", "type": "COMPARE_IN", "children": [node, *nodes]} for node, nodes in groups])
 
 
