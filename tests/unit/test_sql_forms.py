@@ -285,6 +285,10 @@ def test_what_2_brought_and_is_of_use_is_answered(tables: Tables, statement: str
         ("json_set(meta, '$.k', '\"z\"'::JSON)->>'k' = 'z'", {1, 2, 3, 4, 5, 7, 10}),
         ('json_normalize(meta) = \'{"k":"A","list":[[1],{"a":1}],"n":-1}\'', {10}),
         ("round_even(x, 0) = 2", {1, 5}),
+        ("i // 0 IS NULL AND mod(i, 0) IS NULL AND i % 0 IS NULL AND i / 0 IS NULL", set(range(1, 11))),
+        ("i // 3 = 2", {7}),
+        ("sqrt(x) > 1", {1, 4, 5, 7, 10}),
+        ("ln(i) >= 0 OR acos(i) >= 0 OR log2(i) < -9", {1, 2, 4, 6, 7, 8, 10}),
         ("if(i > 5, name, note) = 'DuckDB内存'", {2}),
     ],
 )

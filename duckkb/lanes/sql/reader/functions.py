@@ -36,6 +36,8 @@ from duckkb.values import dataclass
 
 Build = Callable[[Sequence[Term]], Term]
 
+_DIVIDING = frozenset(("//", "mod"))
+_PARTLY_DEFINED = frozenset(["sqrt", "ln", "log", "log2", "log10", "acos", "asin"])
 _TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _PARTS = (*_TRUNCATIONS, "dow", "isodow", "doy", "isoyear", "epoch")
 
@@ -150,9 +152,18 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
             nodes = [term.node for term in _lists(terms)]
         if result == "same":
             return _exact(name, terms[0]) if terms[0].kind == "integer" else Term(call_node(name, *nodes), "number")
-        return Term(call_node(name, *nodes), result, terms[0].name)
+        return Term(soften(name, call_node(name, *nodes)), result, terms[0].name)
 
     return build
+
+
+def soften(name: str, call: Node) -> Node:
+    """A call of a function, NULL where the engine fails or gives what is no number."""
+    if name in _DIVIDING:
+        return try_node(call)
+    for undefined in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
+        call = call_node("nullif", call, cast_node(text_node(undefined), "DOUBLE"))
+    return call
 
 
 def _as_moment(term: Term) -> Term:
