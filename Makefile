@@ -4,6 +4,7 @@ PYTHONS ?= python3.12 python3.13
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.demo
 INSTALL := -m pip install --quiet --disable-pip-version-check
 NEWEST := .venv-newest
 # The suite writes 50,000 small files and syncs most of them: in memory it takes a fifth less, where 4 GB of it can be had.
@@ -14,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check check-full check-newest check-py campaigns campaigns-short test-llamaindex test-lance test-ray test-models test-typescript bench bench-peers constraints docs format clean
 
-demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, on a temporary copy
+demo: $(or $(wildcard $(STAMP)),$(DEMO))  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
 
 test: $(STAMP)  ## Laws, doors, conformance and units: what to run before each commit
@@ -116,6 +117,12 @@ docs: $(STAMP)  ## Write the generated references and the page of review anew
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What the demo needs, two thirds of what tests need; it is asked for only where the tests' environment is not there.
+$(DEMO): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[local]'
+	@touch $@
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -164,6 +164,7 @@ what could not run, and what nobody judged. `passed` alone stands there where no
 | `passed with 7 warnings (6 W_GUARD, 1 W_MERGED)` | rules were weakened with leave, and a merge by lines brought a record back |
 | `limits crossed, 1 error (1 E_SCHEMA)` | search lost too much, and a record breaks its schema |
 | `passed; no question judges what this does to search` | `ontology/questions.yaml` has none |
+| `passed; no limit was set on what this does to search (--fail-on, as the workflows have it)` | the command names no `--fail-on`: the workflows set limits, so their verdict may be another |
 | `impact could not run` | this is no verdict on the change |
 
 `--page FILE` and `--sarif FILE` write the page and the log for code scanning beside it; `--format github` prints annotations, `json`

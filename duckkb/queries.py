@@ -106,11 +106,20 @@ class ChunkRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Where what fits the question begins: a field, a place in its text in characters, and of a document the `line` of its file."""
+
+    field: str
+    start: int
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
     `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
     `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does.
-    `asked` are the words that the question has in any lane, by which a place in the text is chosen. The line of one
+    `excerpt` is where its text is shown from; that of a document is always in its `text`. The line of one
     `in_collection` has the account of its score without being asked for it."""
 
     type: str
@@ -125,7 +134,7 @@ class Hit:
     chunk: ChunkRef | None = None
     trace: Mapping[str, Any] | None = None
     is_filled: bool = False
-    asked: LexicalQuery = NO_WORDS
+    excerpt: Excerpt | None = None
     in_collection: bool = False
 
 

@@ -18,7 +18,7 @@ class FakeChat(FakeEndpoint):
     said = "Hello there."
 
     def provider(self, **changes: Any) -> ProviderSettings:
-        return ProviderSettings(**{"base_url": self.url, "model": "fake-chat", "timeout_s": 10.0, **changes})
+        return ProviderSettings(**{"base_url": self.url, "model": "fake-chat", "timeout_s": 120.0, **changes})
 
     def row(self, **changes: Any) -> ChatModelSettings:
         return ChatModelSettings(**{"name": "fake", "providers": (self.provider(),), **changes})

@@ -106,7 +106,7 @@ class FakeEndpoint:
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def settings(self, **changes: Any) -> EmbeddingSettings:
-        settings = EmbeddingSettings("fake-model", self.url, "FAKE_KEY", timeout_s=10.0, max_retries=0)
+        settings = EmbeddingSettings("fake-model", self.url, "FAKE_KEY", timeout_s=120.0, max_retries=0)
         return replace(settings, **changes)
 
     def next(self, *replies: Reply) -> None:

@@ -25,6 +25,7 @@ from duckkb.ontology.model import Ontology
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
+from duckkb.review.check.questions import lost_answers
 from duckkb.review.health import examine
 from duckkb.review.health import growth as grown
 from duckkb.review.health.check import Check, Surroundings
@@ -57,7 +58,8 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
         for kind in base.ontology
         for notice in unsearchable(base, [kind])
     ]
-    return replace(report, findings=(*report.findings, *merged, *unsearched))
+    lost = lost_answers(base, config.load(base.root, base.wiring.env).documents) if base.wiring.questions else ()
+    return replace(report, findings=(*report.findings, *merged, *unsearched, *lost))
 
 
 def status(base: Base) -> dict[str, Any]:

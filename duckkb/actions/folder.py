@@ -157,6 +157,10 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
     _refuse_outside(root)
     if install is not None and not github:
         raise UsageError("--install says what workflows install: give --github with it")
+    if install not in (None, "."):
+        from duckkb.actions.forge import refuse_address
+
+        refuse_address(install)
     made = _with_lfs(root, lfs=lfs) if (github or lfs) and (root / "config.yaml").is_file() else make(root, lfs=lfs)
     notes: tuple[str, ...] = (_LFS_NEXT,) if lfs else ()
     if not github:
@@ -165,6 +169,11 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
 
     hosted = forge.github(root, install, _list_embedding_keys(root))
     return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, (*notes, *hosted.notes))
+
+
+def around(root: Path) -> Path | None:
+    """The base that another one lies in; None where it lies in none."""
+    return next((folder for folder in root.resolve().parents if (folder / "config.yaml").is_file()), None)
 
 
 def _list_embedding_keys(root: Path) -> tuple[str, ...]:

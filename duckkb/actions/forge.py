@@ -33,6 +33,9 @@ _EXAMPLE = f"duckkb init --github --install {_UNKNOWN}@{_COMMIT}"
 _OWN = "."
 """Stands for the repository itself, which is duckkb's own: its workflows install what they check out."""
 _IS_HERE = re.compile(r"\w+://([^/@]*@)?(localhost|127\.|\[::1\])")
+_PINNED = re.compile(r"git\+(https|ssh)://[!-~]+@[0-9a-f]{7,64}(#[!-~]*)?")
+_PACKAGE = re.compile(r"https://[!-~]+\.(whl|tar\.gz|zip)(#[!-~]*)?")
+_INSTALLING = re.compile(r"(?<=pip install --disable-pip-version-check ).+")
 _PLACEHOLDER = re.compile(rf"{re.escape(_UNKNOWN)}@\w+")
 
 
@@ -65,7 +68,8 @@ def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> 
 
     `install` is the address from which they install duckkb, as pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`);
     else it is the one that this copy was installed from, and where no other machine could reach that, a placeholder at
-    which the workflows fail. `.` is for duckkb's own repository. A file that has the placeholder is written anew. `keys` are variables of the models' keys.
+    which the workflows fail. `.` is for duckkb's own repository. A file that has the placeholder is written anew;
+    in one that installs from elsewhere than a given `install` says that line alone is. `keys` are variables of the models' keys.
     Raises `errors.UsageError` (E_PATH) where the place is behind a link, or outside of the base in a sandbox, and
     (E_USAGE) for an `install` that others cannot use.
     """
@@ -87,10 +91,13 @@ def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> 
             written.append(target)
         elif path.is_symlink() or (present := path.read_bytes()) != text.encode():
             old = None if path.is_symlink() else _PLACEHOLDER.search(present.decode("utf-8", "replace"))
-            if old is None or _filled(template, place, _main_branch(root), old[0], keys).encode() != present:
+            if old is not None and _filled(template, place, _main_branch(root), old[0], keys).encode() == present:
+                state.write_atomic(path, text.encode())
+            elif install is not None and old is None and (renewed := _reinstalled(path, text)) is not None:
+                state.write_atomic(path, renewed)
+            else:
                 kept.append(target)
                 continue
-            state.write_atomic(path, text.encode())
             written.append(target)
     return Hosted(top, tuple(written), tuple(kept), address, tuple(keys))
 
@@ -102,15 +109,38 @@ def _main_branch(root: Path) -> str:
 
 
 def _checked(install: str, top: Path) -> str:
-    """The address, or `.` where the repository is duckkb's own. The name alone is refused: on the package index it is nobody's, and whoever took it would run in the
-    jobs."""
-    if install == _OWN and (top / "duckkb" / "__main__.py").is_file() and (top / "pyproject.toml").is_file():
-        return install
+    """The address, or `.` where the repository is duckkb's own."""
+    is_own = (top / "duckkb" / "__main__.py").is_file() and (top / "pyproject.toml").is_file()
+    if install != _OWN or not is_own:
+        refuse_address(install)
+    return install
+
+
+def refuse_address(install: str) -> None:
+    """Raise `errors.UsageError` (E_USAGE) for what is no address, exact to a commit, or of a file that pip installs. The name alone is
+    none: on the package index it is nobody's, and whoever took it would run in the jobs."""
     is_address = re.fullmatch(r"(git\+https|git\+ssh|https)://[!-~]+", install)
-    if is_address and not re.search(r"""['"`\\$]""", install) and _without_secrets(install) == install:
-        return install
-    said = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
-    raise UsageError(said, suggestion=_EXAMPLE)
+    if not is_address or re.search(r"""['"`\\$]""", install) or _without_secrets(install) != install:
+        said = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
+        raise UsageError(said, suggestion=_EXAMPLE)
+    if not (_PINNED if install.startswith("git+") else _PACKAGE).fullmatch(install):
+        repository_url = re.sub(r"(?<=[^/@])@[^/@]*$", "", install.removeprefix("git+").partition("#")[0]).rstrip("/")
+        why = (
+            "names no commit, and a branch or tag can move"
+            if install.startswith("git+")
+            else "is a page, not a package"
+        )
+        said = (
+            f"{install!r} {why}: give git+https://HOST/OWNER/duckkb@COMMIT, or the URL of a wheel (.whl, .tar.gz, .zip)"
+        )
+        raise UsageError(said, suggestion=f"duckkb init --github --install git+{repository_url}@{_COMMIT}")
+
+
+def _reinstalled(path: Path, text: str) -> bytes | None:
+    """A file that is there with the line that installs duckkb as `text` has it; None where it has no such line, or the same."""
+    present, (line, *_) = path.read_text("utf-8", "surrogateescape"), [*_INSTALLING.findall(text), ""]
+    changed = _INSTALLING.sub(lambda _: line, present) if line else present
+    return changed.encode("utf-8", "surrogateescape") if changed != present else None
 
 
 def _origin() -> str:

@@ -53,6 +53,12 @@ def given_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
     return {kind.name: tuple(kind.given_vectors) for kind in kinds}
 
 
+def identity_fields(base: Base, type: str) -> dict[str, tuple[str, ...]]:
+    """By the name of a type (of each for "all") the fields that name its records."""
+    kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
+    return {kind.name: kind.identity_fields for kind in kinds}
+
+
 def get(base: Base, type: str, identity: GivenIdentity) -> dict[str, Any]:
     """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
     return line_of(*row_named(base, type, identity))

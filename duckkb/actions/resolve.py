@@ -21,7 +21,7 @@ from duckkb.truth.files.line import LineError
 
 # What duckkb itself prints beside a record's fields; put and import take such lines back.
 PRINTED = frozenset(
-    f"{ID} {CREATED_AT} {UPDATED_AT} _type _etag _score _engine _scores _chunk _degraded _filled _edge _explain _depth"
+    f"{ID} {CREATED_AT} {UPDATED_AT} _type _etag _score _engine _scores _chunk _line _degraded _filled _edge _explain _depth"
     " _provenance _partial _commit _since _notices _accessed".split()
 )
 

@@ -41,15 +41,7 @@ class Provenance:
     def of(self, hits: Sequence[Hit]) -> list[Origin]:
         """For each hit the commit that gave its record's line the form it has, and a citation of it."""
         with self._base() as base:
-            found_in = ground(base)
-            found: dict[tuple[str, int], Origin] = {}
-            for name in dict.fromkeys(hit.type for hit in hits):
-                kind = kind_named(base, name)
-                rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
-                origins = history.origins(found_in, kind, rows)
-                found |= {(name, number): origin for number, origin in origins.items()}
-            is_read_alike = cache(partial(_read_at, base))
-            return [_cited(found[hit.type, hit.id], base, hit, is_read_alike) for hit in hits]
+            return origins_of(base, hits)
 
     def blame(self, type: str, identity: Any, field: str | None = None) -> list[FieldOrigin]:
         """For each field of a record the commit that gave it its value, or for each value of one of them or below a path
@@ -92,6 +84,19 @@ class Provenance:
         """`resolved`, also in a base that was opened at the commit that is cited."""
         with self._base() as base:
             return resolved(base, cited)
+
+
+def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
+    """For each hit the commit that gave its record's line the form it has, and a citation of it."""
+    found_in = ground(base)
+    found: dict[tuple[str, int], Origin] = {}
+    for name in dict.fromkeys(hit.type for hit in hits):
+        kind = kind_named(base, name)
+        rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
+        origins = history.origins(found_in, kind, rows)
+        found |= {(name, number): origin for number, origin in origins.items()}
+    is_read_alike = cache(partial(_read_at, base))
+    return [_cited(found[hit.type, hit.id], base, hit, is_read_alike) for hit in hits]
 
 
 def resolved(base: Base, cited: Citation) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def put(
         raise _no_record(many)
     items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
     options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
-    return upsert(base, kind_to_write(base, type), items, options, single=single)
+    return upsert(base, Upsert(kind_to_write(base, type), (), merge), items, options, single=single)
 
 
 def put_json(
@@ -69,7 +69,7 @@ def put_json(
     """`put` of JSON text: one object where `single`, else JSONL."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
     items = [_one(base, type, data)] if single else _stream(base, data)
-    return upsert(base, kind, items, options, single=single)
+    return upsert(base, Upsert(kind, (), merge), items, options, single=single)
 
 
 @collector_paused()
@@ -177,7 +177,14 @@ def delete(
     if if_match is not None and len(named) != 1:
         raise _one_only(len(named))
     options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
-    return write(base, Delete(kind, named, cascade, if_match), options)
+    try:
+        return write(base, Delete(kind, named, cascade, if_match), options)
+    except Refused as problem:
+        if problem.code == "E_SHRINK":
+            words = [kind.name, *map(identity_text, named), *(["--cascade"] if cascade else []), "--allow-shrink"]
+            command = f"duckkb delete {' '.join(map(shell_word, words))}"
+            problem.suggestion = command if len(command) <= _LONGEST_SLIP else problem.suggestion
+        raise
 
 
 def rename(base: Base, type: str, old: GivenIdentity, new: GivenIdentity, *, dry_run: bool = False) -> Receipt:
@@ -210,23 +217,21 @@ def apply_patch(
     return write(base, request, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
-def upsert(
-    base: Base,
-    kind: RecordType,
-    items: Iterable[Item],
-    options: WriteOptions,
-    *,
-    single: bool,
-    keep_times: bool = False,
-) -> Receipt:
-    """Write what was given, with where it stood, all or nothing. Raises as `put`, each finding at its place."""
-    given = given_records(base, kind, items, single=single, partial=options.merge)
+def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
+    """Write what was given, with where it stood, by a request that has no records yet, all or nothing. Raises as `put`, each
+    finding at its place."""
+    given = given_records(base, request.kind, items, single=single, partial=request.merge)
+    return store(base, replace(request, given=given), options)
+
+
+def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
+    """Write records that were checked, all or nothing. Raises as `put`, each finding at its place."""
     if options.if_match is not None:
-        given = (_matched(given, options.if_match),)
+        request = replace(request, given=(_matched(request.given, options.if_match),))
     try:
-        return write(base, Upsert(kind, given, options.merge, keep_times), options)
+        return write(base, request, options)
     except (InvalidRecord, Conflict, Refused) as problem:
-        versions = _Versions(base, kind, given, options.merge)
+        versions = _Versions(base, request.kind, request.given, request.merge)
         problem.findings = tuple(map(versions.placed, problem.findings))
         raise
 

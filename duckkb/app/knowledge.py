@@ -157,6 +157,7 @@ class KnowledgeBase:
     settings = asks(reading.settings)
     field_names = asks(reading.field_names)
     given_vectors = asks(reading.given_vectors)
+    identity_fields = asks(reading.identity_fields)
     put = changes(writing.put)
     put_json = changes(writing.put_json)
     put_batch = changes(writing.put_batch)
@@ -196,7 +197,7 @@ class KnowledgeBase:
         """Run an action of `duckkb.actions.registry` for a caller (everybody's rights without one), as `registry.run.run` says: the
         plain object that the command line prints with --json."""
         from duckkb.actions.registry.offered import ACTIONS
-        from duckkb.actions.registry.run import run
+        from duckkb.actions.registry.run import prepare, run
         from duckkb.caller import Caller
         from duckkb.engine.narrowed import loaded_for
 
@@ -211,6 +212,9 @@ class KnowledgeBase:
         with self._lock:
             with around():
                 base = self._fresh()
+            if prepare(base, name, given, caller):
+                with around():
+                    base = self._fresh()
             return run(base, name, given, caller, strict=strict)
 
     def ddl(self, type: str | None = None) -> str:

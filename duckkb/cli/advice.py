@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, NoSuchVerb
+from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, NoSuchVerb
 from duckkb.errors import shell_word
 from duckkb.ontology.rules import looks_secret
 from duckkb.values import dataclass
@@ -178,6 +178,9 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
 
     option = problem.option_name
     known = {spelled: param for param in slip.ctx.command.params for spelled in param.opts}
+    if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
+        plain = next(_without(option, args))
+        yield ["propose", "--branch", _behind(args, option) or "topic", *plain]
     if option in ("--query", "-q", "--q") and "query" in known:
         yield [word for word in args if word != option]
     yield from _in_front(option, slip, args)
@@ -317,7 +320,7 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])
-        yield [f"{version}..{extra[0]}" if word == version else word for word in kept]
+        yield [f"{version}...{extra[0]}" if word == version else word for word in kept]
     group = slip.ctx.parent.command if slip.ctx.parent else None
     if isinstance(group, click.Group) and slip.path[-1:] == ["list"] and "show" in group.commands:
         yield _replaced(args, "list", "show")
@@ -363,10 +366,9 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
     if place.is_dir():
         yield ["collection", "add", word]
     elif place.exists():
-        kinds = _type_names(ctx)
-        name = next((kind for kind in kinds if kind.lower() == place.stem.lower()), place.stem)
+        name = next((kind for kind in _type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
         at = args.index(word)
-        yield [*args[:at], name, *args[at:]] if name in kinds else ["col", "init", name, "--policy", "knowledge-base"]
+        yield [*args[:at], name, *args[at:]]
 
 
 def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:

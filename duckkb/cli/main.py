@@ -130,6 +130,13 @@ class VerbGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[:1] == ["help"]:
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
+        if args == ["version"]:
+            _print_version(ctx, ctx.command.params[0], True)
         if args and args[0] not in _BY_NAME:
             from duckkb.cli.slips import VERBS as MEANT
             from duckkb.cli.slips import NoSuchVerb
@@ -204,7 +211,10 @@ def run(args: Sequence[str]) -> int:
         return printed.error("no command was given", "E_USAGE", advise(duckkb, asked, args), 2)
     except click.ClickException as problem:
         from duckkb.cli.advice import advise
+        from duckkb.cli.slips import near_options
 
+        if isinstance(problem, click.NoSuchOption):
+            problem = click.NoSuchOption(problem.option_name, possibilities=near_options(problem), ctx=problem.ctx)
         said = problem.format_message().replace("\n\t", " ")  # choices come a line each
         return printed.error(said, "E_USAGE", advise(duckkb, problem, args), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else

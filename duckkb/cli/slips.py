@@ -87,6 +87,17 @@ MODES = _by_word({
 """Words for how to search, by the flag and by the verb of documents that do so."""
 
 
+PROPOSED = ("put", "import", "delete", "rename")
+"""Verbs that `propose` takes, with the branch in front of them."""
+
+
+def near_options(problem: click.NoSuchOption) -> list[str]:
+    """The options that one which there is not may have meant."""
+    if problem.option_name == "--branch" and problem.ctx is not None and problem.ctx.info_name in PROPOSED:
+        return ["propose --branch"]
+    return [name for name in problem.possibilities or () if name != "--help"]
+
+
 class NoSuchVerb(click.UsageError):
     """A verb that there is not; `better` is the one that is meant, empty where nobody can tell."""
 

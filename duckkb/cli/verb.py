@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -51,16 +51,18 @@ def verb(
 
 
 def base_verb(
-    name: str, *, under: str = "", first_filter: str = "", tells: bool = True, **settings: Any
+    name: str, *, under: str = "", first_filter: str = "", tells: bool = True, reads: bool = False, **settings: Any
 ) -> Callable[[_Callback], click.Command]:
     """A `verb` on an open base, which its callback is given first; an option --at says in which revision. What it returns is
     printed: one result, or where `under` names what they are together, lines (`out.lines`). Then it `tells` what must be
-    known of the base. `first_filter` is the parameter with the filter that will be asked first."""
+    known of the base. `first_filter` is the parameter with the filter that will be asked first. One that only `reads`, as all with
+    --at do, answers from HEAD while a merge has left conflicts in the files."""
 
     def decorate(callback: _Callback) -> click.Command:
         @wraps(callback)
         def run(**given: Any) -> None:
-            with opened(first_filter=given.get(first_filter), at=given.pop("at", None)) as kb:
+            only_reads = reads or "at" in given
+            with opened(first_filter=given.get(first_filter), at=given.pop("at", None), reads=only_reads) as kb:
                 answer = callback(kb, **given)
                 if under:
                     out.lines(answer, under=under)
@@ -99,10 +101,11 @@ def unopened() -> "Unopened":
 
 
 @contextmanager
-def opened(*, first_filter: str | None = None, at: str | None = None) -> "Iterator[KnowledgeBase]":
-    """The base that the command line names, closed afterwards. `first_filter` and `at` as for `app.open`."""
+def opened(*, first_filter: str | None = None, at: str | None = None, reads: bool = False) -> "Iterator[KnowledgeBase]":
+    """The base that the command line names, closed afterwards. `first_filter` and `at` as for `app.open`; for what only `reads` as
+    it is at HEAD, which is said, while its files are in conflict."""
     from duckkb import app
-    from duckkb.errors import NotFound
+    from duckkb.errors import NotFound, OntologyError, Unreadable
 
     said = chosen()
     if "proposing" in said:
@@ -111,16 +114,25 @@ def opened(*, first_filter: str | None = None, at: str | None = None) -> "Iterat
             yield kb
         return
     backend = options.asked_backend()
-    kb = app.open(
+    open_at = partial(
+        app.open,
         said.get("kb"),
         lenient=bool(said.get("lenient")),
         lock_timeout=lock_timeout(),
         progress=_progress if sys.stderr.isatty() and not options.wants_json() else None,
         first_filter=None if backend else first_filter,
-        at=at,
         command=_process["is one command"],
         backend=backend,
     )
+    try:
+        kb = open_at(at=at)
+    except (Unreadable, OntologyError):
+        if not reads or at is not None or not (under_way := _operation()):
+            raise
+        kb = open_at(at="HEAD")
+        printed.note(
+            f"a {under_way} is in progress, so this is the base as it is at HEAD; `duckkb resolve` settles conflicts"
+        )
     with kb:
         if commit := kb.published:
             said["commit"] = commit
@@ -130,6 +142,13 @@ def opened(*, first_filter: str | None = None, at: str | None = None) -> "Iterat
             if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
                 out.tell(one for one in kb.notices if one.code == "W_PARTIAL")  # it may be there, and out of sight
             raise
+
+
+def _operation() -> str:
+    """What git has begun in the repository of the base and not ended, such as a merge."""
+    from duckkb.truth.git import repository
+
+    return repository.operation_in_progress(unopened().root) or ""
 
 
 @contextmanager

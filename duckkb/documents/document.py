@@ -21,6 +21,8 @@ OWN = frozenset({
     ID, CREATED_AT, UPDATED_AT, "_type", "_etag",
 })  # fmt: skip
 """The fields that a document has of itself; front matter that is called as one of these is kept under `front_` and its name."""
+DERIVED = frozenset({"format", "size", "headings", "pages", "text_line"})
+"""Those that are made of its text and its name."""
 
 WARNINGS = (
     "disabled", "failed", "degraded", "encrypted", "no_text", "truncated", "encoding_guessed", "unsupported_extension",

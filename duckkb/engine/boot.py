@@ -186,9 +186,9 @@ def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
     if tree.unreadable:
         if root is not None:
             begun_merge.refuse_left(root)
-        raise loading.unreadable(
-            tree, "; nothing was changed", "mend the lines named; `--lenient` reads on without them"
-        )
+        is_merging = root is not None and repository.operation_in_progress(root)
+        remedy = "mend the lines named; `--lenient` reads on without them"
+        raise loading.unreadable(tree, "; nothing was changed", "duckkb resolve --list" if is_merging else remedy)
 
 
 def notices(base: Base) -> list[Notice]:

@@ -48,12 +48,14 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """Insert or replace records; `merge` changes only the fields given; `keep_times` takes the times of new records."""
+    """Insert or replace records; `merge` changes only the fields given; `keep_times` takes the times of new records;
+    `definition` is that of a collection which comes to be with its first records."""
 
     kind: RecordType
     given: tuple[Given, ...]
     merge: bool = False
     keep_times: bool = False
+    definition: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

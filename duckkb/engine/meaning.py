@@ -11,6 +11,7 @@ from typing import Any
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Request, Upsert
 from duckkb.errors import OntologyError
+from duckkb.indexing.chunk import nested_texts, searched_value
 from duckkb.ontology.model import RecordType, SearchField
 from duckkb.queries import Notice
 from duckkb.truth.commit import journal
@@ -39,37 +40,53 @@ class ChosenFields:
 
 def choose_fields(base: Base, request: Request) -> ChosenFields | None:
     """For the first records of a collection that has the fields of its preset, and these have no text in them: the fields of
-    text that they have. None where that is not so, or the definition is not to be written by this base."""
+    text that they have; of one that comes to be with them its definition in any case. None where nothing of a definition is to
+    be written, or not by this base."""
     if not isinstance(request, Upsert) or base.is_narrowed or base.wiring.at is not None:
-        return None
-    kind = request.kind
-    records = [given.fields for given in request.given[:_LOOKED_AT]]
-    if (
-        not kind.is_collection
-        or base.tree.count(kind)
-        or not _has_fields_of_preset(kind)
-        or has_text(kind.vectors, records)
-    ):
         return None
     from duckkb.ontology.snapshot import path_of
 
-    names = text_fields(kind, records)
-    definition = journal.read_target(base.root, path_of(kind.name))
-    if not names or definition is None:
+    kind, path = request.kind, path_of(request.kind.name)
+    records = [given.fields for given in request.given[:_LOOKED_AT]]
+    names = _chosen_names(base, kind, records)
+    if not names and request.definition is None:
         return None
-    data = with_vectors(definition[0], [field.name for field in kind.vectors], names)
-    if data is None:
+    stored = journal.read_target(base.root, path) if request.definition is None else None
+    definition = stored[0] if stored is not None else request.definition
+    data = _as_chosen(kind, definition, names) if definition is not None else None
+    changed = _read_again(base, kind, path, data) if data is not None else None
+    if data is None or changed is None:
         return None
-    path = path_of(kind.name)
+    change = FileChange(path, journal.digest(stored[0]) if stored is not None else None, data)
+    return ChosenFields(changed, change, _said_of_choice(changed, kind, path, is_new=stored is None))
+
+
+def _chosen_names(base: Base, kind: RecordType, records: Sequence[Fields]) -> list[str]:
+    if not kind.is_collection or base.tree.count(kind) or not _has_fields_of_preset(kind):
+        return []
+    return [] if has_text(kind.vectors, records) else text_fields(kind, records)
+
+
+def _as_chosen(kind: RecordType, definition: bytes, names: Sequence[str]) -> bytes | None:
+    return with_vectors(definition, [field.name for field in kind.vectors], names) if names else definition
+
+
+def _read_again(base: Base, kind: RecordType, path: str, data: bytes) -> RecordType | None:
     try:
-        changed = base.wiring.preview({path: data}).find(kind.name)
+        return base.wiring.preview({path: data}).find(kind.name)
     except OntologyError:
         return None  # the configuration is being edited
-    if changed is None:
-        return None
-    said = f"{kind.name} is compared by meaning in {', '.join(names)}, as its first records have no {_listed(kind)}"
-    notice = Notice("W_FIELDS_CHOSEN", said, f"{path} says so; other fields can be named there")
-    return ChosenFields(changed, FileChange(path, journal.digest(definition[0]), data), notice)
+
+
+def _said_of_choice(kind: RecordType, before: RecordType, path: str, *, is_new: bool) -> Notice:
+    names = _listed(kind, ", ")
+    if is_new:
+        said = f"{kind.name} is a new collection, by the policy {kind.policy.name if kind.policy else ''}, compared by meaning in {names}"
+        return Notice(
+            "W_NEW_COLLECTION", said, f"{path} says so; `duckkb col rm {kind.name} --yes` takes it away again"
+        )
+    said = f"{kind.name} is compared by meaning in {names}, as its first records have no {_listed(before)}"
+    return Notice("W_FIELDS_CHOSEN", said, f"{path} says so; other fields can be named there")
 
 
 def with_fields(request: Request, chosen: ChosenFields | None) -> Request:
@@ -107,17 +124,23 @@ def has_text(fields: Sequence[SearchField], records: Iterable[Fields]) -> bool:
     if any(field.reach is not None for field in fields):
         return True
     names = [field.name for field in fields if not field.given]
-    return any(isinstance(record.get(name), (str, list)) and record[name] for record in records for name in names)
+    return any(bool(_text_at(record, name)) for record in records for name in names)
+
+
+def _text_at(record: Fields, name: str) -> str | list[Any] | None:
+    value = searched_value(record, name)
+    return value if isinstance(value, (str, list)) else None
 
 
 def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
-    """The fields in which at least half of the values are several words, in the order in which records have them; where there
-    are none those of single words. Never the identity, numbers, dates and addresses."""
+    """The fields, and dotted paths to texts inside objects, in which at least half of the values are several words, in the order in
+    which records have them; where there are none those of single words. Never the identity, numbers, dates and addresses."""
     values: dict[str, list[str]] = {}
     for record in records:
         for name, value in record.items():
-            if isinstance(value, str) and value.strip() and name not in kind.identity_fields:
-                values.setdefault(name, []).append(value.strip())
+            for path, text in [(name, value)] if isinstance(value, str) else nested_texts(name, value):
+                if text.strip() and path not in kind.identity_fields:
+                    values.setdefault(path, []).append(text.strip())
     worded = {name: texts for name, texts in values.items() if not all(map(_NO_WORDS.fullmatch, texts))}
     several = [
         name for name, texts in worded.items() if 2 * sum(map(bool, map(_SEVERAL_WORDS.search, texts))) >= len(texts)
@@ -168,12 +191,13 @@ def _is_unsearchable(base: Base, kind: RecordType) -> bool:
     is_embedded = kind.settings(base.settings).embedding.model != "none"
     if not is_embedded or any(field.reach is not None for field in kind.vectors):
         return False
-    first = (row.record.fields for row in islice(base.tree.rows(kind), _FIRST))
+    is_nested = any("." in field.name for field in kind.vectors)
+    first = (row.record.fields for row in islice(base.tree.rows(kind), _LOOKED_AT if is_nested else _FIRST))
     if has_text(kind.vectors, first):
         return False
     types = base.observed(kind).types()
     return not any({"text", "a list"} & types.get(field.name, {}).keys() for field in kind.vectors if not field.given)
 
 
-def _listed(kind: RecordType) -> str:
-    return " or ".join(field.name for field in kind.vectors if not field.given)
+def _listed(kind: RecordType, between: str = " or ") -> str:
+    return between.join(field.name for field in kind.vectors if not field.given)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from duckkb.documents.passages import line_at
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.beside import vectors_made_beside
@@ -15,9 +16,21 @@ from duckkb.engine.meaning import unsearchable
 from duckkb.engine.vectors import Vector, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.names import did_you_mean, paths_inside
-from duckkb.queries import NO_WORDS, ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
+from duckkb.queries import (
+    NO_WORDS,
+    ChunkRef,
+    Excerpt,
+    FindResult,
+    Hit,
+    Lane,
+    LaneHit,
+    LexicalQuery,
+    Mode,
+    Notice,
+    Plan,
+)
 from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
@@ -44,6 +57,7 @@ _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
 _PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
 _SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
 _MOST_NAMED = 3
+_LOOKED_AT = 4_000  # characters of a document without a chunk of its text
 _EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
 
@@ -288,7 +302,27 @@ class Search:
             start, end = fitting_span(chunk.text, partial(words.weights, asked, field))
             trace["span"] = {"field": field, "start": chunk.start + start, "end": chunk.start + end}
         shown = _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
-        return replace(shown, is_filled=reading.is_filled, asked=asked)
+        return replace(shown, is_filled=reading.is_filled, excerpt=self._excerpt(kind, shown, asked))
+
+    def _excerpt(self, kind: RecordType, hit: Hit, asked: LexicalQuery) -> Excerpt | None:
+        """Where the line begins, in the chunk that a hit is shown by, that has most of what is `asked`. Of a document in the chunk of its
+        text that has, also where its title was what was found."""
+        words, chunk = self._base.lanes(kind).words, hit.chunk
+        is_document = _is_document(kind)
+        if is_document and (chunk is None or chunk.field != "text"):
+            field, seq = words.chunk(asked, hit.id, field="text")
+            found = self._base.rows(kind).chunk(hit.id, field, seq) if field == "text" else None
+            chunk = ChunkRef(field, seq, found.text, found.start) if found else None
+        if chunk is None:
+            chunk = ChunkRef("text", 0, hit.record.get("text", "")[:_LOOKED_AT]) if is_document else None
+        if chunk is None:
+            return None
+        start = chunk.start + fitting_span(chunk.text, partial(words.weights, asked, chunk.field))[0]
+        return Excerpt(chunk.field, start, line_at(hit.record, start) if is_document else None)
+
+
+def _is_document(kind: RecordType) -> bool:
+    return isinstance(kind, NodeType) and kind.source is not None
 
 
 def _kind(base: Base, key: Key) -> RecordType:
@@ -402,5 +436,6 @@ def _shown(kind: RecordType, row: StoredRow, engine: str, score: float | None = 
         etag=etag(row.line),
         times=(record.created_at, record.updated_at),
         in_collection=kind.is_collection,
+        excerpt=Excerpt("text", 0, line_at(record.fields, 0)) if _is_document(kind) else None,
         **more,
     )

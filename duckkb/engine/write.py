@@ -1,5 +1,6 @@
 """Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,6 +8,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.engine import boot, guard
@@ -15,10 +17,10 @@ from duckkb.engine.draft import Apply, Draft, Given, Request, Supersede, Upsert,
 from duckkb.engine.index.notes import carry, known_before
 from duckkb.engine.meaning import ChosenFields, choose_fields, unsearchable_after, with_fields
 from duckkb.engine.vectors import batches, embed
-from duckkb.errors import Unavailable
+from duckkb.errors import Unavailable, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
-from duckkb.records import Record, identity_text
+from duckkb.records import Record, component_value, identity_text
 from duckkb.truth import layout, state
 from duckkb.truth.commit import protocol
 from duckkb.truth.files import render
@@ -33,6 +35,7 @@ _MANY_VECTORS = 100
 """From so many on it is said at every write that nobody else gets them."""
 _LOOKED_AT = 32  # records
 _SHOWN_REPLACED = 3
+_LONGEST = 1_000  # characters of a command
 _SLAB = 4_096
 """Records whose entries are made, and held, together."""
 
@@ -60,8 +63,8 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     searched = with_fields(request, chosen)
     notices = _warm(base, searched) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with writable(base):
-        if chosen is not None and base.tree.count(chosen.kind):  # another process was first
-            chosen = None
+        if chosen is not None and chosen.change.old is not None and base.tree.count(chosen.kind):
+            chosen = None  # another process was first
         drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)
@@ -283,7 +286,7 @@ def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice,
     names that nearly are those of other fields, and values of another type than so far."""
     if isinstance(request, Upsert):
         told = (*_nulls(request), *_misspelt(base, request), *_strange(base, drafted))
-        return told if request.merge else (*told, *_replaced(drafted))
+        return told if request.merge else (*told, *_replaced(drafted), *_dropped(base, request, drafted))
     return tuple(_strange(base, drafted))
 
 
@@ -297,6 +300,33 @@ def _replaced(drafted: Draft) -> Iterator[Notice]:
         more = len(drafted.replaced) - len(shown)
         said = f"{drafted.asked[0][0].name} {', '.join(shown)}{f' and {more} more' if more else ''}"
         yield Notice("W_REPLACED", said, "leave out the lines that are not meant, or join them with `put --merge`")
+
+
+def _dropped(base: Base, request: Upsert, drafted: Draft) -> Iterator[Notice]:
+    """Fields that stored records lose, as they are replaced by ones without; not those that were given as null."""
+    nulls = {one.identity: [name for name, value in one.fields.items() if value is None] for one in request.given}
+    lost: list[tuple[Record, dict[str, Any]]] = []
+    for old, new in ((change.old, change.new) for change in drafted.changeset.changes):
+        if old is not None and new is not None:
+            kept = {*new.fields, *nulls.get(new.identity, ())}
+            lost += (
+                [(old, gone)] if (gone := {name: old.fields[name] for name in old.fields if name not in kept}) else []
+            )
+    if not lost:
+        return
+    names, (old, gone) = dict.fromkeys(name for _, fields in lost for name in fields), lost[0]
+    where = identity_text(old.identity) if len(lost) == 1 else _counted(len(lost))
+    said = f"{old.type} {where}: {_listed([*names])} dropped, as the record was replaced whole"
+    lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | gone
+    proposal = base.wiring.proposal
+    put = f"propose --branch {shell_word(proposal.branch)} put" if proposal else "put"
+    command = f"duckkb {put} {old.type} {shell_word(json.dumps(lacking, ensure_ascii=False))} --merge"
+    remedy = (
+        f"`{command}` brings {'it' if len(gone) == 1 else 'them'} back; "
+        if len(lost) == 1 and len(command) <= _LONGEST
+        else ""
+    )
+    yield Notice("W_DROPPED", said, f"{remedy}with --merge only the fields given change")
 
 
 def _nulls(request: Upsert) -> Iterator[Notice]:

@@ -8,7 +8,7 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 from zlib import crc32
@@ -65,6 +65,42 @@ def field_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "\n".join(filter(None, map(field_text, value)))
     return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def searched_value(fields: Any, name: str) -> Any:
+    """The value of the field with this name, else what its dotted path leads to, of a list what it leads to in each of its
+    objects; None where there is nothing.
+
+    >>> ticket = {"ticket": {"subject": "Stuck"}, "comments": [{"body": "Why?"}, {"by": "Ann"}, {"body": "Wait."}]}
+    >>> searched_value(ticket, "ticket.subject"), searched_value(ticket, "comments.body"), searched_value(ticket, "ticket.no")
+    ('Stuck', ['Why?', 'Wait.'], None)
+    """
+    if isinstance(fields, list):
+        values = [value for item in fields if (value := searched_value(item, name)) is not None]
+        return [one for value in values for one in (value if isinstance(value, list) else [value])] or None
+    if not isinstance(fields, Mapping):
+        return None
+    if name in fields or "." not in name:
+        return fields.get(name)
+    steps = name.split(".")
+    heads = ((".".join(steps[:at]), ".".join(steps[at:])) for at in range(1, len(steps)))
+    found = (searched_value(fields[head], rest) for head, rest in heads if head in fields)
+    return next((value for value in found if value is not None), None)
+
+
+def nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The texts that lie inside a field's objects, and objects in lists, each with its dotted path.
+
+    >>> [*nested_texts("ticket", {"subject": "Stuck", "n": 1, "by": [{"name": "Ann"}], "tags": ["a"]}), *nested_texts("tags", ["a"])]
+    [('ticket.subject', 'Stuck'), ('ticket.by.name', 'Ann'), ('ticket.tags', 'a')]
+    """
+    for item in value if isinstance(value, list) else [value]:
+        for key, inside in item.items() if isinstance(item, Mapping) else ():
+            path = f"{name}.{key}"
+            for text in inside if isinstance(inside, list) else [inside]:
+                if isinstance(text, str):
+                    yield path, text
+            yield from nested_texts(path, inside)
 
 
 def _borders(text: str, size: int) -> dict[int, int]:

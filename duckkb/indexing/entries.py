@@ -14,7 +14,7 @@ from duckkb.documents.passages import Passage
 from duckkb.documents.source import contexts
 from duckkb.entries import Chunk, Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.chunk import FINGERPRINT, chunk, field_text
+from duckkb.indexing.chunk import FINGERPRINT, chunk, field_text, nested_texts, searched_value
 from duckkb.ontology.model import EVERY, RecordType, SearchField
 from duckkb.ontology.validate import vector_problem
 from duckkb.ports import Tokenizer
@@ -64,6 +64,8 @@ class Needs:
     vectors: dict[bytes, str]
 
 
+_NESTED = "paths 1"
+"""Names how texts inside objects are found, for lanes of fields that reach for them."""
 _Chunk = tuple[_Field, int, str, Passage | None]
 """Field, place in the field's text, text, and what else is known of a document's. Plain, as there may be millions."""
 _Pieces = list[list[_Chunk]]
@@ -123,6 +125,8 @@ class EntryBuilder:
         """Names what shapes the chunks of a type beside its records."""
         settings = kind.settings(self._settings)
         cut: tuple[object, ...] = str(FINGERPRINT), settings.chunk_size, kind.full_text, kind.vectors
+        if any(item.reach == "auto" or "." in item.name for item in (*kind.full_text, *kind.vectors)):
+            cut = (*cut, _NESTED)
         if kind.source is None:
             return cut
         size = document_chunks.size_for(settings.embedding.reads)
@@ -228,9 +232,16 @@ def _of_record(
     size: int,
     documents: Callable[[Record], list[Passage]] | None,
 ) -> Iterator[_Field]:
-    """The searched fields of one record: those that a lane (words, vectors) names, and those that a lane reaches for."""
-    for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields]):
-        value = record.fields.get(name)
+    """The searched fields of one record: those that a lane (words, vectors) names, and those that a lane reaches for, also inside
+    objects."""
+    nested = [
+        path
+        for name, value in record.fields.items()
+        if isinstance(value, (dict, list)) and name not in kind.given_vectors
+        for path, _ in nested_texts(name, value)
+    ]
+    for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields, *nested]):
+        value = searched_value(record.fields, name)
         if value is None or name in kind.given_vectors:
             continue
         lexical, vectors = (
@@ -258,6 +269,8 @@ def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chun
     pieces: list[_Chunk] = []
     for field in fields:
         text = record.fields.get(field.name)
+        if text is None and "." in field.name:
+            text = searched_value(record.fields, field.name)
         if type(text) is not str:
             text = field_text(text)
         if field.passages is not None:
@@ -278,12 +291,14 @@ def _is_ascii(record: Record) -> bool:
 
 
 def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:
-    """Whether a search field for every field means this one: any value, or a text or list of texts but the identity."""
+    """Whether a search field for every field means this one: any value that a record has itself, or a text or list of texts but
+    the identity."""
     if item.reach == "all":
-        return True
+        return "." not in name
     if name in kind.identity_fields:
         return False
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+    texts = (isinstance(one, str) for one in value) if isinstance(value, list) else ()
+    return isinstance(value, str) or (isinstance(value, list) and (any(texts) if "." in name else all(texts)))
 
 
 def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:

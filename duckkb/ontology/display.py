@@ -5,7 +5,7 @@ from typing import Any
 
 from duckkb.records import FROM, TO
 
-TITLES = ("title", "name", "label", "subject", "heading")
+TITLES = ("title", "name", "label", "subject", "heading", "question")
 """Fields that say what a record is called, the first one that it has."""
 _CONTEXT = 2
 _SHORT = 60
@@ -19,6 +19,8 @@ def display_names(record: Mapping[str, Any], declared: Sequence[str], identity: 
 
     >>> display_names({"id": "n1", "size": 3, "text": "A storm.", "name": "Storm"}, (), "n1")
     ['name', 'size', 'text']
+    >>> display_names({"id": "q1", "answer": "Here.", "question": "Where?"}, (), "q1")
+    ['question', 'answer']
     """
     if declared:
         return [name for name in declared if record.get(name) not in (None, "")]

@@ -81,6 +81,8 @@ class Review:
             yield "no record differs"
         if impact and not impact.rows:
             yield "no question judges what this does to search"
+        elif impact and not impact.limits and not (isinstance(self.diff, Diff) and self.diff.is_empty):
+            yield "no limit was set on what this does to search (--fail-on, as the workflows have it)"
         if impact and impact.degraded:
             yield "search was compared by words alone"
         if self.left_out:

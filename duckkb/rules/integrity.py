@@ -182,7 +182,7 @@ def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) 
             raise Refused(
                 f"this would delete {count} of {total} {name} records; without asking, at most {limit.most(total)} at once",
                 code="E_SHRINK",
-                suggestion="--allow-shrink if that is meant",
+                suggestion="repeat the command with --allow-shrink, if that is meant",
             )
 
 

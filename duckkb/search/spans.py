@@ -8,6 +8,7 @@ Weigh = Callable[[Sequence[str]], Sequence[Weight]]
 
 LONGEST = 300
 """Characters of a line that are looked at as one."""
+_LINES = 4
 _STRIDE = LONGEST // 2
 _BREAKS = " \t.,;:!?。，、；：！？"
 _NEAR = 40
@@ -25,6 +26,11 @@ def fitting_span(text: str, weigh: Weigh) -> tuple[int, int]:
     stretches = [(at, min(at + LONGEST, end)) for at in range(start, end, _STRIDE)]
     at, until = _best(text, stretches, weigh)
     return (_at_break(text, at) if at > start else at), until
+
+
+def snippet(text: str) -> str:
+    """The first lines of a text, as far as they are few characters."""
+    return "\n".join(text.split("\n", _LINES)[:_LINES])[:LONGEST].rstrip()
 
 
 def _best(text: str, spans: Sequence[tuple[int, int]], weigh: Weigh) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote
 
@@ -112,8 +113,8 @@ def test_kx_10_what_is_taken_away_is_gone_from_the_next_request_on_under_load(
     campaign.count("requests beside them", load.asked)
 
 
-def _statuses(connection: object, number: int, *tokens: str) -> list[int]:
-    return [ask(connection, "POST", *_with(token, number))[0].status for token in tokens]  # type: ignore[arg-type]
+def _statuses(connection: HTTPConnection, number: int, *tokens: str) -> list[int]:
+    return [ask(connection, "POST", *_with(token, number))[0].status for token in tokens]
 
 
 def _pieces(*secrets: str) -> set[bytes]:

@@ -59,6 +59,13 @@ GRAPH = {
 ASKED = [
     Ask("find", {"type": "Note", "query": "fox 数据库", "limit": 2}, ["find", "Note", "fox 数据库", "-l", "2"]),
     Ask("find", {"type": "all", "query": "fox", "explain": True}, ["find", "all", "fox", "--explain"]),
+    Ask("find", {"type": "papers", "query": "pool"}, ["find", "papers", "pool"]),
+    Ask("find", {"type": "papers", "query": "pool", "full": True, "provenance": True}, ["find", "papers", "pool", "--full", "--provenance"]),
+    Ask("find", {"type": "Note", "query": "fox", "fields": ["id", "_score"]}, ["find", "Note", "fox", "--fields", "id,_score"]),
+    Ask("find", {"type": "Note", "query": "fox", "fields": ["+_chunk"], "at": "HEAD"}, ["find", "Note", "fox", "--fields", "+_chunk", "--at", "HEAD"], code=1),
+    Ask("get", {"type": "Note", "identity": "n1", "fields": ["title"]}, ["get", "Note", "n1", "--fields", "title"]),
+    Ask("list", {"type": "Note", "limit": 2, "fields": ["id"]}, ["list", "Note", "-l", "2", "--fields", "id"]),
+    Ask("search", {"question": "pool", "at": "HEAD"}, ["search", "pool", "--at", "HEAD"]),
     Ask("find", {"type": "Note", "where": "size > 1", "mode": "where"}, ["find", "Note", "-w", "size > 1"]),
     Ask("find", {"type": "kept", "vector": [1, 0]}, ["find", "kept", "--vector", "-"], stdin="[1, 0]"),
     Ask("find", {"type": "Note", "where": "size > 99", "mode": "where"}, ["find", "Note", "-w", "size > 99"], code=1),
@@ -346,7 +353,7 @@ NO_ACTIONS = {
     "reads or writes files that the caller's machine names": (
         "export_file", "import_files", "backup", "apply_patch", "embed_input", "vector_input",
     ),
-    "another form of an action": ("put_json", "put_batch", "export", "ls", "ddl", "field_names", "given_vectors", "is_of_documents"),
+    "another form of an action": ("put_json", "put_batch", "export", "ls", "ddl", "field_names", "given_vectors", "identity_fields", "is_of_documents"),
     "takes or gives what is no JSON": ("apply", "embed", "keep_harness", "tools"),
     "for whoever runs the base": (
         "update", "fmt", "dedupe", "index_status", "index_plan", "index_refresh", "index_rebuild", "index_build", "index_shards", "index_build_shard",

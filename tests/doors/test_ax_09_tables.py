@@ -331,7 +331,7 @@ def test_ax_09_only_who_asks_for_it_is_answered_by_an_index(crowd: str, table: s
 
 
 def _base(tmp_path: Path, endpoint: FakeEndpoint, models: FakeModels) -> Path:
-    embedding = {"base_url": endpoint.url, "api_key_env": "AX_KEY", "max_retries": 0, "timeout_s": 5}
+    embedding = {"base_url": endpoint.url, "api_key_env": "AX_KEY", "max_retries": 0, "timeout_s": 60}
     judge = {"method": "http", "model": "judge", "base_url": models.url, "api_key_env": "AX_JUDGE"}
     settings = {"embedding_model": "some-model", "embedding": embedding, "rerank": judge}
     return make_base(tmp_path / "kb", NOTES.replace("{embedding_model: none}", json.dumps(settings)))

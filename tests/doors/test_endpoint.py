@@ -11,7 +11,7 @@ KEY = "sk-not-to-be-seen-anywhere-0123456789"
 CONFIG = """\
 global:
   embedding_model: some-model
-  embedding: {{base_url: "{url}", api_key_env: SOME_KEY, dimensions: 16, max_retries: 0, timeout_s: 5}}
+  embedding: {{base_url: "{url}", api_key_env: SOME_KEY, dimensions: 16, max_retries: 0, timeout_s: 60}}
 nodes:
   Note:
     identity: id

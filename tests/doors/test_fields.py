@@ -9,6 +9,16 @@ import pytest
 import duckkb
 from tests.conftest import make_base, run_in
 
+EDGES = """
+nodes:
+  Note:
+    table: note
+    identity: id
+    schema: {type: object, properties: {id: {type: string}, title: {type: string}}}
+    search: {full_text: [title]}
+edges:
+  cites: {from: Note, to: Note, schema: {type: object, properties: {why: {type: string}}}}
+"""
 LONG = " ".join(f"sentence {number} tells of rivers." for number in range(200)) + " The last one names a kestrel."
 
 
@@ -49,7 +59,10 @@ def test_a_chunk_is_printed_where_it_is_a_part_of_a_longer_text(base: Path) -> N
     (short,) = run_in(base, ["find", "notes", "备份", "-m", "-l", "1"]).lines
     assert "_chunk" not in short
     (found,) = run_in(base, ["find", "notes", "kestrel", "-m"]).lines
-    assert "kestrel" in found["_chunk"]["text"] and found["_chunk"]["chunk_seq"] > 0
+    assert found["_chunk"] == {"field": "content", "chunk_seq": found["_chunk"]["chunk_seq"]}
+    assert found["_chunk"]["chunk_seq"] > 0 and "kestrel" in found["content"] and found["_partial"] == ["content"]
+    whole = run_in(base, ["find", "notes", "kestrel", "-m", "--full"]).line
+    assert "kestrel" in whole["_chunk"]["text"] and whole["content"] == LONG and "_partial" not in whole
     assert "_chunk" not in run_in(base, ["find", "notes", "kestrel", "-m", "--no-chunk"]).line
     asked = run_in(base, ["find", "notes", "备份", "-m", "-l", "1", "--fields", "+_chunk"]).line
     assert asked["_chunk"] == {"field": "content", "chunk_seq": 0, "text": short["content"]}
@@ -82,7 +95,30 @@ def test_a_walk_along_edges_prints_no_given_vectors_but_where_they_are_asked_for
         assert "tensor" not in ran.out and "--fields +tensor" in ran.err and ran.lines[-1]["_edge"]["to"] == "b"
         asked = run_in(root, [*walk, "--fields", "+tensor"])
         assert asked.lines[-1]["tensor"] == [0, 1] and asked.err == ""
-        assert run_in(root, [*walk, "--fields", "id,_depth"]).lines[-1] == {"id": "b", "_depth": 1, "_partial": []}
+        step = {"_type": "features", "id": "b", "_depth": 1, "_partial": []}
+        assert run_in(root, [*walk, "--fields", "id,_depth"]).lines[-1] == step
+
+
+def test_a_line_of_some_fields_says_which_record_it_is_of(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", f"global: {{embedding_model: none}}\n{EDGES}")
+    (root / "guide").mkdir()
+    (root / "guide/install.md").write_text("# Install\n\nducks\n", "utf-8")
+    with duckkb.open(root) as kb:
+        kb.documents.add(root / "guide")
+        kb.put("Note", [{"id": "n1", "title": "ducks"}, {"id": "n2", "title": "geese"}])
+        kb.put("cites", {"from": "n1", "to": "n2", "why": "ducks"})
+    lines = run_in(root, ["find", "all", "ducks", "-m", "--fields", "id"]).lines
+    assert {(line["_type"], line.get("path", line.get("id"))) for line in lines} >= {
+        ("guide", "install.md"),
+        ("Note", "n1"),
+    }
+    document = {"path": "install.md", "title": "Install", "_partial": []}
+    assert run_in(root, ["list", "guide", "--fields", "title"]).lines == [document]
+    assert run_in(root, ["find", "guide", "ducks", "-m", "--fields", "title"]).lines == [document]
+    assert run_in(root, ["get", "Note", "n1", "--fields", "title"]).line == {"id": "n1", "title": "ducks"}
+    edge = {"from": "n1", "to": "n2", "why": "ducks"}
+    assert run_in(root, ["list", "cites", "--fields", "why"]).lines == [edge]
+    assert run_in(root, ["list", "guide", "--fields", "title", "--format", "csv"]).out.split() == ["title", "Install"]
 
 
 @pytest.mark.parametrize(

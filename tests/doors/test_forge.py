@@ -279,6 +279,32 @@ def test_an_address_is_asked_for_that_others_reach_and_that_names_no_package_of_
     assert run_in(tmp_path, ["init", "--install", ADDRESS]).code == 2
 
 
+def test_what_pip_cannot_install_or_what_may_move_is_no_address(tmp_path: Path) -> None:
+    page, branch = "https://github.com/acme/duckkb", "git+ssh://git@github.com/acme/duckkb@main"
+    for install, why in ((page, "is a page"), (f"git+{page}", "names no commit"), (branch, "names no commit")):
+        ran = run_in(tmp_path, ["init", "--github", "--install", install])
+        assert ran.code == 2 and why in ran.err
+        assert f"--install {'git+' if install == page else ''}{install.removesuffix('@main')}@COMMIT" in ran.err
+    assert not (tmp_path / "config.yaml").exists()
+    for install in (f"git+{page}@{COMMIT[:7]}", "https://x.test/duckkb-0.1.0-py3-none-any.whl#sha256=0a"):
+        assert run_in(tmp_path, ["init", "--github", "--install", install]).code == 0
+        assert _installed(tmp_path) == {f"duckkb @ {install}", f"duckkb[local] @ {install}"}
+
+
+def test_another_address_takes_the_place_of_the_one_that_is_there_and_of_nothing_else(tmp_path: Path) -> None:
+    assert run_in(tmp_path, ["init", "--github", "--install", ADDRESS]).code == 0
+    edited = tmp_path / ".github/workflows/duckkb-check.yml"
+    edited.write_text(edited.read_text("utf-8") + "# ours\n", "utf-8")
+    before = edited.read_text("utf-8")
+    other = f"git+https://x.test/o/duckkb@{COMMIT}"
+    ran = run_in(tmp_path, ["init", "--github", "--install", other])
+    assert [line["file"].rpartition("-")[2] for line in ran.lines] == ["check.yml", "review.yml", "index.yml"]
+    assert edited.read_text("utf-8") == before.replace(ADDRESS, other)
+    assert _installed(tmp_path) == {f"duckkb @ {other}", f"duckkb[local] @ {other}"}
+    assert run_in(tmp_path, ["init", "--github"]).lines == []
+    assert _installed(tmp_path) == {f"duckkb @ {other}", f"duckkb[local] @ {other}"}
+
+
 @pytest.mark.parametrize(
     ("remote", "url"),
     [

@@ -12,7 +12,7 @@ import pytest
 from duckkb.actions.importing.column_types import ColumnTypes
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.importing.text_table import TextTable
-from tests.conftest import Run
+from tests.conftest import Run, commit, git
 
 
 @pytest.fixture
@@ -74,6 +74,17 @@ def test_the_form_of_a_file_follows_from_its_name_and_content(
     ran = run("import", rows, write(tmp_path, name, content), *options)
     assert ran.code == 0, ran.err
     assert stored(run, rows) == [{"id": "a", "name": "M\u00fcller"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("t.csv", "id,name\na,caf\u00e9\n"), ("t.json", '{"id": "a", "name": "caf\u00e9"}')]
+)
+def test_of_a_few_letters_no_rare_code_page_is_guessed(
+    run: Run, rows: str, tmp_path: Path, name: str, text: str
+) -> None:
+    file = write(tmp_path, name, text.encode("cp1252"))
+    ran = run("import", rows, file, "--json")
+    assert ran.code == 1 and ran.error["suggestion"] == f"duckkb import {rows} {file} --encoding cp1252"
 
 
 def test_csv_and_json_come_on_stdin_too(run: Run, rows: str) -> None:
@@ -206,3 +217,59 @@ def test_reading_a_table_takes_no_more_memory_for_more_rows(tmp_path: Path) -> N
 
     small, large = peak(2_000), peak(20_000)
     assert large < small + 100_000, (small, large)
+
+
+def test_an_import_to_a_name_that_no_type_has_makes_a_collection_in_the_same_write(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, "faq.csv", "id,question,answer\na,How long is it kept?,For thirty days.\n")
+    dry = run("import", "faq", file, "--dry-run")
+    assert "ontology/collections/faq.yaml" in dry.out and run("find", "faq", "kept").code == 1
+    made = run("import", "faq", file)
+    assert made.code == 0 and "W_NEW_COLLECTION: faq is a new collection" in made.err
+    assert made.line["inserted"] == 1 and "ontology/collections/faq.yaml" in made.line["files"]
+    assert made.line["types"] == {"id": "text", "question": "text", "answer": "text"}
+    shown = run("col", "show", "faq").line
+    assert (shown["policy"], shown["vectors"]) == ("knowledge-base", [{"field": "question"}, {"field": "answer"}])
+    assert run("find", "faq", "kept", "-m").line["id"] == "a"
+    again = run("import", "faq", file)
+    assert again.line["unchanged"] == 1 and "W_NEW_COLLECTION" not in again.err
+    removed = run("col", "rm", "faq", "--yes")
+    assert removed.code == 0 and run("check").code == 0
+
+
+def test_a_collection_that_an_import_would_make_is_not_there_where_the_import_fails(run: Run, tmp_path: Path) -> None:
+    bad = write(tmp_path, "faq.jsonl", '{"id": "a", "_x": 1}\n')
+    empty = write(tmp_path, "faq.csv", "id,question\n")
+    assert run("import", "faq", bad).code == 1
+    assert "no record in what was given" in run("import", "faq", empty).err
+    assert run("col", "list").lines == [] and run("check").code == 0
+
+
+def test_a_slip_of_a_type_makes_no_collection(run: Run, tmp_path: Path) -> None:
+    file = write(tmp_path, "n.jsonl", '{"id": "a", "title": "A", "text": "b"}\n')
+    for name in ("Notes", "nots"):
+        ran = run("import", name, file)
+        assert ran.code == 1 and "did you mean Note?" in ran.err and f"duckkb col init {name}" in ran.err
+        assert ran.err.splitlines()[-1] == f"  try: duckkb import Note {file}"
+    assert run("import", "main", file).code == 2
+    assert run("col", "list").lines == []
+
+
+def test_a_proposal_makes_no_collection(run: Run, notes: Path, tmp_path: Path) -> None:
+    git(notes, "init", "-q")
+    commit(notes)
+    file = write(tmp_path, "n.jsonl", '{"id": "a", "text": "b"}\n')
+    ran = run("propose", "import", "faq", file)
+    assert ran.code == 1 and "no type 'faq' is committed" in ran.err
+
+
+def test_records_that_are_there_under_their_own_key_are_not_added_once_more_under_a_made_one(
+    run: Run, rows: str, tmp_path: Path
+) -> None:
+    file = write(tmp_path, "t.csv", "no,customer,name\n1,C1,Ann\n2,C2,Bob\n3,,\n")
+    assert run("import", rows, file, "--id", "no").line["inserted"] == 3
+    again = run("import", rows, file)
+    assert again.code == 1 and f"all 3 records are in {rows} already, under another id" in again.err
+    assert again.err.splitlines()[-1] == f"  try: duckkb import {rows} {file} --id no"
+    assert run(*again.err.splitlines()[-1].split()[2:]).line["unchanged"] == 3
+    other = write(tmp_path, "o.csv", "no,customer,name\n1,C1,Ann\n4,C4,Eve\n")
+    assert run("import", rows, other).line["inserted"] == 2, "one of them is new"

@@ -127,9 +127,9 @@ def test_a_plan_says_what_a_job_then_does_and_spends_nothing(make: Make) -> None
     assert (note["type"], note["model"], note["verified"], fact["missing"]) == ("Note", "some-model", 0, len(facts))
     assert (fact["chunks"], fact["texts"], note["texts"]) == (6, 6, note["chunks"] - 1)
     done = {"pending": 0, "embedded": len(asked), "tokens": tokens_of(asked)}
-    total = note["chunks"] + fact["chunks"]
+    total = note["texts"] + fact["texts"] - 1  # which both have
     assert refreshed.line == done | {"changed": len(asked), "total": total}
-    assert f"{len(asked)} changed / {total} total chunks" in refreshed.err.splitlines()
+    assert f"{len(asked)} changed / {total} total texts" in refreshed.err.splitlines()
     after = ground.run("index", "plan").line
     assert (after["missing"], after["types"][0]["verified"], after["team_cache"]) == (0, note["texts"], "absent")
     assert tree_bytes(ground.root) == before, "a refresh writes the local cache alone"
@@ -194,6 +194,9 @@ def test_a_forced_build_computes_anew_what_the_team_has(make: Make) -> None:
     ground.endpoint.asked.clear()
     forced = ground.run("index", "build", "-f")
     assert (forced.code, forced.line["embedded"], forced.line["files"]) == (0, 20, []), forced.err
+    assert (forced.line["changed"], forced.line["total"]) == (20, 20), "one unit: texts"
+    planned, status = ground.run("index", "plan"), ground.run("index", "status")
+    assert (planned.code, planned.line["team_cache"]) == (status.code, status.line["team_cache"]) == (0, "current")
     assert sorted(ground.endpoint.texts) == sorted(texts)
     ground.endpoint.asked.clear()
     other = HashEmbedder(16)

@@ -98,3 +98,48 @@ def test_a_definition_that_is_written_otherwise_is_left_alone() -> None:
     assert with_vectors(plain, ["content"], ["a b", "no"]) == plain.replace(
         b"    - content\n", b"    - " + json.dumps("a b").encode() + b'\n    - "no"\n'
     )
+
+
+TICKET = {
+    "id": "t1",
+    "ticket": {"subject": "The login goes in circles", "key": "T-1"},
+    "comments": [
+        {"author": "customer", "body": "Since the change of Okta nobody gets in."},
+        {"body": "We look into it."},
+    ],
+}
+
+
+def test_texts_inside_objects_are_chosen_found_cited_and_explained_by_their_dotted_path(tmp_path: Path) -> None:
+    with opened(make_base(tmp_path / "kb", MEANT)) as kb:
+        kb.collections.init("tickets", policy="knowledge-base")
+        receipt = kb.put("tickets", [TICKET, {"id": "t2", "ticket": {"subject": "The bill is too high"}}])
+        assert "comments.body, ticket.subject" in receipt.notices[0].message
+        assert [hit.identity for hit in kb.find("tickets", "circles", mode="match")] == ["t1"]
+        (hit,) = kb.find("tickets", "okta", mode="match")
+        assert hit.chunk is not None and hit.chunk.field == "comments.body"
+        assert hit.chunk.text == "Since the change of Okta nobody gets in.\nWe look into it."
+        (entry,) = kb.pack("okta", budget=200).entries
+        assert entry.text == hit.chunk.text and "#comments.body/0" in entry.uri
+        kb.put("tickets", {"id": "t2", "ticket": {"subject": "The bill names Okta"}})
+        assert {hit.identity for hit in kb.find("tickets", "okta", mode="match")} == {"t1", "t2"}
+
+
+def test_what_is_not_searched_inside_objects_is_named_by_why(tmp_path: Path) -> None:
+    with opened(make_base(tmp_path / "kb", MEANT)) as kb:
+        kb.collections.init("tickets", policy="knowledge-base", params={"fields": {"lexical": ["ticket.subject"]}})
+        kb.put("tickets", TICKET)
+        assert [hit.identity for hit in kb.find("tickets", "circles", mode="match")] == ["t1"]
+        assert not kb.find("tickets", "okta", mode="match").hits
+        why = kb.why("tickets", "t1", "okta", mode="match")
+        assert any("They stand in comments.body, which is not among these." in one for one in why.reasons)
+
+
+def test_a_dotted_path_that_leads_to_no_text_is_said(tmp_path: Path) -> None:
+    with opened(make_base(tmp_path / "kb", MEANT)) as kb:
+        kb.collections.init("tickets", policy="knowledge-base", params={"content": "ticket.subjct"})
+        path = tmp_path / "kb/ontology/collections/tickets.yaml"
+        kb.put("tickets", TICKET)
+        path.write_text(path.read_text().replace("ticket.subject", "ticket.subjct"))
+        found = kb.find("tickets", "login", mode="similar")
+        assert "W_NO_MEANING" in [one.code for one in found.notices]

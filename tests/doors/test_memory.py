@@ -117,8 +117,9 @@ def test_kx_14_a_scope_that_there_is_not_names_the_near_one_and_the_command_that
         made = refused(root, "col", "init", "more", "--policy", "memory", "--params", params)
         assert made["code"] == "E_PARAMS", params
     twice = ["col", "init", "more", "--policy", "memory", "--params", '{"scope": "dora\'s/work"}']
-    assert "lie in memory-dora-s-work already" in run_in(root, twice).err
-    wrong = refused(root, "put", "memory-dora-s-work", '{"scope": "ann", "key": "k", "text": "x"}')
+    (name,) = [line["name"] for line in run_in(root, ["col", "list"]).lines]
+    assert f"lie in {name} already" in run_in(root, twice).err
+    wrong = refused(root, "put", name, '{"scope": "ann", "key": "k", "text": "x"}')
     assert wrong["code"] == "E_SCHEMA", "no other way puts another's memory there"
 
 
@@ -392,6 +393,36 @@ def test_kx_14_agents_remember_over_mcp_each_its_own(base: Path, monkeypatch: py
     with http(base) as server:
         asyncio.run(use(server, "ann", "bo"))
         asyncio.run(use(server, "bo", "ann"))
+
+
+def test_an_agent_begins_to_remember_without_a_shell(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    everybody, viewer = Caller(), Caller("ann", "viewer", frozenset({"Note"}))
+    memory: dict[str, Any] = {"key": "deploy", "text": "make release"}
+    with duckkb.open(root) as kb:
+        before = tree_bytes(root)
+        for given, caller, code in (
+            (memory, everybody, "E_SCOPE"),  # whose it is nobody says
+            (memory, viewer, "E_FORBIDDEN"),
+            ({**memory, "scope": "bo"}, ANN, "E_SCOPE"),
+            ({**memory, "scope": "ann2"}, ANN, "E_SCOPE"),
+            ({**memory, "dry_run": True}, ANN, "E_SCOPE"),
+            ({**memory, "key": "k" * 201}, ANN, "E_SCHEMA"),
+            ({**memory, "scope": "bo", "key": ""}, everybody, "E_SCHEMA"),
+        ):
+            assert json.loads(told(kb, "memory_put", given, caller))["error"]["code"] == code, given
+        made = list(root.glob("ontology/collections/*"))
+        assert (tree_bytes(root), made) == (before, []), "what is refused makes nothing"
+        assert kb.run("memory_put", memory, ANN)["identities"] == [["ann", "deploy"]]
+        assert kb.run("memory_put", {**memory, "scope": "ann/x"}, ANN)["identities"] == [["ann/x", "deploy"]]
+        assert kb.run("memory_put", {**memory, "scope": "ann-x"}, everybody)["identities"] == [["ann-x", "deploy"]]
+        assert kb.run("memory_put", {**memory, "text": "make all"}, ANN)["updated"] == 1, "the one that there is by now"
+        told_of = [line["scope"] for line in kb.run("memory_stats", {}, ANN)["scopes"]]
+        assert told_of == ["ann", "ann/x"]
+        for number in range(3, 33):
+            assert kb.run("memory_put", {**memory, "scope": f"ann/{number}"}, ANN)["inserted"] == 1
+        assert json.loads(told(kb, "memory_put", {**memory, "scope": "ann/33"}, ANN))["error"]["code"] == "E_SCOPE"
+    assert run_in(root, ["check"]).code == 0
 
 
 @pytest.mark.long

@@ -170,6 +170,10 @@ embed "hello" --model x
 update runbooks --embed
 watch --once
 scheduler
+put faq '{"id": "f1"}' --branch b
+search refund -c faq
+import ../faq.jsonl
+diff main topic
 """.strip().splitlines()
 BEYOND = ("serve", "duckkb mcp", "embed", "git ", "duckkb index build")
 """Suggestions that run until they are stopped, need a model, or ask a repository for what this one has not."""
@@ -199,4 +203,4 @@ def suggestion_in_json(stderr: str) -> str:
 
 def is_an_answer(stderr: str) -> bool:
     """Whether a command did not fail, but found nothing, or asks to be sure before it deletes."""
-    return any(words in stderr for words in ("no results", "--yes", "--cascade", "exists already", "no scope"))
+    return any(words in stderr for words in ("no results", "no branch has", "--yes", "--cascade", "exists already", "no scope"))

@@ -1,6 +1,7 @@
 """put, get, list, delete, rename, import, export through the real process."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,23 @@ def test_an_upsert_replaces_and_merge_changes_only_what_is_given(run: Run) -> No
     assert run("get", "Note", "a").line["title"] == "Ids"
     assert run("put", "Note", '{"id": "a", "status": "draft"}').line["updated"] == 1
     assert "title" not in run("get", "Note", "a").line
+
+
+def test_a_replaced_record_says_which_fields_it_lost_and_what_brings_them_back(run: Run, notes: Path) -> None:
+    whole = run("put", "Note", '{"id":"n1","title":"a","text":"b"}')
+    same = run("put", "Note", '{"id":"n1","title":"c","text":"b"}')
+    meant = run("put", "Note", '{"id":"n1","title":"c","text":null}', "--dry-run")
+    assert "W_DROPPED" not in whole.err + same.err + meant.err
+    ran = run("put", "Note", '{"id":"n1","title":"d"}')
+    assert "W_DROPPED: Note n1: text was dropped" in ran.err
+    assert run(*shlex.split(ran.err.split("`")[1])[1:]).line["updated"] == 1
+    assert run("get", "Note", "n1").line["text"] == "b"
+    git(notes, "init", "-q")
+    commit(notes)
+    proposed = run("propose", "--branch", "short", "put", "Note", '{"id":"n1","title":"e"}')
+    words = shlex.split(proposed.err.split("`")[1])
+    assert words[:4] == ["duckkb", "propose", "--branch", "short"] and run(*words[1:]).code == 0
+    assert '"text":"b"' in git(notes, "log", "-1", "-p", "short")
 
 
 def test_merge_with_null_takes_a_field_away(run: Run) -> None:

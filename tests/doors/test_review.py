@@ -100,6 +100,8 @@ def test_a_headline_says_what_passed_with_warnings_and_what_nobody_judged(base: 
     assert code == 1 and said.startswith("1 error, ") and "1 E_GUARD" in said and "W_MERGED" in said
     code, said = headline(RANGE, "--allow-weaker")
     assert code == 0 and said.startswith("passed with ") and "1 W_GUARD" in said and "W_MERGED" in said
+    without = "no limit was set on what this does to search (--fail-on, as the workflows have it)"
+    assert without in said and without not in headline(RANGE, "--allow-weaker", "--fail-on", "lost=3")[1]
     assert headline("HEAD..HEAD") == (0, "passed; no record differs")
     root = make_base(tmp_path / "kb", NOTES)
     commit(root)

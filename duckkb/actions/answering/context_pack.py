@@ -23,6 +23,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.pipeline import query
 from duckkb.engine.reranking import ModelBudget
 from duckkb.errors import DuckkbError, StateError, UsageError
+from duckkb.indexing.chunk import searched_value
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.queries import ChunkRef, Hit, Notice
 from duckkb.records import identity_text
@@ -301,7 +302,7 @@ def _quoted(one: _Candidate, sources: _Sources, number: int, numbers: Mapping[tu
     entry = Entry(number, str(cited), file_of(one.row.path), one.row.line_no, "", "", one.score, over=one.over)
     if one.beside is not None:
         entry = replace(entry, beside=numbers[one.beside])
-    is_piece = chunk is not None and chunk.text != record.fields.get(chunk.field)
+    is_piece = chunk is not None and chunk.text != searched_value(record.fields, chunk.field)
     if not is_piece and not one.is_document:
         yield _texted(entry, whole_text(one.kind, record.fields))
     if chunk is not None:

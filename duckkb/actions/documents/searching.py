@@ -2,32 +2,28 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from duckkb.actions.documents.collections import about, documents_of
 from duckkb.actions.documents.naming import CollectionDocument, docids, document_at
 from duckkb.actions.resolve import positive, text_or_none
-from duckkb.documents.passages import heading_path, line_at, page
+from duckkb.documents.passages import heading_path, page
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
 from duckkb.engine.pipeline import query
 from duckkb.engine.reranking import ModelBudget
-from duckkb.errors import UsageError
+from duckkb.errors import UsageError, shell_word
 from duckkb.ontology.model import NodeType
-from duckkb.queries import ChunkRef, FindResult, Hit, Mode, Notice
+from duckkb.queries import FindResult, Hit, Mode, Notice
 from duckkb.search import typed
 from duckkb.search.blend import lexical_score, vector_score
 from duckkb.search.plan import Intent
-from duckkb.search.spans import fitting_span
+from duckkb.search.spans import snippet
 from duckkb.values import dataclass
 
 How = Literal["search", "vsearch", "query"]
 _MODES: dict[How, Mode] = {"search": "match", "vsearch": "similar"}
 _ALL = 1 << 30
-_LOOKED_AT = 4_000
-_SNIPPET_LINES = 4
-_SNIPPET_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +66,16 @@ def search_documents(
     1/(1+d) of the cosine distance d. Raises `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`."""
     options = options or SearchOptions()
     text = text_or_none(question, "a question") or ""
+    for kind in map(base.ontology.find, options.collections):
+        if kind is not None and kind.source is None:
+            said = f"{kind.name} has no folder of files; `find` asks its records"
+            raise UsageError(said, suggestion=f"duckkb find {kind.name} {shell_word(text or 'a question')}")
     kinds = documents_of(base, options.collections, included=True)
     if not kinds:
-        raise UsageError("there is no document collection to search", suggestion="duckkb collection add FOLDER")
+        said = (
+            "there is no document collection to search; `find` asks records, `duckkb collection add FOLDER` makes one"
+        )
+        raise UsageError(said, suggestion=f"duckkb find {_filled_type(base)} {shell_word(text or 'a question')}")
     limit = _ALL if options.limit is None else positive(options.limit)
     found = _asked(base, kinds, text, how, options, limit)
     scored = [(hit, score) for hit in found if (score := _score(hit, how)) >= options.least]
@@ -87,6 +90,12 @@ def search_documents(
     from duckkb.actions.documents.hints import hints as near
 
     return DocumentHits(hits, found.notices, near(base, text, documents))
+
+
+def _filled_type(base: Base) -> str:
+    """The type that all records are of, `all` where there are several or none."""
+    filled = [kind.name for kind in base.ontology.nodes.values() if base.tree.count(kind)]
+    return filled[0] if len(filled) == 1 else "all"
 
 
 def query_documents(
@@ -162,9 +171,8 @@ def _line(base: Base, one: CollectionDocument, docid: str, hit: Hit, options: Se
     line = {"docid": docid, "score": hit.score, "file": one.uri, "title": fields.get("title", "")}
     if context:
         line["context"] = context
-    chunk = _chunk_of_text(base, one.kind, hit)
-    start = chunk.start if chunk else 0
-    if where := _where(fields, start):
+    assert hit.excerpt is not None and hit.excerpt.line is not None, "a document is shown from a line"
+    if where := _where(fields, hit.excerpt.start):
         line["where"] = where
     if hit.is_filled:
         line["_filled"] = True
@@ -172,9 +180,7 @@ def _line(base: Base, one: CollectionDocument, docid: str, hit: Hit, options: Se
         line["body"] = fields.get("text", "")
         line["line"] = fields.get("text_line", 1)
     else:
-        text = chunk.text if chunk else fields.get("text", "")[:_LOOKED_AT]
-        first, _ = fitting_span(text, partial(base.lanes(one.kind).words.weights, hit.asked, "text"))
-        line["line"], line["snippet"] = line_at(fields, start) + text.count("\n", 0, first), _snippet(text[first:])
+        line["line"], line["snippet"] = hit.excerpt.line, snippet(fields.get("text", "")[hit.excerpt.start :])
     if options.explain:
         line["explain"] = hit.trace
     return line
@@ -185,17 +191,3 @@ def _where(fields: Mapping[str, Any], start: int) -> str:
     number = page(fields.get("pages", ()), start)
     above = heading_path(fields.get("text", ""), start) if fields.get("headings") else []
     return ", ".join(filter(None, (f"page {number}" if number else "", f"§ {' > '.join(above)}" if above else "")))
-
-
-def _chunk_of_text(base: Base, kind: NodeType, hit: Hit) -> ChunkRef | None:
-    """The chunk of a document's text that a hit is shown by, also where its title was what was found."""
-    if hit.chunk is not None and hit.chunk.field == "text":
-        return hit.chunk
-    place = base.lanes(kind).words.chunk(hit.asked, hit.id, field="text")
-    found = base.rows(kind).chunk(hit.id, *place)
-    return ChunkRef(*place, found.text, found.start) if found and place[0] == "text" else None
-
-
-def _snippet(text: str) -> str:
-    """The first lines of a text, as far as they are few characters."""
-    return "\n".join(text.split("\n", _SNIPPET_LINES)[:_SNIPPET_LINES])[:_SNIPPET_CHARACTERS].rstrip()

@@ -35,13 +35,13 @@ _EMBED_SECONDS = 3_600
 @dataclass(frozen=True, slots=True)
 class Updated:
     """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
-    and by reason how many files and folders are left out; texts embedded, and pieces of text that wait for a vector. `refused`
+    and by reason how many files and folders are left out; texts embedded, of how many (None: not known), and those that wait for a vector. `refused`
     are files that could not be read whole and are no documents, folders of collections that are not there, and what could not
     be fetched."""
 
     collections: tuple[dict[str, Any], ...]
     embedded: int
-    chunks: int
+    texts: int | None
     pending: int
     notices: tuple[Notice, ...]
     refused: tuple[Finding, ...] = ()
@@ -92,7 +92,7 @@ def _followed(base: Base) -> Built | None:
             base.lanes(kind).words.complete()
     left = count_lacking(base, kinds)
     said = (Notice("W_PENDING", f"{left} texts have no vector yet{why}", "duckkb index build"),) if left else ()
-    return Built(pending=left, embedded=len(made), changed=len(made) + left, total=glance(base).chunks, notices=said)
+    return Built(pending=left, embedded=len(made), changed=len(made) + left, total=glance(base).texts, notices=said)
 
 
 def _pull(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:

@@ -109,7 +109,7 @@ class Watch:
 
 
 def _failure(problem: DuckkbError) -> Updated:
-    return Updated((), 0, 0, 0, (Notice(problem.code, str(problem), problem.suggestion),))
+    return Updated((), 0, None, 0, (Notice(problem.code, str(problem), problem.suggestion),))
 
 
 def _places(folders: dict[Path, DocumentSource]) -> list[str]:

@@ -11,6 +11,15 @@ from typing import Any
 from duckkb.truth.files.ids import INT64_MAX, INT64_MIN
 
 TYPES = ("text", "integer", "number", "boolean", "date", "timestamp", "json")
+_SPELLINGS = {
+    "int": "integer",
+    "float": "number",
+    "double": "number",
+    "str": "text",
+    "string": "text",
+    "bool": "boolean",
+}
+_SPELLINGS |= {"datetime": "timestamp"}
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)?\.[0-9]+(?:[eE][+-]?[0-9]+)?|-?(?:0|[1-9][0-9]*)[eE][+-][0-9]+")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -27,6 +36,15 @@ _DECLARED = {
     "object": "json",
 }
 _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+
+
+def type_named(word: str) -> str:
+    """A type by its name here or in a programming language.
+
+    >>> type_named("int"), type_named("Text"), type_named("money")
+    ('integer', 'text', 'money')
+    """
+    return _SPELLINGS.get(word.lower(), word.lower() if word.lower() in TYPES else word)
 
 
 def type_of_cell(cell: str) -> str:

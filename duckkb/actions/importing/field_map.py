@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -79,7 +79,11 @@ class FieldMap:
     def key_command(self) -> str:
         """The command that names the fields which tell the records apart; empty where none seems to."""
         key = self._keys.best()
-        return self._request.command(id_fields=(key,)) if key else ""
+        return self.command([key]) if key else ""
+
+    def command(self, id_fields: Sequence[str]) -> str:
+        """The command of this import with the identity made of these fields."""
+        return self._request.command(id_fields=tuple(id_fields))
 
     def _renamed(self, item: Fields) -> dict[str, Any]:
         """Fields under their target names; a source moves, and an object that is empty then goes."""

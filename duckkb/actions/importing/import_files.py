@@ -10,16 +10,19 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
-from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, unknown_columns
+from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
+from duckkb.actions.importing.doubles import refuse_doubles
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
+from duckkb.actions.importing.new_collection import import_target, refuse_nothing
 from duckkb.actions.importing.parquet_table import ParquetTable
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.importing.text_table import TextTable, delimiter_of, not_decoded
-from duckkb.actions.resolve import kind_to_write, regular_file
-from duckkb.actions.writing import Item, upsert
+from duckkb.actions.resolve import given_records, regular_file
+from duckkb.actions.writing import Item, store
 from duckkb.documents.text import marked_encoding
 from duckkb.engine.base import Base
+from duckkb.engine.draft import Upsert
 from duckkb.engine.write import WriteOptions
 from duckkb.errors import Finding, InvalidRecord, UsageError, shell_word
 from duckkb.ontology.model import RecordType
@@ -49,15 +52,18 @@ def import_files(
     dry_run: bool = False,
     embed: bool = True,
 ) -> Receipt:
-    """Upsert the records of JSONL, JSON, CSV, TSV and Parquet files, all or nothing; files are only read.
+    """Upsert the records of JSONL, JSON, CSV, TSV and Parquet files, all or nothing; files are only read. A `type` that is not
+    there becomes a collection by the policy knowledge-base, in the same write, unless it is nearly the name of another.
 
     `map` is {target: source}, a source a field or a dotted path; the fields `id` are joined by `-` to the identity; `types` fixes
     columns of text tables (`column_types.TYPES`), the others are inferred; `records` leads to the array in a JSON document. An empty
     cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
-    kind = kind_to_write(base, type)
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
-    request = ImportRequest(type, names, map or {}, id_fields, types or {}, records, encoding, merge)
+    named = {field: type_named(of) for field, of in (types or {}).items()}
+    request = ImportRequest(type, names, map or {}, id_fields, named, records, encoding, merge)
+    target = import_target(base, request)
+    base, kind = target.base, target.kind
     _refuse_options(kind, request)
     fields = FieldMap(kind, request)
     with ExitStack() as opened:
@@ -67,12 +73,16 @@ def import_files(
         try:
             with collector_paused():
                 options = WriteOptions(merge, if_match, dry_run, embed)
-                receipt = upsert(base, kind, items, options, single=False, keep_times=True)
+                wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
+                given = given_records(base, kind, items, single=False, partial=merge)
+                refuse_doubles(base, kind, fields, given)
+                receipt = store(base, replace(wish, given=given), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)
             if lacks_identity and not request.id_fields and (command := fields.key_command()):
                 problem.suggestion = command
             raise
+    refuse_nothing(target, request, fields.records)
     inferred = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
     summary = ImportSummary(fields.records, inferred, fields.generated_ids, tuple(fields.first))
     return replace(receipt, imported=summary, notices=(*receipt.notices, *_notices(kind, fields)))

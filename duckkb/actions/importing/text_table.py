@@ -11,6 +11,7 @@ from duckkb.truth.files.line import LineError
 
 _DELIMITERS = ",;\t|"
 _HEAD = 1 << 16  # characters in which the header's delimiter is looked for
+_ASCII, _TELLING = 0x7F, 8  # bytes above, and how many of them tell one code page from another
 
 Row = tuple[int, list[str]]
 """The line at which a row begins, and its cells."""
@@ -118,7 +119,8 @@ def not_decoded(request: ImportRequest, name: str, file: IO[bytes], encoding: st
             line.decode("utf-8")
         except UnicodeDecodeError:
             where = f":{number}"
-            guess = (decoded(line) or ("", ""))[1]
+            foreign = sum(byte > _ASCII for byte in line)
+            guess = (decoded(line) or ("", ""))[1] if foreign >= _TELLING else "cp1252"
             break
     shown = "UTF-8" if encoding.startswith("utf-8") else encoding
     again = request.command(encoding=guess or ("latin-1" if encoding != "latin-1" else "utf-8"))

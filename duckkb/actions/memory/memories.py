@@ -7,6 +7,7 @@ of the base (`engine.narrowed`) has a scope or does not know of it.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from itertools import islice
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from duckkb.actions import asking, tracing, writing
 from duckkb.actions.reading import identified
 from duckkb.actions.registry.record_lines import hit_lines, result_object, signature_object
 from duckkb.actions.resolve import positive, text_or_none
+from duckkb.caller import Caller
 from duckkb.engine.base import Base
-from duckkb.errors import NotFound, UsageError, shell_word
+from duckkb.errors import InvalidRecord, NotFound, UsageError, shell_word
 from duckkb.ontology.model import NodeType
 from duckkb.ontology.names import did_you_mean
 from duckkb.queries import Receipt
@@ -25,6 +27,10 @@ from duckkb.store.access_counts import AccessCounts, Name
 
 _FIELDS = ("text", "tags", "links", "source")
 _FEW = 5
+_MOST_SCOPES = 32
+"""Of one tenant, or of the base for who sees it whole, until nobody but who runs the base makes another one."""
+_LONGEST = 64 - len("memory-")
+_DIGEST_END = re.compile(r"-[0-9a-f]{8}$")
 
 
 def put(
@@ -47,6 +53,33 @@ def put(
     return writing.put(base, kind.name, record, if_match=if_match, dry_run=dry_run, embed=embed)
 
 
+def make_scope(
+    base: Base, caller: Caller, key: str, text: str, *, scope: str | None = None, dry_run: bool = False, **_: Any
+) -> bool:
+    """Make the collection that `put` of a caller needs, of the whole base: its own scope or one below it, or any where the
+    caller sees all; at most `_MOST_SCOPES` of one. Whether it was made. What may not be made, `put` refuses as E_SCOPE. Raises
+    `errors.UsageError`, `errors.InvalidRecord` where the scope or the record does not fit, and makes nothing then."""
+    own = [name for name in _scopes(base) if caller.types is None or _is_below(name, caller.tenant)]
+    wanted = scope or (caller.tenant if not own else "")
+    if dry_run or not wanted or wanted in own or len(own) >= _MOST_SCOPES:
+        return False
+    if caller.types is not None and not (caller.tenant and _is_below(wanted, caller.tenant)):
+        return False
+    from duckkb.actions.collecting import create, policy_named
+    from duckkb.ontology.snapshot import collection_of, define, path_of
+    from duckkb.ontology.validate import Validator
+
+    name = _collection_name(wanted)
+    definition = define(name, policy_named(base, "memory"), {"scope": wanted})
+    kind, problems = collection_of(definition, path_of(name))
+    record = {"scope": wanted, "key": key, "text": text}
+    findings = problems if kind is None else Validator(kind, base.ontology).findings(record)
+    if findings:
+        raise InvalidRecord(f"nothing was remembered: {findings[0].message}", "E_SCHEMA", findings=tuple(findings))
+    create(base, name, definition)
+    return True
+
+
 def search(
     base: Base,
     query: str,
@@ -61,7 +94,7 @@ def search(
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give a question", suggestion="duckkb memory search QUESTION")
     found = asking.find(base, kind.name, query, mode=mode, limit=limit)
-    lines = [form for _, form in hit_lines(found)]
+    lines = [form for _, form in hit_lines(found, full=True)]
     counts = _accessed(base, [_name(line) for line in lines])
     return result_object(found, [{**line, "_accessed": counts[_name(line)]} for line in lines])
 
@@ -123,6 +156,7 @@ def _collection(base: Base, scope: str | None) -> NodeType:
         return scopes[scope]
     near = did_you_mean(scope, scopes) if scope else ""
     remedy = f"`{_made_by('NAME' if scope is None else scope)}`, typed by who runs the knowledge base, makes it"
+    remedy += "; so does memory_put over MCP, where `scope` names it" if scope is None else ""
     said = "there is no scope for memories yet" if scope is None else f"no scope {scope!r}"
     raise NotFound(said + (f"; {near}" if near else ""), "E_SCOPE", remedy)
 
@@ -130,9 +164,21 @@ def _collection(base: Base, scope: str | None) -> NodeType:
 def _made_by(scope: str) -> str:
     import json
 
-    name = ("memory-" + re.sub(r"[^A-Za-z0-9_-]+", "-", scope))[:64]
+    name = _collection_name(scope)
     params = shell_word(json.dumps({"scope": scope}, ensure_ascii=False))
     return f"duckkb col init {name} --policy memory --params {params}"
+
+
+def _collection_name(scope: str) -> str:
+    """The name of its collection: no two scopes have one name, as that would tell of another's."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scope)
+    if plain == scope and len(scope) <= _LONGEST and not _DIGEST_END.search(scope):
+        return f"memory-{scope}"
+    return f"memory-{plain[: _LONGEST - 9]}-{sha256(scope.encode()).hexdigest()[:8]}"
+
+
+def _is_below(scope: str, tenant: str) -> bool:
+    return f"{scope}/".startswith(f"{tenant}/")
 
 
 def _unknown(base: Base, kind: NodeType, key: str) -> NotFound:

@@ -29,8 +29,10 @@ Answer = Callable[[Base, Any, Mapping[str, Any]], dict[str, Any]]
 class Action:
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
     writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
-    that `answer` makes of what the function gave; `privileged` those that only an
-    admin can; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
+    that `answer` makes of what the function gave; `privileged` those parameters that only an
+    admin can give; `prepare` is a function that is asked first, of the whole base, the caller and the arguments, and gives whether it
+    changed the configuration (`actions.memory.memories:make_scope`); `form` those that the function does not take: what of its answer
+    is given, and `at` which commit the base is asked; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
     base, and not offered to them."""
 
     name: str
@@ -42,8 +44,10 @@ class Action:
     writes: bool = False
     repeats: bool = True
     privileged: frozenset[str] = frozenset()
+    form: tuple[str, ...] = ()
     lenient: bool = False
     needs_whole: bool = False
+    prepare: str = ""
 
     def is_for(self, caller: Caller) -> bool:
         """Whether a caller can ever use it."""
@@ -57,10 +61,12 @@ class Action:
     @property
     def function(self) -> Callable[..., Any]:
         """What does it: takes a base, then the parameters."""
-        module, _, name = self.source.partition(":")
-        found: Callable[..., Any] = getattr(import_module(f"duckkb.{module}"), name)
-        plain: Callable[..., Any] = inspect.unwrap(found)
+        plain: Callable[..., Any] = inspect.unwrap(_imported(self.source))
         return plain
+
+    def prepared(self, base: Base, caller: Caller, given: Mapping[str, Any]) -> bool:
+        """Whether what must be there first was made just now, so that the base has to be opened again."""
+        return bool(self.prepare) and bool(_imported(self.prepare)(base, caller, **given))
 
     @property
     def input(self) -> dict[str, Any]:
@@ -68,11 +74,16 @@ class Action:
         own = list(self._parameters())
         hints = _hints(self.function, {one.name for one in own})
         properties = {one.name: self._rule(one, hints[one.name]) for one in own}
+        form = {name: dict(parameters.FORM[name]) for name in self.form}
+        properties |= {
+            name: rule | {"description": parameters.described(self.name, name)} for name, rule in form.items()
+        }
         required = [one.name for one in own if one.default is one.empty]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def call(self, base: Base, given: Mapping[str, Any]) -> Any:
         """What the function gives for arguments that fit `input`."""
+        given = {name: value for name, value in given.items() if name not in self.form}
         names = list(self._parameters())
         many = next((one for one in names if one.kind is one.VAR_POSITIONAL), None)
         if many is None:
@@ -94,6 +105,12 @@ class Action:
             rule["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
         admin = " Admins only." if one.name in self.privileged else ""
         return rule | {"description": parameters.described(self.name, one.name) + admin}
+
+
+def _imported(source: str) -> Callable[..., Any]:
+    module, _, name = source.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"duckkb.{module}"), name)
+    return found
 
 
 def schema_of(hint: Any) -> dict[str, Any]:

@@ -2,10 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from duckkb.actions.reading import given_vectors
+from duckkb.actions.reading import field_names, given_vectors, identity_fields
+from duckkb.actions.registry.projecting import choose_fields, project, say_cut
 from duckkb.actions.registry.record_lines import (
+    OF_HITS,
+    OF_RECORDS,
+    OF_STEPS,
+    FieldChoice,
+    Line,
     Projection,
     blame_line,
     describe_documents,
@@ -16,6 +24,7 @@ from duckkb.actions.registry.record_lines import (
     report_object,
     result_object,
     sql_object,
+    step_lines,
 )
 from duckkb.engine import boot
 from duckkb.engine.base import Base
@@ -33,25 +42,48 @@ def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def found(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    shown = Projection(given=given_vectors(base, given["type"]))
-    return result_object(value, [shown.shown(whole, form) for whole, form in hit_lines(value)])
+    asked, origins = _choice(given), list[Any]()
+    if given.get("provenance"):
+        from duckkb.actions.tracing import origins_of  # few ask for them, and it brings what reads git
+
+        origins = origins_of(base, value)
+    lines = hit_lines(value, origins, full=given.get("full", False))
+    shown, said = project(lines, _projection(base, asked, OF_HITS, given["type"]), partial(field_names, base))
+    result = say_cut(value, shown, asked)
+    more = [one for one in said if asked is not None]
+    return result_object(replace(result, notices=(*result.notices, *more)), shown)
+
+
+def gotten(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    """One record, or a document, which has no fields to choose from."""
+    if (asked := _choice(given)) is None or "_type" not in value:
+        return dict(value)
+    wanted = Projection(asked, OF_RECORDS, identity=identity_fields(base, value["_type"]))
+    (line,), _ = project([(value, value)], wanted, partial(field_names, base))
+    return line
+
+
+def _choice(given: Given) -> FieldChoice | None:
+    return choose_fields(given["fields"]) if "fields" in given else None
 
 
 def page(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    records = _records(base, value.records, given["type"])
+    lines = [(record, record) for record in value.records]
+    records = _chosen(base, lines, given["type"], OF_RECORDS, given)
     return {"records": records, "total": value.total, "next": value.next}
 
 
 def neighbors(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _records(base, value.records, "all"), "truncated": value.truncated, "next": value.next}
+    records = _steps(base, value.records, "all", OF_STEPS, given)
+    return {"records": records, "truncated": value.truncated, "next": value.next}
 
 
 def citing(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _records(base, value.records, "all"), "truncated": value.truncated}
+    return {"records": _steps(base, value.records, "all", OF_STEPS, given), "truncated": value.truncated}
 
 
 def near(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _records(base, value.records, given["type"])}
+    return {"records": _steps(base, value.records, given["type"], (*OF_STEPS, "_score"), given)}
 
 
 def blame(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -63,7 +95,7 @@ def log(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def path(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"path": _records(base, value, "all")}
+    return {"path": _steps(base, value, "all", OF_STEPS, given)}
 
 
 def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -97,10 +129,23 @@ def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
 
 
-def _records(base: Base, records: Sequence[Mapping[str, Any]], of: str) -> list[dict[str, Any]]:
-    """Records without the vectors that callers gave."""
-    shown = Projection(given=given_vectors(base, of))
-    return [shown.shown(record, record) for record in records]
+def _steps(
+    base: Base, records: Sequence[Mapping[str, Any]], of: str, own: Sequence[str], given: Given
+) -> list[dict[str, Any]]:
+    return _chosen(base, step_lines(records, full=given.get("full", False)), of, own, given)
+
+
+def _chosen(
+    base: Base, lines: Sequence[tuple[Line, Line]], of: str, own: Sequence[str], given: Given
+) -> list[dict[str, Any]]:
+    """Lines without the vectors that callers gave, or with the `fields` that are asked for alone."""
+    shown, _ = project(lines, _projection(base, _choice(given), own, of), partial(field_names, base))
+    return shown
+
+
+def _projection(base: Base, asked: FieldChoice | None, own: Sequence[str], of: str) -> Projection:
+    identity = identity_fields(base, of) if asked is not None else {}
+    return Projection(asked, own, given_vectors(base, of), identity=identity)
 
 
 def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, Any]:

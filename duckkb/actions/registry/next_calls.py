@@ -62,6 +62,21 @@ def with_calls(suggestion: str) -> str:
     return _IN_TICKS.sub(lambda match: f"`{_call(match[1]) or match[1]}`", suggestion)
 
 
+def with_calls_in_notices(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer whose notices suggest calls in place of commands."""
+    key = "_notices" if "_type" in answer else "notices"
+    notices = answer.get(key)
+    if not isinstance(notices, list):
+        return dict(answer)
+    return {
+        **answer,
+        key: [
+            one | {"remedy": with_calls(one["remedy"])} if isinstance(one, dict) and "remedy" in one else one
+            for one in notices
+        ],
+    }
+
+
 def _call(command: str) -> str:
     """The call that does what a command does; the empty string where none does, or not with these options."""
     try:

@@ -14,13 +14,15 @@ _ALL = (
         "applied before ranking: as many results as match, up to the limit.",
         shapes.FOUND,
         answers.found,
+        form=("full", "fields", "provenance", "at"),
     ),
     Action(
         "get",
         "actions.documents.reading:record_or_document",
         "Get one record by its type and identity, or as a citation names it, or one document by its path, URI or docid.",
         shapes.GOT,
-        answers.as_is,
+        answers.gotten,
+        form=("fields", "at"),
     ),
     Action(
         "multi_get",
@@ -28,6 +30,7 @@ _ALL = (
         "Get several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why.",
         shapes.DOCUMENTS,
         answers.several,
+        form=("at",),
     ),
     Action(
         "query",
@@ -36,6 +39,7 @@ _ALL = (
         "configured.",
         shapes.DOCUMENTS_FOUND,
         answers.documents,
+        form=("at",),
     ),
     Action(
         "search",
@@ -43,6 +47,7 @@ _ALL = (
         "Search documents by words, without any model.",
         shapes.DOCUMENTS_FOUND,
         answers.documents,
+        form=("at",),
     ),
     Action(
         "pack",
@@ -51,6 +56,7 @@ _ALL = (
         "tokens, each with a citation that `get` resolves.",
         shapes.PACK,
         answers.as_is,
+        form=("at",),
     ),
     Action(
         "ask",
@@ -61,6 +67,7 @@ _ALL = (
         shapes.ANSWER,
         answers.as_is,
         privileged=frozenset({"model"}),
+        form=("at",),
     ),
     Action(
         "list",
@@ -68,6 +75,7 @@ _ALL = (
         "List the records of a type in the order of their identities, a page at a time.",
         shapes.PAGE,
         answers.page,
+        form=("fields", "at"),
     ),
     Action(
         "types",
@@ -104,6 +112,7 @@ _ALL = (
         "Get the records around one node, nearest first, each with the edge that led to it.",
         shapes.STEPS,
         answers.neighbors,
+        form=("full", "fields"),
     ),
     Action(
         "path",
@@ -111,6 +120,7 @@ _ALL = (
         "Get a shortest path between two nodes, record by record, each with the edge that led to it.",
         shapes.PATH,
         answers.path,
+        form=("full", "fields"),
     ),
     Action(
         "near",
@@ -118,6 +128,7 @@ _ALL = (
         "Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts.",
         shapes.NEAR,
         answers.near,
+        form=("full", "fields"),
     ),
     Action(
         "citing",
@@ -125,6 +136,7 @@ _ALL = (
         "Get the records in whose texts a citation of one record stands (duckkb://TYPE/IDENTITY).",
         shapes.CITING,
         answers.citing,
+        form=("full", "fields"),
     ),
     Action(
         "blame",
@@ -148,6 +160,7 @@ _ALL = (
         "Say why a search finds a record where it does, or does not find it.",
         shapes.WHY,
         answers.why,
+        form=("at",),
     ),
     Action(
         "check",
@@ -276,11 +289,12 @@ _ALL = (
         "memory_put",
         "actions.memory.memories:put",
         "Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, "
-        "what was learned, with links to what it speaks of.",
+        "what was learned, with links to what it speaks of. A scope of yours that there is not is made.",
         shapes.RECEIPT,
         answers.receipt,
         "editor",
         writes=True,
+        prepare="actions.memory.memories:make_scope",
     ),
     Action(
         "memory_search",

@@ -14,6 +14,7 @@ DESCRIBED: Mapping[str, str] = {
         "What is chosen: for each conflict its `type`, `identity`, `field` and `etag`, and one of `choose` (ours, theirs, base, newest), "
         "`value`, `record`, and `delete` (true)."
     ),
+    "at": "As the base was at a commit, branch or tag. For callers who may see the whole base.",
     "arch_hints": "Say in `hints` what lies near the answers in the graph of the code.",
     "branch": "A branch: all that it has and HEAD has not.",
     "budget": "At most about so many bytes; what has no room is counted, and `next` says how to go on.",
@@ -30,9 +31,10 @@ DESCRIBED: Mapping[str, str] = {
     "evaluate": "How many commits that nobody has evaluated yet are, the newest first: each is opened and asked all questions.",
     "explain": "Say how each score came about: why each result ranks where it does.",
     "field": "Only this field, or what stands at a path below it: names.fr, tags[0].",
+    "fields": 'Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway.',
     "first": "Of a document: from this line of its file on.",
     "form": "How the texts are given: as one Markdown or plain text, or (json) each in its entry.",
-    "full": "Whole texts instead of snippets.",
+    "full": "Whole texts instead of those of their lines that fit.",
     "intent": "With `searches`: what is meant; it is not searched for.",
     "identities": "The identities of the records, each as `identity` elsewhere.",
     "identity": "The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]).",
@@ -56,6 +58,7 @@ DESCRIBED: Mapping[str, str] = {
     "only": "Only these types or records: TYPE or TYPE:IDENTITY.",
     "ops": "Only these kinds of change, and no findings.",
     "pattern": "A glob over paths of documents (runbooks/**/*.md), or paths and docids with commas between them.",
+    "provenance": "Say which commit each record's line is from, and how to cite it.",
     "query": "The question, in words.",
     "question": "The question, in words.",
     "records": "One record as an object of its fields, or a list of them. An edge has `from` and `to`.",
@@ -98,6 +101,14 @@ _DIFFERENT: Mapping[tuple[str, str], str] = {
     },
     ("search", "question"): 'Words: "a phrase", -not, prefix*.',
 }
+
+FORM: Mapping[str, Mapping[str, Any]] = {
+    "at": {"type": "string", "minLength": 1},
+    "fields": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "full": {"type": "boolean", "default": False},
+    "provenance": {"type": "boolean", "default": False},
+}
+"""The schemas of parameters that say what of an answer is given, or of which base, which functions do not take."""
 
 LONGEST_QUESTION = 20_000
 """Characters; as many as of what is remembered. Of all of it vectors are made, which takes a model some seconds."""

@@ -1,16 +1,18 @@
 """Records, hits, receipts and findings as plain objects, the same behind every door. The keys that begin with _ are duckkb's own."""
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import count, zip_longest
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, count, zip_longest
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
+from duckkb.search.spans import LONGEST, snippet
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from duckkb.errors import Finding
-    from duckkb.queries import ChunkRef, FindResult, Hit, Receipt, SqlResult
+    from duckkb.queries import ChunkRef, Excerpt, FindResult, Hit, Receipt, SqlResult
     from duckkb.review.check.findings import CheckReport
     from duckkb.review.provenance.history import FieldOrigin, LogEntry, Origin
     from duckkb.truth.git.revisions import Signature
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 _READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last of what is published
 OF_RECORDS = (*_READ, "_chunk", "_since")  # of what a citation names
-OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded", "_filled")
+OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_line", "_degraded", "_filled")
 OF_STEPS = (*_READ, "_depth", "_edge")
 _UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # what must be said, or has an option of its own
 
@@ -35,12 +37,14 @@ class FieldChoice:
 @dataclass(frozen=True, slots=True)
 class Projection:
     """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
-    callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested."""
+    callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested, and a line begins with what names
+    its record, where that is not asked for: the fields of `identity`, by type, and `_type` where there are several."""
 
     asked: FieldChoice | None = None
     own: Sequence[str] = ()
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
     rows: bool = False
+    identity: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def shown(self, whole: Line, form: Line) -> dict[str, Any]:
         """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
@@ -48,7 +52,7 @@ class Projection:
         given = self.given.get(whole.get("_type", ""), ())
         are_more = self.asked is None or self.asked.are_more
         line = {name: value for name, value in form.items() if name not in given} if are_more else {}
-        paths = self.asked.paths if self.asked else ()
+        paths = (*self._naming(whole), *self.asked.paths) if self.asked else ()
         for path in paths:
             steps = _steps(path, whole)
             found = _inside(whole, steps)
@@ -60,6 +64,14 @@ class Projection:
         if not self.rows and (parts or any(name not in line for name in business)):
             line["_partial"] = parts
         return line
+
+    def _naming(self, whole: Line) -> tuple[str, ...]:
+        """What names the record of a line, as far as it is not asked for."""
+        if self.rows or self.asked is None or self.asked.are_more:
+            return ()
+        type_field = ("_type",) if len(self.identity) > 1 else ()
+        names = (*type_field, *self.identity.get(whole.get("_type", ""), ()))
+        return tuple(name for name in names if name not in self.asked.paths)
 
     def lacking(self, wholes: Sequence[Line]) -> list[str]:
         """The names that no line has."""
@@ -102,20 +114,67 @@ def _has(wholes: Sequence[Line], path: str, own: Sequence[str]) -> bool:
 
 
 _LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field
+_CUT = "…"
 
 
-def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A hit with every field there is, and in its default form: the record's fields, then `_type`, `_etag`, `_engine`,
-    `_score`, where in a longer text it was found, and what options of their own ask for."""
-    form: dict[str, Any] = {**hit.record, "_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
-    form |= {} if hit.score is None else {"_score": hit.score}
-    whole = {ID: hit.id, **form, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
+def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
+    """A record in which each long text is its first lines, that of the `excerpt` those from there on, with a mark where it was cut; and
+    each long list its first items. Of a document nothing that was made of its text."""
+    starts = {excerpt.field: excerpt.start} if excerpt else {}
+    from_text: Collection[str] = ()
+    if excerpt is not None and excerpt.line is not None:
+        from duckkb.documents.document import DERIVED as from_text
+    return {
+        name: value if name.startswith("_") else _brief(value, name, starts)
+        for name, value in record.items()
+        if name not in from_text
+    }
+
+
+def step_lines(records: "Sequence[Line]", *, full: bool = False) -> list[tuple[Line, Line]]:
+    """Records that a walk led to, each whole and in its default form, which has what that of a hit has of the record."""
+    left_out = (ID, CREATED_AT, UPDATED_AT)
+    forms = records if full else map(brief, records)
+    return [
+        (record, {name: value for name, value in form.items() if name not in left_out})
+        for record, form in zip(records, forms, strict=True)
+    ]
+
+
+def _brief(value: Any, path: str = "", starts: Mapping[str, int] = MappingProxyType({})) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else _cut(value, starts.get(path, 0))
+    if isinstance(value, Mapping):
+        return {name: _brief(inner, f"{path}.{name}", starts) for name, inner in value.items()}
+    if isinstance(value, list):
+        items = list(map(_brief, value))
+        lengths = accumulate(len(json.dumps(item, ensure_ascii=False, default=str)) for item in items)
+        return [item for item, length in zip(items, lengths, strict=True) if length <= LONGEST]
+    return value
+
+
+def _cut(text: str, start: int) -> str:
+    shown = snippet(text[start:])
+    before, after = text[:start].strip(), text[start + len(shown) :].strip()
+    return f"{_CUT if before else ''}{shown}{_CUT if after else ''}"
+
+
+def hit_line(
+    hit: "Hit", *, degraded: bool, origin: "Origin | None" = None, full: bool = False
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A hit with every field there is, and in its default form: the record's fields, long ones in brief (unless `full`), then `_type`,
+    `_etag`, `_engine`, `_score`, where in a longer text it was found, and what options of their own ask for."""
+    own: dict[str, Any] = {"_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
+    own |= {} if hit.score is None else {"_score": hit.score}
+    own |= {"_line": hit.excerpt.line} if hit.excerpt is not None and hit.excerpt.line is not None else {}
+    form: dict[str, Any] = {**(hit.record if full else brief(hit.record, hit.excerpt)), **own}
+    whole = {ID: hit.id, **hit.record, **own, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
     if hit.scores is not None:
         whole["_scores"] = dict(hit.scores)
         form |= {"_scores": whole["_scores"]} if hit.in_collection or hit.trace is not None else {}
     if hit.chunk is not None:
         whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
-        form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field))
+        form |= _found_in(hit.chunk, hit.record, full)
     said: dict[str, Any] = {"_degraded": True} if degraded else {}
     said |= {"_filled": True} if hit.is_filled else {}
     said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
@@ -123,23 +182,25 @@ def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> t
     return whole | said, form | said
 
 
-def _found_in(chunk: "ChunkRef", value: Any) -> dict[str, Any]:
-    """`_chunk` in the default form: nothing where it is all of its field, and the text only where it is a small part of
-    what the field, which is printed too, says anyway."""
-    from duckkb.indexing.chunk import field_text
+def _found_in(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) -> dict[str, Any]:
+    """`_chunk` in the default form: nothing where it is all of its field, and the text only where the field is printed whole and it is a
+    small part of that."""
+    from duckkb.indexing.chunk import field_text, searched_value
 
-    text = field_text(value)
+    text = field_text(searched_value(record, chunk.field))
     if len(chunk.text) >= len(text.strip()):
         return {}
     place: dict[str, Any] = {"field": chunk.field, "chunk_seq": chunk.seq}
-    small = len(chunk.text) * _LEAST_SHARE <= len(text)
+    small = full and len(chunk.text) * _LEAST_SHARE <= len(text)
     return {"_chunk": place | ({"text": chunk.text} if small else {})}
 
 
-def hit_lines(result: "FindResult", origins: "Sequence[Origin]" = ()) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def hit_lines(
+    result: "FindResult", origins: "Sequence[Origin]" = (), *, full: bool = False
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The hits of an answer, each whole and in its default form, with its origin where these are given."""
     pairs = zip_longest(result, origins)
-    return [hit_line(hit, degraded=result.degraded, origin=origin) for hit, origin in pairs]
+    return [hit_line(hit, degraded=result.degraded, origin=origin, full=full) for hit, origin in pairs]
 
 
 def origin_object(origin: "Origin") -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Run an action by its name, for a caller: the one function behind MCP, HTTP and whatever else serves a base."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import Any
 
@@ -32,7 +33,7 @@ def run(
     `errors.Refused` (E_FORBIDDEN), and what the action raises. `strict`: also of a
     lenient base nothing is answered while records that the caller sees cannot be read."""
     action, arguments = accepted(name, given, caller)
-    with told_to(caller.types, asked_again=base.is_asked_again):
+    with told_to(caller.types, asked_again=base.is_asked_again), _at(base, action, arguments, caller) as base:
         seen = narrowed(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
         if strict and not action.lenient:
             refuse_unreadable(seen.tree)
@@ -41,6 +42,30 @@ def run(
     if base.wiring.published and caller.types is None:  # a commit changes with what others may see
         answer["_commit"] = base.wiring.published
     return answer
+
+
+def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) -> bool:
+    """Make what an action needs that the configuration does not have yet; whether that changed it. Raises as `run`."""
+    if name not in ACTIONS or not ACTIONS[name].prepare:
+        return False
+    action, arguments = accepted(name, given, caller)
+    with told_to(caller.types, asked_again=base.is_asked_again):
+        return action.prepared(base, caller, arguments)
+
+
+@contextmanager
+def _at(base: Base, action: Action, arguments: Mapping[str, Any], caller: Caller) -> Iterator[Base]:
+    """The base as it was at the commit that the arguments name, if any. Raises `errors.Refused` (E_FORBIDDEN) for who sees a part: its
+    types may have been others then; `errors.StateError` (E_REVISION, E_GIT)."""
+    if "at" not in action.form or "at" not in arguments:
+        yield base
+        return
+    if caller.types is not None:
+        raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave `at` out")
+    if base.wiring.published:
+        raise UsageError("what is published is of one commit", suggestion="leave `at` out")
+    with closing(base.wiring.beside(arguments["at"])) as past:
+        yield past
 
 
 def accepted(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Action, dict[str, Any]]:

@@ -36,17 +36,20 @@ _SINCE = object_of(
 )
 RECORD = object_of(
     {**_STORED, **_OF_RECORD, "_chunk": _CHUNK, "_since": _SINCE, "_notices": NOTICES},
-    *("_partial", "_chunk", "_since", "_notices"),
-    description="A record: its fields, and what duckkb says of it.",
+    *(*_STORED, *_OF_RECORD, "_chunk", "_since", "_notices"),
+    description="A record: its fields, and what duckkb says of it; with `fields` those alone.",
 )
 _EDGE = object_of({"_type": TEXT, "_direction": {"enum": ["out", "in"]}, "_identity": ANY})
-_STEP = object_of({**_STORED, **_OF_RECORD, "_depth": WHOLE, "_edge": _EDGE}, "_partial", "_edge")
+_OF_STEP = {**_STORED, **_OF_RECORD, "_depth": WHOLE, "_edge": _EDGE}
+_STEP = object_of(_OF_STEP, *_OF_STEP, description="A record, long texts in brief; with `fields` those alone.")
 _OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}}
+_OF_HIT |= {"_line": {**WHOLE, "description": "Of a document: the line of its file at which its text here begins."}}
+_OF_HIT |= {"_provenance": {"type": "object"}}
 _OF_HIT |= {"_degraded": FLAG, "_filled": FLAG}
 _HIT = object_of(
     {**_OF_RECORD, **_OF_HIT, "_explain": {"type": "object"}},
-    *("_partial", "_score", "_chunk", "_scores", "_degraded", "_filled", "_explain"),
-    description="The record's fields, and where in a longer text it was found (_chunk).",
+    *(*_OF_RECORD, *_OF_HIT, "_explain"),
+    description="The record's fields, long ones in brief (_partial names them), and where in a longer text it was found (_chunk).",
 )
 FOUND = object_of(
     {
@@ -74,7 +77,6 @@ NEAR = object_of(
             {
                 **RECORD,
                 "properties": {**RECORD["properties"], "_score": NUMBER},
-                "required": [*RECORD["required"], "_score"],
             },
             "Nearest first; `_score` is a mean cosine.",
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--install",
     metavar="URL",
-    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT. Default: the address that this duckkb was installed from. In duckkb's own repository: . (what is checked out).",
+    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or the https URL of a wheel; in files that are there it replaces that line. Default: the address that this duckkb was installed from. In duckkb's own repository: . (what is checked out).",
 )
 def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> None:
     """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
@@ -43,11 +43,17 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
         out.emit({"path": str(made.root), "files": list(made.files)})
     else:
         out.lines({"file": file} for file in made.files)
+    if "config.yaml" in made.files and (outer := folder.around(made.root)) is not None:
+        printed.note(
+            f"this base lies in another one, {outer}, which has none of its records: duckkb --kb {quote(str(outer))} status"
+        )
     if not wants_json() and "config.yaml" in made.files:
         base = "" if made.root.samefile(".") else f" --kb {quote(str(made.root))}"
-        first = '{"id": "first", "content": "hello"}'
-        printed.note(f"next: duckkb{base} col init notes --policy knowledge-base")
-        printed.note(f"  then: duckkb{base} put notes '{first}', and git add and commit")
+        first = '{"id": "first", "text": "hello"}'
+        printed.note(
+            f"next: duckkb{base} import faq faq.csv, and duckkb{base} find faq QUESTION; faq.csv is a file of yours"
+        )
+        printed.note(f"  or: duckkb{base} put Note '{first}', and git add and commit")
 
 
 @verb("status")
@@ -70,7 +76,7 @@ def _status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
 
     chosen().setdefault("lock_timeout", 0.0)
     try:
-        with opened() as kb:
+        with opened(reads=True) as kb:
             return kb.status(), kb.notices
     except Unavailable as problem:
         if problem.code != "E_LOCKED":

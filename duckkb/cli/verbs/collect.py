@@ -53,13 +53,13 @@ def _params(text: str | None) -> Mapping[str, Any]:
     return value
 
 
-@base_verb("list", group=col_command, under="collections")
+@base_verb("list", group=col_command, reads=True, under="collections")
 def col_list_command(kb: "KnowledgeBase") -> Any:
     """Print each collection: name, policy, records, bytes."""
     return kb.collections.list()
 
 
-@base_verb("show", group=col_command)
+@base_verb("show", group=col_command, reads=True)
 @_name
 def col_show_command(kb: "KnowledgeBase", name: str) -> Any:
     """Print one collection: policy, records, fields as they are stored, and how they are searched."""
@@ -108,13 +108,13 @@ def policy_command() -> None:
     """Policies: how records are indexed and searched, as data."""
 
 
-@base_verb("list", group=policy_command, under="policies")
+@base_verb("list", group=policy_command, reads=True, under="policies")
 def policy_list_command(kb: "KnowledgeBase") -> Any:
     """Print every policy: name, description, parameters, and the file it stands in."""
     return kb.collections.policies()
 
 
-@base_verb("show", group=policy_command)
+@base_verb("show", group=policy_command, reads=True)
 @_name
 def policy_show_command(kb: "KnowledgeBase", name: str) -> Any:
     """Print one policy as it is written."""

@@ -3,6 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,6 +65,8 @@ def collection_add_command(
         again = ["duckkb", "collection", "add", path, *named, *(f"--mask={pattern}" for pattern in patterns)]
         remove = ["duckkb", "collection", "remove", added.name]
         printed.note(f"to read what is there: {shlex.join(remove)} && {shlex.join(again)}")
+    if not added.files:
+        _note_outside(kb, path, added.name, masks)
     for reason, count in _counts(added.left_out).items():
         paths = [path for path, why in added.left_out if why == reason]
         more = ", ..." if count > _MOST_NAMED else ""
@@ -71,13 +74,24 @@ def collection_add_command(
     return {**_changed(added), "left_out": _counts(added.left_out)}
 
 
-@base_verb("list", group=collection_command, under="collections")
+def _note_outside(kb: "KnowledgeBase", path: str, name: str, masks: tuple[str, ...]) -> None:
+    """Say of a folder that this machine alone knows how all clones come to have it."""
+    printed.note(f"{path} lies outside of the base: this machine alone reads it, and no clone has {name}")
+    place = kb.root / Path(path).resolve().name
+    inside = place.name if kb.root.samefile(".") else str(place)
+    if not place.exists():
+        again = ["duckkb", "collection", "add", inside, "--name", name, *(f"--mask={pattern}" for pattern in masks)]
+        steps = [["duckkb", "collection", "remove", name], ["cp", "-r", path, inside], again]
+        printed.note(f"to have it in the base: {' && '.join(map(shlex.join, steps))}")
+
+
+@base_verb("list", group=collection_command, reads=True, under="collections")
 def collection_list_command(kb: "KnowledgeBase") -> Any:
     """Print each collection: name, folder, documents, bytes, whether it is included in searches."""
     return kb.documents.list()
 
 
-@base_verb("show", group=collection_command)
+@base_verb("show", group=collection_command, reads=True)
 @_name
 def collection_show_command(kb: "KnowledgeBase", name: str) -> Any:
     """Print one collection with its patterns, contexts and update command."""
@@ -150,7 +164,7 @@ def context_add_command(kb: "KnowledgeBase", place: str, text: str | None) -> Ma
     return _said(kb.documents.add_context(*given))
 
 
-@base_verb("list", group=context_command, under="contexts")
+@base_verb("list", group=context_command, reads=True, under="contexts")
 def context_list_command(kb: "KnowledgeBase") -> Any:
     """Print what is said of each folder."""
     return kb.documents.contexts()
@@ -237,7 +251,7 @@ def _built(done: "ArchImport") -> Mapping[str, Any]:
     return {**line, **counts, "files": list(done.receipt.files)}
 
 
-@base_verb("ls", under="documents")
+@base_verb("ls", reads=True, under="documents")
 @click.argument("place", required=False, default="", metavar="[COLLECTION[/PREFIX]]")
 @click.option("--long", is_flag=True, help="Also what was found when each file was read.")
 def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
@@ -293,5 +307,5 @@ def _tell(updated: "Updated") -> None:
     out.lines(updated.collections, under="collections", embedded=updated.embedded, pending=updated.pending)
     out.tell(updated.notices)
     if updated.collections:
-        of_all = f" / {updated.chunks:,} chunks" if updated.chunks else ""
+        of_all = f" / {updated.texts:,} texts" if updated.texts else ""
         printed.note(f"{updated.embedded} embedded, {updated.pending} pending{of_all}")

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.actions.registry.record_lines import OF_HITS, OF_STEPS, FieldChoice, hit_lines, result_object, sql_object
+from duckkb.actions.registry.projecting import say_cut
+from duckkb.actions.registry.record_lines import (
+    OF_HITS,
+    OF_STEPS,
+    FieldChoice,
+    hit_lines,
+    result_object,
+    sql_object,
+    step_lines,
+)
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import fields_option, known_columns, project
+from duckkb.cli.lines import fields_option, full_option, known_columns, project
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, opened, verb
 from duckkb.errors import shell_word
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--explain", is_flag=True)
 @click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
 @fields_option
+@full_option
 @click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
 @options.at
 @options.backend
@@ -42,6 +52,7 @@ def find_command(
     vector: str | None,
     provenance: bool,
     asked: FieldChoice | None,
+    full: bool,
     no_chunk: bool,
     at: str | None,
     **how: Any,
@@ -57,7 +68,10 @@ def find_command(
     ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
     as well it is hybrid, by the query's words and that vector.
 
-    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were asked, _scores too), and _chunk where the best piece is a part of a longer text.
+    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were asked, _scores
+    too), and _chunk where the best piece is a part of a longer text. A long text is its lines that fit the question
+    (_partial names such fields); of a document it begins at _line of its file.
+    --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record.
     --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
     only where they are named.
     """
@@ -67,17 +81,19 @@ def find_command(
         ctx = click.get_current_context()
         (param,) = (one for one in ctx.command.params if one.name == "vector")
         raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
-    with opened(first_filter=how["where"], at=at) as kb:
+    with opened(first_filter=how["where"], at=at, reads=True) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, vector=near, **how)
-        out.tell(result.notices)
         if not result:
+            out.tell(result.notices)
             out.raise_no_results(result_object(result, []), "no results", "loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
-        found = hit_lines(result, origins)
+        found = hit_lines(result, origins, full=full)
         for _, form in found if no_chunk else ():
             form.pop("_chunk", None)
         lines = project(kb, found, asked, of=type_name, own=OF_HITS)
+        result = say_cut(result, lines, asked)
+        out.tell(result.notices)
         if wants_json():
             out.emit(result_object(result, lines))
         else:
@@ -105,7 +121,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     from duckkb.actions.answering.context_pack import as_object
 
     text = _question(question)
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         pack = kb.pack(text, **asked)
         out.tell(pack.notices)
         match options.chosen_format("markdown"):
@@ -157,7 +173,7 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
 
     text, is_text = _question(question), options.chosen_format("text") == "text"
     listen = (answers.piece if is_text else answers.event) if stream else (lambda _: None)
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         found = kb.ask(text, listen=listen, **how)
     out.tell(found.pack.notices)
     if is_text:
@@ -189,7 +205,7 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
     if statement is None and sys.stdin.isatty():
         raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else out.read_text()
-    with opened(first_filter=text) as kb:
+    with opened(first_filter=text, reads=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
         answer = sql_object(result)
         if wants_json():
@@ -224,7 +240,7 @@ _which_edges = options.several(
 )
 
 
-@base_verb("neighbors", group=graph_command, tells=False, action="neighbors")
+@base_verb("neighbors", group=graph_command, reads=True, tells=False, action="neighbors")
 @options.type_name
 @click.argument("identity")
 @_which_edges
@@ -232,9 +248,10 @@ _which_edges = options.several(
 @options.limit(1000, least=1)
 @click.option("--after", metavar="NEXT", help="Go on behind this: the `next` of the page before.")
 @fields_option
+@full_option
 @options.backend
 def neighbors_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **walk: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **walk: Any
 ) -> None:
     """Print the records around one node, nearest first, each with the `_edge` that led to it."""
     found = kb.neighbors(type_name, identity, **walk)
@@ -242,43 +259,47 @@ def neighbors_command(
     if not found.records:
         whole = {"records": [], "truncated": found.truncated, "next": found.next}
         out.raise_no_results(whole, "no neighbors", "--direction both, or leave --label out")
-    out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated, next=found.next)
+    out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
 
 
-@base_verb("near", group=graph_command, tells=False, action="near")
+@base_verb("near", group=graph_command, reads=True, tells=False, action="near")
 @options.type_name
 @click.argument("identity")
 @options.limit(10)
 @fields_option
-def near_command(kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **how: Any) -> None:
+@full_option
+def near_command(
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **how: Any
+) -> None:
     """Print the records that mean what this one means, the nearest first: by the vectors of their texts, with the mean cosine as
     `_score`. Vectors that are missing are made first."""
     found = kb.near(type_name, identity, **how)
     out.tell([*kb.notices, *found.notices])
-    lines = project(kb, [(one, one) for one in found.records], asked, of=type_name, own=(*OF_STEPS, "_score"))
+    lines = project(kb, step_lines(found.records, full=full), asked, of=type_name, own=(*OF_STEPS, "_score"))
     out.lines(lines, under="records")
 
 
-@base_verb("citing", group=graph_command, tells=False, action="citing")
+@base_verb("citing", group=graph_command, reads=True, tells=False, action="citing")
 @options.type_name
 @click.argument("identity")
 @options.limit(100)
 @fields_option
+@full_option
 def citing_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **how: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **how: Any
 ) -> None:
     """Print the records in whose texts a citation of this one stands: duckkb://TYPE/IDENTITY, of whatever commit."""
     found = kb.citing(type_name, identity, **how)
     out.tell(kb.notices)
-    out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated)
+    out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated)
     if found.truncated:
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
 
-@base_verb("path", group=graph_command, tells=False, action="path")
+@base_verb("path", group=graph_command, reads=True, tells=False, action="path")
 @click.argument("from_type", metavar="TYPE")
 @click.argument("from_identity", metavar="IDENTITY")
 @click.argument("to_type", metavar="TYPE")
@@ -286,6 +307,7 @@ def citing_command(
 @_which_edges
 @click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True)
 @fields_option
+@full_option
 @options.backend
 def path_command(
     kb: "KnowledgeBase",
@@ -295,6 +317,7 @@ def path_command(
     to_identity: str,
     *,
     asked: FieldChoice | None,
+    full: bool,
     **walk: Any,
 ) -> None:
     """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
@@ -302,14 +325,14 @@ def path_command(
     out.tell(kb.notices)
     if not steps:
         out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
-    out.lines(_steps(kb, steps, asked), under="path")
+    out.lines(_steps(kb, steps, asked, full), under="path")
 
 
 def _steps(
-    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None
+    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None, full: bool
 ) -> Sequence[Mapping[str, Any]]:
     """Records on a way over edges, as they are printed."""
-    return project(kb, [(record, record) for record in records], asked, of="all", own=OF_STEPS)
+    return project(kb, step_lines(records, full=full), asked, of="all", own=OF_STEPS)
 
 
 @verb("embed")

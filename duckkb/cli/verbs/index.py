@@ -97,7 +97,7 @@ _job_options = options.several(
 def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: Any) -> None:
     """Compute what is missing into the user's cache. Safe to kill: what was made is kept, the next run does the rest.
 
-    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial,
+    `changed`: texts that lacked a vector, of `total` that are compared by meaning. Exit 0 fresh; 1 partial,
     with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
     """
     built = kb.index_refresh(**budget, listen=_listener(progress))
@@ -133,7 +133,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
     duckkb index build --executor ray --shards 8 --out DIR
     duckkb index adopt DIR
 
-    `changed`: texts of chunks that lacked a vector, of `total` chunks. With --shard nothing is written but a file in DIR, and what
+    `changed`: texts that lacked a vector, of `total` that are compared by meaning. With --shard nothing is written but a file in DIR, and what
     a killed run had made is `kept`. Exit 0 fresh, or the shard is there; 1 partial, with `code` (E_BUDGET,
     E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
     """
@@ -317,7 +317,8 @@ def _plan_object(plan: "IndexPlan") -> dict[str, Any]:
 def _say(kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None) -> None:
     out.emit(line)
     if progress in (None, "bar"):
-        printed.note(f"{built.changed:,} changed / {built.total:,} total chunks")
+        of_all = "" if built.total is None else f" / {built.total:,} total"
+        printed.note(f"{built.changed:,} changed{of_all} texts")
     out.tell((*kb.notices, *built.notices))
     if built.pending:
         end()

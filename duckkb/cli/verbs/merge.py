@@ -204,7 +204,7 @@ def _tell_resolution(done: "Resolution", limit: int, after: str) -> None:
     for path in left.others:
         printed.note(f"left to git: {path}")
     if left.unstaged:
-        printed.note(f"{len(left.unstaged)} settled parts are not in the index yet: --stage, or git add")
+        printed.note(f"{len(left.unstaged)} settled parts are not in the index yet: duckkb resolve --stage, or git add")
     if left.is_done and not (left.files or left.unstaged):
         printed.note("no record is in conflict")
     _tell_violations(done.violations)
@@ -222,7 +222,11 @@ def branches_command(*, limit: int, after: str) -> None:
     from duckkb.actions import diffing
 
     found = diffing.to_review(unopened().root, limit=limit, after=after)
+    is_empty = not found["branches"]
     out.lines(found.pop("branches"), under="branches", **found)
+    if is_empty:
+        printed.note("no branch has anything that HEAD has not" + (f", behind {after!r}" if after else ""))
+        end()
     if found["next"] is not None:
         printed.note(f"there are more; go on with --after {found['next']!r}")
 

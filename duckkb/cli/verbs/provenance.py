@@ -21,7 +21,7 @@ def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -
         raise click.BadParameter(f"{given!r} is not of the form 10,20 or 10, or ,20", ctx, param) from None
 
 
-@base_verb("blame")
+@base_verb("blame", reads=True)
 @options.type_name
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
@@ -49,7 +49,7 @@ def blame_command(
         out.lines(map(blame_line, kb.provenance.blame(type_name, identity, field)), under="fields")
 
 
-@base_verb("log", under="changes")
+@base_verb("log", under="changes", reads=True)
 @options.type_name
 @click.argument("identity")
 def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:

@@ -51,7 +51,7 @@ def get_command(
     if line_numbers or any(part.values()):
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
     cited = _cited(type_name, identity, at)
-    with opened(at=cited.at if cited else at) as kb:
+    with opened(at=cited.at if cited else at, reads=True) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], asked)
         out.emit(line)
@@ -64,7 +64,7 @@ def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> 
 
     if text.startswith("duckkb://") and ("@" in text or "#" in text):
         return False
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         if text.startswith("duckkb://") and not kb.is_of_documents(text):
             return False
         print_document(kb.get_document(text, **part), numbered)
@@ -120,7 +120,7 @@ def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
         raise click.UsageError("--settings are those of one TYPE, without --sql")
     if sql or type_name is not None:
         out.only_json("a schema")
-    with opened() as kb:
+    with opened(reads=True) as kb:
         if sql:
             printed.result(kb.ddl(type_name))
         elif type_name is not None:
@@ -144,7 +144,7 @@ def export_command(type_name: str, output: str | None, force: bool) -> None:
     file = None if output == "-" else output
     if file is not None:
         out.only_json("an export with -o")
-    with opened() as kb:
+    with opened(reads=True) as kb:
         if file is None:
             out.lines(kb.export(type_name), under="records")
         else:

@@ -114,7 +114,7 @@ def _search(
         given.get("rerank_timeout_ms"),
         given.get("arch_hints", False),
     )
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)
         hits = [_numbered(hit) if numbered else hit for hit in found]
@@ -190,7 +190,7 @@ def multi_get_command(
     """
     from duckkb.actions.documents.reading import LARGEST
 
-    with opened(at=at) as kb:
+    with opened(at=at, reads=True) as kb:
         found, lacking = kb.multi_get(pattern, lines=lines, most=max_bytes or LARGEST)
         documents = [_numbered(one) if line_numbers else one for one in found]
         print_documents(documents, {"documents": documents, "lacking": lacking})

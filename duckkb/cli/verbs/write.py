@@ -120,10 +120,12 @@ def import_command(
     """Upsert the records of files (- for stdin), all or nothing: CSV and TSV, JSON arrays, JSON Lines, Parquet.
 
     \b
+    duckkb import faq faq.csv
     duckkb import customers customers.csv --id customer_id --dry-run
     duckkb import tickets tickets.json --records tickets --id ticket.key
 
-    A file's form follows from its name, else from its first bytes. Columns of CSV become numbers and booleans where each cell
+    A TYPE that is not there becomes a collection (policy knowledge-base) in the same write, unless its name is nearly that of
+    another; the receipt says so. A file's form follows from its name, else from its first bytes. Columns of CSV become numbers and booleans where each cell
     says one exactly; 007 stays text, and an empty cell is no field. Every bad line is reported. A record without id gets one
     made of its contents, the same each time. An edge has `from` and `to`. The files are never changed. A dry run also says on
     stderr the types of columns and the first records."""

@@ -73,16 +73,16 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a job did: the files it wrote, the texts it embedded and their tokens; how many texts of chunks lacked a vector
-    when it began (`changed`), how many chunks there are in all (`total`) and still without a vector, why (`code`, `reason`),
-    and what must be said."""
+    """What a job did: the files it wrote, the texts it embedded and their tokens; how many texts lacked a vector when it began
+    (`changed`), of how many that are compared by meaning (`total`; None where that is not known), and still do (`pending`), why
+    (`code`, `reason`), and what must be said. A text that several records have counts once."""
 
     files: tuple[str, ...] = ()
     pending: int = 0
     embedded: int = 0
     tokens: int = 0
     changed: int = 0
-    total: int = 0
+    total: int | None = 0
     code: str = ""
     reason: str = ""
     notices: tuple[Notice, ...] = ()
@@ -149,7 +149,7 @@ def rebuild(
 def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
     boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
-        return Built(total=glance(base).chunks)
+        return Built(total=glance(base).texts)
     with lock.job(base.root, math.inf if options.wait else MOMENT):
         boot.refresh(base)
         if options.anew:
@@ -169,13 +169,16 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
         work.on(one)
     _complete(base)
     found = survey(base) if work.changed else found
-    found.write_down(base)
+    if not options.anew:
+        found.write_down(base)
     notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
     if verb == "build" and not (options.anew and found.pending):
         files, said = publish(base)
         notices += said
-    if files:
+    if options.anew:  # what the team's cache has counts again for who asks next
+        base.cache.ignore_team(ignored=False)
+    if files or options.anew:
         with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
             survey(base).write_down(base)
     result = work.result(found, files, notices)
@@ -286,7 +289,7 @@ class JobWork:
             code, reason = "W_PENDING", "records were stored meanwhile"
         if not pending:
             code = reason = ""
-        return Built(files, pending, self.done, self.tokens, self.total, found.counts.chunks, code, reason, notices)
+        return Built(files, pending, self.done, self.tokens, self.total, found.counts.texts, code, reason, notices)
 
     def _adopt(self, one: TypeSurvey) -> bool:
         """Check rows from elsewhere by a sample, and use them or embed their texts anew; False where no model could."""

@@ -54,7 +54,7 @@ def fingerprint(wiring: Wiring, kind: RecordType) -> str:
 def look(base: Base, kinds: Collection[RecordType]) -> Migration:
     """What a migration of these types would do, of a base that is wired with the other model. Embeds nothing."""
     found = survey(base, kinds)
-    return _told(base, found, Built(pending=found.pending, total=found.counts.chunks))
+    return _told(base, found, Built(pending=found.pending, total=found.counts.texts))
 
 
 def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, listen: Listen) -> Migration:

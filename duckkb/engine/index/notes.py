@@ -23,7 +23,7 @@ from duckkb.truth.commit import lock
 from duckkb.values import dataclass
 
 COUNTS, RATES, JOB = "counted", "rates", "job"
-_FORMAT = 2
+_FORMAT = 3
 _SMALL = 4 * 1024 * 1024
 """Bytes of parts and caches up to which counting takes no longer than asking whether it must be done."""
 _SLAB = 1_000
@@ -40,16 +40,17 @@ TeamState = Literal["absent", "stale", "current"]
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What is known of the index; `None` where it is not. By type: its index entries (`chunks`), the different texts among
-    them that no cache has a vector of (`missing`), and those whose vector came from elsewhere and was not checked
-    (`unverified`). A text that several types have counts once."""
+    them that have a vector or are to have one (`texts`, None after a write to a large base), those that no cache has a vector of
+    (`missing`), and those whose vector came from elsewhere and was not checked (`unverified`). A text that several types have
+    counts once."""
 
-    types: Mapping[str, tuple[int, int, int]] | None = None
+    types: Mapping[str, tuple[int, int | None, int, int]] | None = None
     team: TeamState | None = None
 
     @property
     def missing(self) -> int | None:
         """Over all types."""
-        return None if self.types is None else sum(missing for _, missing, _ in self.types.values())
+        return None if self.types is None else sum(missing for _, _, missing, _ in self.types.values())
 
     @property
     def unverified(self) -> int | None:
@@ -57,9 +58,11 @@ class Counts:
         return None if self.types is None else sum(unverified for *_, unverified in self.types.values())
 
     @property
-    def chunks(self) -> int:
-        """Over all types; 0 where it is not known."""
-        return sum(chunks for chunks, *_ in (self.types or {}).values())
+    def texts(self) -> int | None:
+        """Over all types."""
+        counted = [None] if self.types is None else [texts for _, texts, *_ in self.types.values()]
+        known = [texts for texts in counted if texts is not None]
+        return sum(known) if len(known) == len(counted) else None
 
     @property
     def is_fresh(self) -> bool | None:
@@ -109,8 +112,11 @@ def recall(base: Base) -> Counts:
         if told["format"] != _FORMAT:
             return Counts()
         before, now, grounds = told["caches"], base.cache.stamp(), _grounds(base)
-        types = {str(name): (int(chunks), int(missing), 0) for name, (chunks, missing) in told["types"].items()}
-        if "added" in now and not any(missing for _, missing, _ in types.values()):
+        types = {
+            str(name): (int(chunks), None if texts is None else int(texts), int(missing), 0)
+            for name, (chunks, texts, missing) in told["types"].items()
+        }
+        if "added" in now and not any(missing for _, _, missing, _ in types.values()):
             before = {**before, "added": now["added"]}  # nothing was missing: what was added since fills no gap
         team = told["team"]["state"] if told["team"]["ground"] == _team_ground(grounds, now) else None
         return Counts(types if told["grounds"] == grounds and before == now else None, team)
@@ -123,7 +129,7 @@ def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
     counted again."""
     grounds = _grounds(base)
     team = {"ground": _team_ground(grounds, caches), "state": counts.team}
-    types = {name: (chunks, missing) for name, (chunks, missing, _) in (counts.types or {}).items()}
+    types = {name: counted[:3] for name, counted in (counts.types or {}).items()}
     told = {"format": _FORMAT, "grounds": grounds, "caches": dict(caches), "types": types, "team": team}
     base.notes.keep(COUNTS, told)
 
@@ -137,7 +143,7 @@ def known_before(base: Base) -> Counts | None:
 
 def carry(base: Base, before: Counts, changeset: Changeset) -> None:
     """Write down what is known after a small change: as no vector was missing before, none but those of the new records
-    can be. What the team's cache lacks now is not asked."""
+    can be. What the team's cache lacks now is not asked, nor whether other records have the same texts."""
     if len(changeset.changes) > _SLAB or before.types is None:
         return
     types = dict(before.types)
@@ -147,7 +153,7 @@ def carry(base: Base, before: Counts, changeset: Changeset) -> None:
         new = base.builder.needs(kind, [change.new for change in own if change.new])
         model = base.fingerprint(kind)
         missing = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
-        types[kind.name] = types[kind.name][0] + new.entries - old.entries, missing, 0
+        types[kind.name] = types[kind.name][0] + new.entries - old.entries, None, missing, 0
     remember(base, Counts(types, "absent" if before.team == "absent" else None), base.cache.stamp())
 
 

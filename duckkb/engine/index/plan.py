@@ -24,13 +24,15 @@ Told = Literal["counted", "estimated"]
 
 @dataclass
 class TypeSurvey:
-    """One type as it stands: its entries, the different texts behind their vectors, and of these the ones that no cache
-    holds (`missing`) or that one holds which nobody has checked (`withheld`, text by key). `untold` are texts that an
-    earlier type with the same model has counted already; of the `token_texts`, which need token rows, `tokens` lack them."""
+    """One type as it stands: its entries, the different texts behind their vectors (`first_texts` of which no earlier type with
+    the same model has), and of these the ones that no cache holds (`missing`) or that one holds which nobody has checked
+    (`withheld`, text by key). `untold` are texts that an earlier type with the same model has counted already; of the
+    `token_texts`, which need token rows, `tokens` lack them."""
 
     kind: RecordType
     entries: int = 0
     texts: int = 0
+    first_texts: int = 0
     missing: int = 0
     untold: int = 0
     token_texts: int = 0
@@ -60,7 +62,8 @@ class Surveyed:
 
     @property
     def counts(self) -> Counts:
-        return Counts({one.kind.name: (one.entries, one.missing, len(one.withheld)) for one in self.types}, self.team)
+        counted = {one.kind.name: (one.entries, one.first_texts, one.missing, len(one.withheld)) for one in self.types}
+        return Counts(counted, self.team)
 
     @property
     def pending(self) -> int:
@@ -133,11 +136,13 @@ def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
     tokens nor vectors."""
     base.cache.look_again()
     caches = base.cache.stamp()
-    told: set[bytes] = set()
+    told, known = set[bytes](), set[bytes]()
     team_keys = base.cache.team_keys()
     whole, found = True, []
     for kind in indexed(base) if kinds is None else kinds:
-        one, complete = _survey(base, kind, told, team_keys)
+        one, texts, complete = _survey(base, kind, told, team_keys)
+        one.texts, one.first_texts = len(texts), len(texts - known)
+        known |= texts
         found.append(one)
         whole = whole and complete
     absent = not base.cache.team_paths()
@@ -202,8 +207,11 @@ def plan(base: Base, found: Surveyed) -> IndexPlan:
     return IndexPlan(tuple(_plan(base, one) for one in found.types), found.team)
 
 
-def _survey(base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes]) -> tuple[TypeSurvey, bool]:
-    """One type, and whether the team's cache has all that it needs. `told` are the missing keys counted so far."""
+def _survey(
+    base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes]
+) -> tuple[TypeSurvey, set[bytes], bool]:
+    """One type, the keys of its texts, and whether the team's cache has all that it needs. `told` are the missing keys
+    counted so far."""
     model, one, complete = base.fingerprint(kind), TypeSurvey(kind), True
     seen: set[bytes] = set()
     for records in slabs(base, kind):
@@ -224,8 +232,7 @@ def _survey(base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes
             else:
                 one.note(key, new[key])
         told.update(absent)
-    one.texts = len(seen)
-    return one, complete
+    return one, seen, complete
 
 
 def _absent(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> list[bytes]:

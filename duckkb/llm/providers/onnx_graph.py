@@ -8,8 +8,8 @@ Attention, block-wise linear layers and Gelu are operators of onnxruntime (domai
 from typing import Any, Literal
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from duckkb.llm.providers import onnx_messages
 from duckkb.llm.providers.e5_weights import BLOCK, Weights, block_levels, block_values
 
 Mode = Literal["q4", "int8"]
@@ -19,6 +19,12 @@ _IR_VERSION = 9  # what goes with opset 18; newer ones shut out older runtimes
 _RUNTIME = "com.microsoft"
 _INT8_ACCURACY = 4  # MatMulNBits: activations as int8, the level that has fast kernels
 _INT8_MAX = 127
+_TENSORS = {
+    "float32": onnx_messages.FLOAT,
+    "uint8": onnx_messages.UINT8,
+    "int8": onnx_messages.INT8,
+    "int64": onnx_messages.INT64,
+}
 
 
 def encoder_graph(weights: Weights, mode: Mode) -> bytes:
@@ -27,7 +33,7 @@ def encoder_graph(weights: Weights, mode: Mode) -> bytes:
     states = graph.norm("x", "emb.ln")
     for layer in range(weights.layers):
         states = _layer(graph, states, f"l{layer}.")
-    return bytes(_model(graph, _pooled(graph, states), weights.hidden).SerializeToString())
+    return graph.model(_pooled(graph, states))
 
 
 class _Graph:
@@ -36,17 +42,30 @@ class _Graph:
     def __init__(self, weights: Weights, mode: Mode) -> None:
         self.weights = weights
         self.mode = mode
-        self.nodes: list[NodeProto] = []
-        self.constants: list[TensorProto] = []
+        messages = onnx_messages.message_classes()
+        self._attribute, self._model = messages["AttributeProto"], messages["ModelProto"]()
 
-    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        output = f"{operator}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [output], output, domain=domain, **attributes))
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | float) -> str:
+        nodes = self._model.graph.node
+        output = f"{operator}_{len(nodes)}"
+        values = [self._attribute_of(name, value) for name, value in attributes.items()]
+        nodes.add(op_type=operator, input=inputs, output=[output], domain=domain, attribute=values)
         return output
 
+    def _attribute_of(self, name: str, value: int | float) -> Any:
+        if isinstance(value, float):
+            return self._attribute(name=name, f=value, type=onnx_messages.ATTRIBUTE_FLOAT)
+        return self._attribute(name=name, i=value, type=onnx_messages.ATTRIBUTE_INT)
+
     def constant(self, values: np.ndarray) -> str:
-        name = f"constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        constants = self._model.graph.initializer
+        name, little_endian = f"constant_{len(constants)}", values.dtype.newbyteorder("<")
+        constants.add(
+            name=name,
+            dims=values.shape,
+            data_type=_TENSORS[values.dtype.name],
+            raw_data=np.ascontiguousarray(values, little_endian).tobytes(),
+        )
         return name
 
     def norm(self, states: str, name: str) -> str:
@@ -77,6 +96,24 @@ class _Graph:
         constants = (rounded, scales, np.zeros(len(bias), np.int8), bias)
         return self.node("DynamicQuantizeMatMul", states, *map(self.constant, constants), domain=_RUNTIME)
 
+    def model(self, output: str) -> bytes:
+        """The serialised model of what was collected, which gives `output`."""
+        graph = self._model.graph
+        graph.name = "multilingual-e5-small"
+        for ports, name, type, shape in (
+            (graph.input, "x", onnx_messages.FLOAT, ("texts", "tokens", self.weights.hidden)),
+            (graph.input, "mask", onnx_messages.INT32, ("texts", "tokens")),
+            (graph.output, output, onnx_messages.FLOAT, ("texts", self.weights.hidden)),
+        ):
+            tensor = ports.add(name=name).type.tensor_type
+            tensor.elem_type = type
+            for size in shape:
+                tensor.shape.dim.add(**{"dim_param" if isinstance(size, str) else "dim_value": size})
+        self._model.ir_version, self._model.producer_name = _IR_VERSION, "duckkb"
+        for domain, version in (("", _OPSET), (_RUNTIME, 1)):
+            self._model.opset_import.add(domain=domain, version=version)
+        return bytes(self._model.SerializeToString(deterministic=True))
+
 
 def _layer(graph: _Graph, states: str, name: str) -> str:
     query, key, value = (graph.linear(states, name + part) for part in "qkv")
@@ -91,17 +128,8 @@ def _pooled(graph: _Graph, states: str) -> str:
     """The mean of the states of real tokens, divided by its length."""
     first = graph.constant(np.array([1], np.int64))
     last = graph.constant(np.array([2], np.int64))
-    mask = graph.node("Cast", "mask", to=TensorProto.FLOAT)
+    mask = graph.node("Cast", "mask", to=onnx_messages.FLOAT)
     masked = graph.node("Mul", states, graph.node("Unsqueeze", mask, last))
     total = graph.node("ReduceSum", masked, first, keepdims=0)
     mean = graph.node("Div", total, graph.node("ReduceSum", mask, first, keepdims=1))
     return graph.node("Div", mean, graph.node("ReduceL2", mean, first, keepdims=1))
-
-
-def _model(graph: _Graph, output: str, hidden: int) -> ModelProto:
-    states = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["texts", "tokens", hidden])
-    mask = helper.make_tensor_value_info("mask", TensorProto.INT32, ["texts", "tokens"])
-    vectors = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["texts", hidden])
-    body = helper.make_graph(graph.nodes, "multilingual-e5-small", [states, mask], [vectors], graph.constants)
-    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_RUNTIME, 1)]
-    return helper.make_model(body, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="duckkb")

@@ -11,6 +11,7 @@ from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.errors import Finding
+from duckkb.indexing.chunk import searched_value
 from duckkb.ontology.model import EVERY, NodeType, RecordType
 from duckkb.records import identity_text
 from duckkb.review.diff.model import Diff, RecordChange
@@ -97,7 +98,7 @@ def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:
     names = dict.fromkeys(named or [name for name in fields if name not in kind.identity_fields])
     found: set[tuple[str, ...]] = set()
     for name in names:
-        value = fields.get(name)
+        value = searched_value(fields, name)
         if isinstance(value, str):
             words = _WORD.findall(value.casefold())
             found.update(zip(*(words[shift:] for shift in range(_RUN)), strict=False))

@@ -11,6 +11,7 @@ from duckkb.engine import query
 from duckkb.engine.base import Base
 from duckkb.engine.query import Ranked
 from duckkb.errors import UsageError
+from duckkb.indexing.chunk import nested_texts
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LexicalQuery
 from duckkb.records import identity_text
@@ -153,12 +154,17 @@ def _token(base: Base, kind: RecordType, row: StoredRow, text: str, asked: Lexic
     if found["score"]:
         return Token(text, found["score"], max((term["doc_freq"] for term in found["terms"]), default=None))
     searched = {one.name for one in kind.full_text}
-    texts = {
-        name: value for name, value in row.record.fields.items() if isinstance(value, str) and name not in searched
-    }
-    made = base.wiring.tokenizer.tokenize(list(texts.values())) if "*" not in searched and texts else []
-    elsewhere = (name for name, tokens in zip(texts, made, strict=False) if text in tokens.words.split())
-    return Token(text, 0.0, None, tuple(elsewhere))
+    texts = [] if "*" in searched else [*_texts(row.record.fields, searched)]
+    made = base.wiring.tokenizer.tokenize([inside for _, inside in texts])
+    elsewhere = [name for (name, _), tokens in zip(texts, made, strict=True) if text in tokens.words.split()]
+    return Token(text, 0.0, None, tuple(dict.fromkeys(elsewhere)))
+
+
+def _texts(fields: Mapping[str, Any], searched: set[str]) -> Iterator[tuple[str, str]]:
+    """The texts of a record that are not searched, also those inside objects, by field or dotted path."""
+    for name, value in fields.items():
+        inside = [(name, value)] if isinstance(value, str) else nested_texts(name, value)
+        yield from ((path, text) for path, text in inside if path not in searched and name not in searched)
 
 
 def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -> tuple[str, ...]:

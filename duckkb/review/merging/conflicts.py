@@ -111,7 +111,8 @@ def refuse_strangers(
     wanted += [_selectors(one.type, one.identity, one.field)[-1] for one in answers]
     for selector in wanted:
         if selector not in known:
-            raise NotFound(f"no open conflict is named {selector}", suggestion="duckkb resolve --list")
+            said = f"no open conflict is named {selector}" + ("" if held else "; all are settled")
+            raise NotFound(said, suggestion="duckkb resolve --list" if held else "duckkb resolve --stage")
     for choice in choices:
         named = {parts for one in held for parts in _names(one.type, one.identity, one.field)}
         if sum(choice.selector in _spellings(parts) for parts in named) > 1:

@@ -105,7 +105,8 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
         merging = _Merging(root, rules, index, sides)
         parts = merging.parts()
         open_now = [one for part in parts for one in merging.open_in(part)]
-        refuse_strangers(options.choices, options.answers, open_now)
+        if open_now or not (parts and options.stage):  # what is settled already can still be staged
+            refuse_strangers(options.choices, options.answers, open_now)
         for part in parts:
             merging.settle(part, options)
         if not options.only_list:

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from duckkb.actions.registry.next_calls import with_calls_in_notices
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.run import failure
 from duckkb.caller import Caller
@@ -51,7 +52,7 @@ class _Doors:
         try:
             if (question := await confirmed(ctx, given, run)) is not None:
                 return question
-            answer, failed = await run(given.arguments or {}), False
+            answer, failed = with_calls_in_notices(await run(given.arguments or {})), False
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {given.name}", problem)

@@ -24,7 +24,7 @@ def input_schema(name: str) -> dict[str, Any] | None:
 
 def result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
     """An answer, or an error, as structured content and as the same text."""
-    text = json.dumps(answer, ensure_ascii=False)
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
     sound = text.encode("utf-8", "replace").decode()  # half a surrogate has no form on the wire
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=sound)]
     return types.CallToolResult(content=content, structured_content=json.loads(sound), is_error=failed)

@@ -135,29 +135,20 @@ def _metric(name: str, says: str, value: "float | Mapping[str, str]") -> Metric:
 
 
 def _of_calls(pools: Collection[CallCounts]) -> dict[str, tuple[str, float]]:
-    """The series of the pools; none where no model has been asked yet."""
-    reranks = [one for one in pools if one.model == "rerank"]
-    found: dict[str, tuple[str, float]] = {}
-    if reranks:
-        found |= {
-            "rerank_queue_depth": ("Rerank requests that wait for their turn", sum(one.waiting for one in reranks)),
-            "rerank_queue_active": ("Rerank requests at the model", sum(one.active for one in reranks)),
-            "rerank_queue_concurrency": ("Rerank requests that may be at the model", sum(one.size for one in reranks)),
-            "rerank_queue_timed_out_total": ("Rerankings given up as late", sum(one.late for one in reranks)),
-            "rerank_queue_saturated_total": (
-                "Rerankings refused as too many waited",
-                sum(one.refused for one in reranks),
-            ),
-        }
-    if pools:
-        found |= {
-            "llm_pool_size": ("Requests to models that may be under way", sum(one.size for one in pools)),
-            "llm_pool_active": ("Requests to models under way", sum(one.active for one in pools)),
-            "llm_pool_waiting": ("Requests to models that wait for their turn", sum(one.waiting for one in pools)),
-            "llm_pool_acquired_total": ("Requests to models that got their turn", sum(one.acquired for one in pools)),
-            "llm_pool_timed_out_total": (
-                "Requests to models that waited too long",
-                sum(one.timed_out for one in pools),
-            ),
-        }
-    return found
+    """The series of the pools: all of them from the start, 0 where no model has been asked yet."""
+    reranks = [pool for pool in pools if pool.model == "rerank"]
+    return {
+        "rerank_queue_depth": ("Rerank requests that wait for their turn", sum(pool.waiting for pool in reranks)),
+        "rerank_queue_active": ("Rerank requests at the model", sum(pool.active for pool in reranks)),
+        "rerank_queue_concurrency": ("Rerank requests that may be at the model", sum(pool.size for pool in reranks)),
+        "rerank_queue_timed_out_total": ("Rerankings given up as late", sum(pool.late for pool in reranks)),
+        "rerank_queue_saturated_total": (
+            "Rerankings refused as too many waited",
+            sum(pool.refused for pool in reranks),
+        ),
+        "llm_pool_size": ("Requests to models that may be under way", sum(pool.size for pool in pools)),
+        "llm_pool_active": ("Requests to models under way", sum(pool.active for pool in pools)),
+        "llm_pool_waiting": ("Requests to models that wait for their turn", sum(pool.waiting for pool in pools)),
+        "llm_pool_acquired_total": ("Requests to models that got their turn", sum(pool.acquired for pool in pools)),
+        "llm_pool_timed_out_total": ("Requests to models that waited too long", sum(pool.timed_out for pool in pools)),
+    }

@@ -114,11 +114,13 @@ LINES: tuple[tuple[str, ...], ...] = (
 
 
 def every_line() -> list[tuple[str, ...]]:
-    """`LINES` of the verbs that there are, and a bare line for each verb that stands in none."""
+    """`LINES` of the verbs that there are, and a bare line for each verb that ends by itself and stands in none."""
     from duckkb.cli.main import VERBS
 
-    names = {verb.name for verb in VERBS}
-    return [line for line in LINES if line[0] in names] + [(name,) for name in names - {line[0] for line in LINES}]
+    names = {verb.name for verb in VERBS} - {"serve", "watch"}
+    return [line for line in LINES if line[0] in names] + [
+        (name,) for name in sorted(names - {line[0] for line in LINES})
+    ]
 
 
 @dataclass(frozen=True)

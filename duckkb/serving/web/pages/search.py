@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from duckkb.actions.registry.run import failure
 from duckkb.errors import DuckkbError
+from duckkb.indexing.chunk import searched_value
 from duckkb.queries import Mode
 from duckkb.serving.statuses import status_of
 from duckkb.serving.telemetry.noted import noted
@@ -72,7 +73,7 @@ async def _found(visit: Visit, known: Mapping[str, Kind], where: str) -> dict[st
     start = min((number - 1) * size, DEEPEST - size)
     mode = visit.given("mode") if question else ""
     arguments = {"type": visit.given("type") or "all", "query": question, "mode": mode, "where": where}
-    answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question))
+    answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question), full=True)
     hits = [_hit(line, known, rank, question) for rank, line in enumerate(answer["results"][start:], start + 1)]
     is_more = len(answer["results"]) == start + size and start + size < DEEPEST
     return {
@@ -116,7 +117,7 @@ def _text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tuple[st
     first."""
     chunk = line.get("_chunk")
     if chunk is not None:
-        value = line.get(chunk["field"])
+        value = searched_value(line, chunk["field"])
         return chunk["field"], chunk.get("text") or (value if isinstance(value, str) else "")
     texts = [(name, _told(line[name])) for name in kind.texts or line if name in line and not name.startswith("_")]
     texts = [one for one in texts if one[1]] or [("", "")]

@@ -1,0 +1,76 @@
+"""import to a name that no type has: a collection of this name comes to be with its first records, in one write."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+
+from duckkb.actions.collecting import checked_name, policy_named, refuse_taken, refuse_unfit
+from duckkb.actions.importing.request import ImportRequest
+from duckkb.actions.packing import refuse_reserved
+from duckkb.actions.resolve import kind_to_write
+from duckkb.engine.base import Base
+from duckkb.errors import NotFound
+from duckkb.ontology.model import RecordType
+from duckkb.ontology.names import is_policy_name
+from duckkb.ontology.snapshot import define, path_of
+from duckkb.truth.files.tree import Tree
+from duckkb.values import dataclass
+
+_POLICY = "knowledge-base"
+_NEAR = 0.75
+"""How alike a name is to that of a type (0 to 1) from which on it is taken for a slip."""
+
+
+@dataclass(frozen=True)
+class ImportTarget:
+    """What is imported to: a type of a base. `definition` is what the write adds to the ontology for it, None where the type is
+    there; `base` has it already."""
+
+    base: Base
+    kind: RecordType
+    definition: bytes | None = None
+
+
+def import_target(base: Base, request: ImportRequest) -> ImportTarget:
+    """The type that a request names, or a collection that is to be made for it. Raises `errors.NotFound` (E_UNKNOWN_TYPE) where
+    the name is nearly that of a type, and to whoever cannot make a collection; `errors.UsageError` (E_RESERVED, E_PARAMS)."""
+    try:
+        return ImportTarget(base, kind_to_write(base, request.type))
+    except NotFound:
+        if base.is_narrowed or base.wiring.published or not is_policy_name(str(request.type)):
+            raise
+    _refuse_slip(base, request)
+    if base.wiring.at is not None:
+        said = f"no type {request.type!r} is committed, and a proposal makes none: import it here, or make it and commit it first"
+        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=request.command())
+    name = checked_name(request.type)
+    refuse_reserved(name)
+    refuse_taken(base, name)
+    definition = define(name, policy_named(base, _POLICY), {})
+    files = {path_of(name): definition}
+    refuse_unfit(base, name, files)
+    ontology = base.wiring.preview(files)
+    tree = Tree(ontology, base.limits, base.tree.parts, base.tree.findings)
+    beside = Base(replace(base.wiring, ontology=ontology), tree, base.cache, read_only=base.read_only)
+    return ImportTarget(beside, ontology.nodes[name], definition)
+
+
+def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -> None:
+    """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where files without a record would have made a collection."""
+    if target.definition is not None and not records:
+        said = f"no type {request.type!r}, and no record in what was given to make a collection of"
+        made = f"duckkb col init {request.type} --policy {_POLICY}"
+        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=made)
+
+
+def _refuse_slip(base: Base, request: ImportRequest) -> None:
+    names = {name.casefold(): kind.name for kind in base.ontology for name in _names(kind)}
+    if near := get_close_matches(request.type.casefold(), names, 1, _NEAR):
+        meant = names[near[0]]
+        other = f"`duckkb col init {request.type} --policy {_POLICY}` makes a collection of this name"
+        said = f"no type {request.type!r}; did you mean {meant}? {other}"
+        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=request.command(type=meant))
+
+
+def _names(kind: RecordType) -> Iterable[str]:
+    return kind.name, kind.table

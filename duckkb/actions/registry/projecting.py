@@ -1,0 +1,84 @@
+"""Which fields of records an answer has, whichever door gives it: those of the default form, or what a caller names."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from duckkb.actions.registry.record_lines import OF_HITS, FieldChoice, Line, Projection
+from duckkb.errors import UsageError, shell_word
+from duckkb.queries import Notice
+
+if TYPE_CHECKING:
+    from duckkb.queries import FindResult
+
+_OPTIONS = {"_explain": "--explain prints it", "_provenance": "--provenance prints it"}
+
+
+def choose_fields(names: Sequence[str]) -> FieldChoice:
+    """The choice that names make: those fields alone, or, with a `+` in front of the first, these beside the default form. Raises
+    `errors.UsageError` where a + stands at another."""
+    are_more = bool(names) and names[0].startswith("+")
+    paths = tuple(dict.fromkeys(name.strip().removeprefix("+" if are_more else "") for name in names))
+    if not all(paths) or not paths:
+        raise UsageError("name fields: --fields id,author, or --fields +_chunk")
+    if not are_more and any(path.startswith("+") for path in paths):
+        every = ",".join(path.removeprefix("+") for path in paths)
+        raise UsageError(f"a + goes in front of all of them: --fields +{every}")
+    return FieldChoice(paths, are_more)
+
+
+def project(
+    lines: Sequence[tuple[Line, Line]],
+    wanted: Projection,
+    field_names: Callable[[str], Iterable[str]],
+) -> tuple[list[dict[str, Any]], list[Notice]]:
+    """Lines as they are given, of (whole, default form), and what must be said of them: names that no line has, and vectors that the
+    default form left out. `field_names` gives those of a type. Raises `errors.UsageError` for a name that is no field of any of the types."""
+    wholes, notices = [whole for whole, _ in lines], list[Notice]()
+    if lacking := wanted.lacking(wholes) if wholes else []:
+        kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
+        _refuse_unknown(lacking, kinds, [name for kind in kinds for name in field_names(kind)], wanted.own)
+        from duckkb.ontology.names import did_you_mean, paths_inside
+
+        near = [did_you_mean(path, paths_inside(wholes, path)) for path in lacking]
+        said = f"no record that is printed has {', '.join(lacking)}"
+        notices.append(Notice("W_NO_VALUE", said, " ".join(filter(None, near))))
+    if names := wanted.left_out(wholes):
+        notices.append(Notice("W_OMITTED", f"vectors are not printed: {names}", f"--fields +{names}"))
+    return [wanted.shown(whole, form) for whole, form in lines], notices
+
+
+def say_cut(result: "FindResult", lines: Sequence[Line], asked: FieldChoice | None) -> "FindResult":
+    """The answer with a notice where `lines`, its hits as they are given, have long texts in brief: how to have one of these records, or
+    all, whole."""
+    if asked is not None and not asked.are_more:
+        return result
+    pairs = zip(result, lines, strict=True)
+    cut = [hit for hit, line in pairs if any(line.get(name, value) != value for name, value in hit.record.items())]
+    if not cut:
+        return result
+    identity = cut[0].identity
+    name = str(identity) if isinstance(identity, str | int) else json.dumps(identity, ensure_ascii=False)
+    said = "a long text is in brief" if len(cut) == 1 else f"long texts of {len(cut)} results are in brief"
+    get = f"duckkb get {shell_word(cut[0].type)} {shell_word(name)}"
+    return replace(
+        result, notices=(*result.notices, Notice("W_OMITTED", said, f"`{get}` gives one whole, the option full all"))
+    )
+
+
+def _refuse_unknown(paths: Sequence[str], kinds: Sequence[str], known: Sequence[str], own: Sequence[str]) -> None:
+    for path in paths:
+        if not {path, path.partition(".")[0]} & {*known}:
+            raise _unknown(path, kinds, (*known, *own))
+
+
+def _unknown(path: str, kinds: Sequence[str], known: Sequence[str]) -> UsageError:
+    from duckkb.ontology.names import name_known
+
+    head = path.partition(".")[0]
+    if head in (*OF_HITS, *_OPTIONS):
+        said = f"{head} is not printed here"
+        return UsageError(said, suggestion=_OPTIONS.get(head, f"`duckkb find` prints {head}"))
+    said = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
+    return UsageError(said, code="E_FIELD", suggestion=name_known(path, known))
