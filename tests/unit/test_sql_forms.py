@@ -304,3 +304,58 @@ def test_each_name_of_a_type_that_the_engine_knows_as_another_is_read_so() -> No
     for name, logical in rows:
         known = type_name({"type_name": name})
         assert known in ("", logical, "JSON"), name
+
+
+def _withs(count: int, opening: str = "WITH a AS (") -> str:
+    return f"SELECT ({opening * count}"
+
+
+# Texts that are none, for which the parser takes long: each step of a WITH or PIVOT 3 to 7 times as long as the one before.
+TOO_DEEP = {
+    "WITH": _withs(6),
+    "WITH in small letters": _withs(6, "with a as materialized ("),
+    "WITH of several": _withs(6, "WITH b AS (SELECT 1), a AS ("),
+    "WITH that ends": f"{_withs(6)}SELECT 1{') SELECT 1' * 6})",
+    "WITH behind a blank of another kind": _withs(6, "WITH\u00a0a AS ("),
+    "WITH behind a comment": _withs(6, "/* ' */WITH/**/a AS ("),
+    "WITH behind a dollar": _withs(6, "$(WITH a AS ("),
+    "PIVOT": "SELECT " + "(PIVOT t ON " * 6,
+    "PIVOT in a WITH": "SELECT " + "(WITH a AS (PIVOT t ON " * 3,
+    "PIVOT in brackets": "SELECT " + "(pivot t ON position(" * 6,
+    "signs": "SELECT " + "- " * 101,
+    "signs of several kinds": "SELECT " + "- ~ @ + " * 26,
+    "brackets": "SELECT " + "(" * 301,
+    "brackets of lists": "SELECT " + "[" * 301,
+    "brackets of structures": "SELECT " + "{'a': " * 301,
+    "brackets behind a quote that was escaped": "SELECT E'\\'' || " + "(" * 301 + "'",
+    "brackets behind a quote in dollars": "SELECT $$'$$ || " + "(" * 301 + "'",
+    "brackets behind a quote in a dollar name": "SELECT $a$'$a$ || " + "(" * 301 + "'",
+    "brackets behind a quote in a comment": "SELECT /* ' */ " + "(" * 301 + "'",
+    "brackets that a text seems to close": "SELECT " + "(')', " * 301,
+}
+DEEP_ENOUGH = {
+    "WITH": f"SELECT ({'WITH a AS (' * 4}SELECT 1{') SELECT 1' * 4})",
+    "WITH side by side": "SELECT " + ", ".join(["(WITH a AS (SELECT 1 AS n) SELECT n FROM a)"] * 40),
+    "WITH in a text": f"SELECT '{'(WITH a AS ' * 40}'",
+    "WITH as a name": 'SELECT "with" FROM (SELECT 1 AS "with")',
+    "WITH of a type": f"SELECT {'CAST(' * 10}'2024-01-01'{' AS TIMESTAMP WITH TIME ZONE)' * 10}",
+    "brackets": "SELECT " + "(" * 300 + "1" + ")" * 300,
+    "brackets side by side": "SELECT 1 WHERE 1 IN (" + "(1)," * 600 + "1)",
+    "brackets in a text": f"SELECT '{'(' * 1000}'",
+    "signs": f"SELECT {'- ' * 30}1",
+}
+
+
+@pytest.mark.parametrize("name", TOO_DEEP)
+def test_a_text_that_the_parser_would_take_long_for_is_refused_before(tables: Tables, name: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.sql(TOO_DEEP[name], SqlLimits())
+    assert caught.value.details["construct"] == "so many levels of nesting"
+    with pytest.raises(FilterError) as caught:
+        tables.where(ground.DOC, TOO_DEEP[name].removeprefix("SELECT "))
+    assert caught.value.details["construct"] == "so many levels of nesting"
+
+
+@pytest.mark.parametrize("name", DEEP_ENOUGH)
+def test_a_statement_as_deep_as_people_write_them_is_answered(tables: Tables, name: str) -> None:
+    assert len(tables.sql(DEEP_ENOUGH[name], SqlLimits()).rows) == 1

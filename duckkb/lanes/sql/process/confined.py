@@ -66,6 +66,46 @@ _REASONS: dict[str, Reason] = {
 """By how the text of a failure begins. One that comes while rows are read does so through Arrow, which has nothing else."""
 
 
+MAX_BRACKETS = 300  # inside of each other: what the parser does with those that nobody closes grows with their square
+MAX_WITHS = (
+    5  # WITH and PIVOT, each in the brackets of another: where the text is none, each takes 3 to 7 times as long
+)
+MAX_SIGNS = 100  # one behind the other, as in `- - 1`: what it does with those grows with their square, too
+_SKIPPED = frozenset(("comment", "identifier", "string_const"))
+_SPACES = re.compile(
+    "[\u00a0\u2000-\u200d\u202f\u205f\u2060\u3000\ufeff]"
+)  # the parser takes them for blanks, tokenize does not
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether the parser would take longer for a text than the text is worth, if it is one at all.
+
+    Goes by the engine's own tokens, which quotes and comments cannot mislead; takes time by the length of the text.
+    """
+    return any(map(_is_nested, {text, _SPACES.sub(" ", text)}))
+
+
+def _is_nested(text: str) -> bool:
+    import duckdb
+
+    data, tokens = text.encode(), duckdb.tokenize(text)
+    ends = [*(start for start, _ in tokens[1:]), len(data)]
+    has_with, withs, signs = [False], 0, 0  # has_with: of the text outside of brackets, and of each open bracket
+    for (start, kind), end in zip(tokens, ends, strict=True):
+        word = "" if kind.name in _SKIPPED else data[start:end].decode(errors="replace").strip().upper()
+        opened, closed = (sum(map(word.count, brackets)) for brackets in ("([{", ")]}"))
+        signs = signs + 1 if kind.name == "operator" and not opened + closed else 0
+        if word in ("WITH", "PIVOT") and not has_with[-1]:
+            has_with[-1] = True
+            withs += 1
+        has_with += [False] * opened
+        for _ in range(min(closed, len(has_with) - 1)):
+            withs -= has_with.pop()
+        if len(has_with) - 1 > MAX_BRACKETS or withs > MAX_WITHS or signs > MAX_SIGNS:
+            return True
+    return False
+
+
 class Confined(Engine):
     """A connection that opens on first use and is replaced after a fatal error."""
 
@@ -75,6 +115,8 @@ class Confined(Engine):
 
     def parse(self, text: str) -> Any:
         try:
+            if is_too_deep(text):
+                return {"error": True, "error_type": "nesting"}
             found = self._value("SELECT json_serialize_sql(?::VARCHAR)", text)
         except Rejected:
             return {"error": True, "error_type": "other"}
