@@ -160,6 +160,7 @@ REFUSED = {
     "of VARIANT, a type that no column has": "variant_array_length variant_comparator variant_contains variant_exists "
     "variant_extract_string variant_group_array variant_group_object variant_keys variant_type",
     "of geometries, which no column has": "vertex_extract st_asgeojson st_geomfromgeojson",
+    "is one of COPY's own": "json_copy_strftime_if_date json_copy_strftime_if_timestamp",
     "changes something": "setval create_external_resource deregister_external_resource destroy_external_resource "
     "register_external_resource register_external_resource_type add_grammar_extension remove_grammar_extension",
     "reads files": "read_single_csv_file read_single_json_file read_single_parquet_file parquet_page_index path_join "
@@ -218,6 +219,12 @@ NEW_SYNTAX = {
     "a type of nested schemas": "SELECT 1::a.b.c.d.integer",
     "CONNECT": "CONNECT 'x'",
     "DISCONNECT": "DISCONNECT",
+    "an end of an external resource": "DESTROY EXTERNAL RESOURCE x",
+    "a name for an external resource": "REGISTER EXTERNAL RESOURCE x",
+    "the resources there are": "SHOW EXTERNAL RESOURCES",
+    "another dialect": "SET current_dialect = 'x'",
+    "MERGE in a CTE": "WITH x AS (MERGE INTO doc USING vault ON true WHEN MATCHED THEN DELETE RETURNING *) SELECT * FROM x",
+    "an end of a trigger": "DROP TRIGGER x ON doc",
     "a secure view": "CREATE SECURE VIEW v AS SELECT 1",
     "a trigger": "CREATE TRIGGER x AFTER INSERT ON doc EXECUTE SELECT 1",
     "an external resource": "CREATE EXTERNAL RESOURCE x",
@@ -228,6 +235,8 @@ NEW_SYNTAX = {
     "bits": "SELECT b'01'",
     "VARIANT": "SELECT 1::VARIANT",
     "TUPLE": "SELECT (1, 2)::TUPLE(INTEGER, INTEGER)",
+    "a call of TUPLE": "SELECT TUPLE(1, 2)",
+    "PARQUET_VARIANT": "SELECT 1::PARQUET_VARIANT",
     "GEOMETRY": "SELECT 'POINT(1 1)'::GEOMETRY",
     "TIMESTAMPTZ_NS": "SELECT 'x'::TIMESTAMPTZ_NS",
     "a size of a type that has none": "SELECT i::BIGINT(3) FROM doc",
@@ -237,6 +246,7 @@ NEW_SYNTAX = {
     "nothing in a list": "SELECT i IN () FROM doc",
     "a nearest join": "SELECT * FROM doc JOIN vault NEAREST 2 BY DISTANCE abs(doc.i - vault.i)",
     "a nearest join of an alias": "SELECT * FROM doc d LEFT JOIN doc e APPROX NEAREST BY SIMILARITY d.i - e.i",
+    "an exact nearest join": "SELECT * FROM doc d JOIN doc e EXACT NEAREST 2 BY DISTANCE d.i - e.i",
     "a call of an operator": 'SELECT "IS DISTINCT FROM"(1, 2)',
 }
 
@@ -265,6 +275,7 @@ NEW_ANSWERS = [
     ("SELECT json_set(meta, '$.n', '5'::JSON)->>'n' FROM doc WHERE __id = 1", (("5",),)),
     ("SELECT row(1, 'a')", (({"element1": 1, "element2": "a"},),)),
     ("SHOW links", None),
+    ("SELECT approx + distance + tuple FROM (SELECT 1 AS approx, 2 AS distance, 3 AS tuple)", ((6,),)),  # words, and names
 ]
 
 
