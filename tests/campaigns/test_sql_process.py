@@ -127,9 +127,10 @@ def test_a_process_that_dies_or_hangs_at_work_is_told_and_replaced(
 
 
 UNHEEDED = MEMORY["replaced letters"]  # a function that looks at no limit while it works
+UNPARSED = "SELECT " + "position(x -> " * 60 + " in 1)" * 60  # nor does the parser
 
 
-@pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED])
+@pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED, UNPARSED])
 def test_a_statement_whose_caller_has_gone_takes_its_process_along(statement: str) -> None:
     engine, call = Isolated(), deadline.Deadline()
     engine.parse("SELECT 1")
@@ -150,7 +151,7 @@ def test_a_statement_whose_caller_has_gone_takes_its_process_along(statement: st
     engine.drop()
 
 
-@pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED])
+@pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED, UNPARSED])
 def test_two_statements_that_overrun_side_by_side_are_stopped_each(statement: str) -> None:
     engines = Isolated(), Isolated()
     with ThreadPoolExecutor(2) as threads:

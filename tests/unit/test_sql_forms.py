@@ -275,7 +275,10 @@ NEW_ANSWERS = [
     ("SELECT json_set(meta, '$.n', '5'::JSON)->>'n' FROM doc WHERE __id = 1", (("5",),)),
     ("SELECT row(1, 'a')", (({"element1": 1, "element2": "a"},),)),
     ("SHOW links", None),
-    ("SELECT approx + distance + tuple FROM (SELECT 1 AS approx, 2 AS distance, 3 AS tuple)", ((6,),)),  # words, and names
+    (
+        "SELECT approx + distance + tuple FROM (SELECT 1 AS approx, 2 AS distance, 3 AS tuple)",
+        ((6,),),
+    ),  # words, and names
 ]
 
 
@@ -370,3 +373,10 @@ def test_a_text_that_the_parser_would_take_long_for_is_refused_before(tables: Ta
 @pytest.mark.parametrize("name", DEEP_ENOUGH)
 def test_a_statement_as_deep_as_people_write_them_is_answered(tables: Tables, name: str) -> None:
     assert len(tables.sql(DEEP_ENOUGH[name], SqlLimits()).rows) == 1
+
+
+@pytest.mark.parametrize("text", [" ", "\n", "\u00a0\u200b", "-- nothing"])
+def test_a_statement_without_a_word_has_nothing_in_it(tables: Tables, text: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.sql(text, SqlLimits())
+    assert caught.value.details["construct"] == "nothing in it"

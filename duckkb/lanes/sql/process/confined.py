@@ -89,7 +89,7 @@ def _is_nested(text: str) -> bool:
     import duckdb
 
     data, tokens = text.encode(), duckdb.tokenize(text)
-    ends = [*(start for start, _ in tokens[1:]), len(data)]
+    ends = [*(start for start, _ in tokens), len(data)][1:]
     has_with, withs, signs = [False], 0, 0  # has_with: of the text outside of brackets, and of each open bracket
     for (start, kind), end in zip(tokens, ends, strict=True):
         word = "" if kind.name in _SKIPPED else data[start:end].decode(errors="replace").strip().upper()
