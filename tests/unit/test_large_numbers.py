@@ -83,6 +83,7 @@ def test_a_column_of_doubles_is_compared_so_too(tables: Tables, condition: str, 
         "floor({})",
         "round({})",
         "mod({}, 2)",
+        "mod({} + 0, 2)",
         "greatest({}, 0)",
     ],
 )

@@ -10,7 +10,17 @@ from functools import cache
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
 from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS, type_name
-from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, coalesce_node, text_node, try_node
+from duckkb.lanes.sql.reader.syntax import (
+    Node,
+    any_node,
+    arguments_of,
+    call_node,
+    cast_node,
+    coalesce_node,
+    text_node,
+    try_node,
+    with_arguments,
+)
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
@@ -152,15 +162,21 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
             nodes = [term.node for term in _lists(terms)]
         if result == "same":
             return _exact(name, terms[0]) if terms[0].kind == "integer" else Term(call_node(name, *nodes), "number")
-        return Term(soften(name, call_node(name, *nodes)), result, terms[0].name)
+        return Term(soften(name, call_node(name, *nodes), terms), result, terms[0].name)
 
     return build
 
 
-def soften(name: str, call: Node) -> Node:
-    """A call of a function, NULL where the engine fails or gives what is no number."""
-    if name in _DIVIDING:
+def soften(name: str, call: Node, terms: Sequence[Term]) -> Node:
+    """A call of a function, NULL where the engine fails or gives what is no number; what would be rounded still fails."""
+    if name in _DIVIDING and any(term.kind == ANY for term in terms):
         return try_node(call)
+    if name in _DIVIDING and len(terms) == 2:
+        number, divisor = arguments_of(call)
+        divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
+        if all(term.kind == "integer" for term in terms):
+            return _exact(name, Term(number, "integer"), Term(divisor, "integer")).node
+        return with_arguments(call, (number, divisor))
     for undefined in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
         call = call_node("nullif", call, cast_node(text_node(undefined), "DOUBLE"))
     return call
