@@ -18,7 +18,8 @@ from duckkb.actions.packing import (
 )
 from duckkb.actions.resolve import kind_named, regular_file
 from duckkb.engine.base import Base
-from duckkb.engine.guard import refuse_agent_of, refuse_documents
+from duckkb.engine.boot import refuse_past
+from duckkb.engine.guard import refuse_agent_of, refuse_documents, refuse_taken
 from duckkb.engine.write import emptying, writable
 from duckkb.errors import Conflict, Finding, NotFound, OntologyError, Refused, UsageError
 from duckkb.ontology.load import load
@@ -190,7 +191,8 @@ def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes])
 
 
 def committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
-    """Commit, once the ontology as it will be has been read."""
+    """Commit, once the ontology as it will be has been read. Raises `errors.Refused` for a proposal, which has records alone."""
+    refuse_past(base)
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
     refuse_unfit(base, name, definitions)
     known = render.format_change(base.root)
@@ -208,17 +210,6 @@ def refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None])
         if all(finding.code == "E_YAML" for finding in problem.findings):
             raise  # a file that cannot be read now says nothing of the collection
         raise unfit(name, problem.findings) from problem
-
-
-def refuse_taken(base: Base, name: str) -> None:
-    """What stands there now counts, not what stood there when the base was opened."""
-    taken = base.ontology.find(name)
-    if taken is not None or (base.root / path_of(name)).exists():
-        raise Conflict(
-            f"{name} exists already" + (f" as {taken.name}" if taken and taken.name != name else ""),
-            code="E_EXISTS",
-            suggestion=f"duckkb col show {name}",
-        )
 
 
 def removed(base: Base, kinds: Sequence[RecordType], path: str, definition: bytes, again: str) -> Changed:

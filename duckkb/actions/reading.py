@@ -116,8 +116,8 @@ def described(base: Base, type: str | None) -> list[tuple[RecordType, list[Recor
 
 
 def types(base: Base) -> Sequence[dict[str, Any]]:
-    """Each type with its kind, table, identity, search fields and number of records; with `source`, these are the files
-    of that folder."""
+    """Each type with its kind, table, identity, the fields by which it says that people know a record (`display`), search fields
+    and number of records; with `source`, these are the files of that folder."""
     return [_type_line(base, kind) for kind in base.ontology]
 
 
@@ -128,6 +128,7 @@ def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
         line |= {"from": list(kind.from_types), "to": list(kind.to_types), "cardinality": kind.cardinality}
     if kind.source is not None:
         line["source"] = kind.source.path
+    line["display"] = list(kind.display)
     line["full_text"] = [one.name for one in kind.full_text]
     line["vectors"] = [one.name for one in kind.vectors]
     return line | {"records": base.tree.count(kind)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
 from duckkb.engine.draft import same_fields
-from duckkb.errors import Finding, InvalidRecord, Refused
+from duckkb.errors import Conflict, Finding, InvalidRecord, Refused
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, identity_text
 from duckkb.rules import integrity
@@ -63,6 +63,18 @@ def refuse_documents(kinds: Iterable[RecordType]) -> None:
         if kind.source is not None:
             said = f"the records of {kind.name} are the files of {kind.source.path}; nothing was written"
             raise Refused(said, code="E_DOCUMENT", suggestion="edit, add or delete the file itself")
+
+
+def refuse_taken(base: Base, name: str) -> None:
+    """Raise `errors.Conflict` (E_EXISTS) where a type has the name of a new collection. What the files and this machine declare
+    now counts, not what they declared when the base was opened; who holds a lock of the base makes sure of it."""
+    from duckkb.ontology.snapshot import path_of
+
+    taken = base.wiring.preview({}).find(name)
+    if taken is not None or (base.root / path_of(name)).exists():
+        other = f" as {taken.name}" if taken and taken.name != name else ""
+        place = f" ({taken.source.path})" if taken and taken.source else ""
+        raise Conflict(f"{name} exists already{other}{place}", "E_EXISTS", f"duckkb col show {name}")
 
 
 def refuse_agents(base: Base, changeset: Changeset) -> None:

@@ -65,6 +65,8 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     with writable(base):
         if chosen is not None and chosen.change.old is not None and base.tree.count(chosen.kind):
             chosen = None  # another process was first
+        if chosen is not None and chosen.change.old is None:
+            guard.refuse_taken(base, chosen.kind.name)
         drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import duckkb
 from duckkb.actions.registry.run import failure
 from duckkb.app.knowledge import KnowledgeBase
+from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
-from duckkb.errors import DuckkbError, Unavailable
+from duckkb.errors import DuckkbError, NotFound, Unavailable
 from duckkb.store import access_counts
 from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
 from tests.fakes import HashEmbedder
@@ -423,6 +424,16 @@ def test_an_agent_begins_to_remember_without_a_shell(tmp_path: Path) -> None:
             assert kb.run("memory_put", {**memory, "scope": f"ann/{number}"}, ANN)["inserted"] == 1
         assert json.loads(told(kb, "memory_put", {**memory, "scope": "ann/33"}, ANN))["error"]["code"] == "E_SCOPE"
     assert run_in(root, ["check"]).code == 0
+
+
+def test_a_proposal_makes_no_scope_behind_the_back_of_its_reviewers(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    commit(root)
+    before = tree_bytes(root)
+    for caller in (ANN, Caller()):
+        with pytest.raises(NotFound, match="no scope 'ann'"):
+            Proposals(KnowledgeBase).run(root, "memory_put", {"key": "deploy", "text": "make", "scope": "ann"}, caller)
+    assert tree_bytes(root) == before and not (root / "ontology").exists()
 
 
 @pytest.mark.long

@@ -203,4 +203,6 @@ def suggestion_in_json(stderr: str) -> str:
 
 def is_an_answer(stderr: str) -> bool:
     """Whether a command did not fail, but found nothing, or asks to be sure before it deletes."""
-    return any(words in stderr for words in ("no results", "no branch has", "--yes", "--cascade", "exists already", "no scope"))
+    return any(
+        words in stderr for words in ("no results", "no branch has", "--yes", "--cascade", "exists already", "no scope")
+    )

@@ -311,6 +311,37 @@ def test_a_record_shows_its_fields_and_what_it_is_joined_to(base: Path, open_roo
     assert edge.status_code == 200 and "both swim" in edge.text and "/web/record?type=Note&amp;id=n2" in edge.text
 
 
+def test_a_record_is_called_the_same_on_every_page(tmp_path: Path) -> None:
+    config = NOTES.replace("    identity: id\n", "    identity: id\n    display: [status, title]\n", 1)
+    root = make_base(tmp_path / "kb", config)
+    commit(root)
+    notes = [
+        {"id": "n1", "title": "ducks", "text": "See duckkb://Note/n2.", "status": "draft"},
+        {"id": "n2", "title": "ducks", "text": "x", "status": "final"},
+        {"id": "n3", "title": "鸭子", "text": "ducks"},
+    ]
+    for type, records in (("Note", notes), ("cites", [{"from": "n1", "to": "n2"}])):
+        assert run_in(root, ["put", type], stdin="\n".join(map(json.dumps, records))).code == 0
+    with room(root) as opened:
+        client = opened.signed_in()
+
+        def titles(path: str, **given: str) -> dict[str, str]:
+            pattern = r'data-open href="[^"]*id=(\w+)"[^>]*>([^<]*)</a>'
+            return dict(re.findall(pattern, client.get(path, params={"type": "Note", **given}).text))
+
+        known = {"n1": "draft", "n2": "final", "n3": "鸭子"}
+        changes = [one for one in run_in(root, ["diff", "--json"]).line["changes"] if one["type"] == "Note"]
+        assert {one["identity"]: next(iter(one["display"].values())) for one in changes} == known
+        assert titles("/web/search", q="ducks") == titles("/web/records") == known
+        assert titles("/web/record/edges", id="n1") == {"n2": "final"}
+        assert titles("/web/record/citing", id="n2") == {"n1": "draft"}
+        for id, title in known.items():
+            page = client.get("/web/record", params={"type": "Note", "id": id}).text
+            assert f"<title>{title}" in page and f'<h1 dir="auto">{title}</h1>' in page
+        drawn = client.get("/web/record/picture", params={"type": "Note", "id": "n1"}).json()
+        assert {one["id"]: one["title"] for one in drawn["nodes"]} == {"n1": "draft", "n2": "final"}
+
+
 @pytest.mark.long
 def test_history_says_who_changed_what_and_two_versions_stand_side_by_side(base: Path, open_room: Room) -> None:
     client = open_room.signed_in()

@@ -5,16 +5,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import duckkb
+from duckkb import config
 from duckkb.actions import branches
-from duckkb.errors import Unavailable
+from duckkb.actions.documents import collections
+from duckkb.engine import write
+from duckkb.errors import Conflict, Unavailable
+from duckkb.truth.commit import lock
 from duckkb.truth.git import git_changes
-from tests.conftest import git, make_base, run_in
+from tests.conftest import Ran, git, make_base, run_in
 
 COUNT = 6
 MEMORIES = "global: {embedding_model: none}\n"
@@ -67,7 +73,7 @@ def test_folders_outside_that_are_added_at_once_are_all_collections(base: Path) 
         (base.parent / f"docs{number}").mkdir()
         (base.parent / f"docs{number}/page.md").write_text("# Page\n", "utf-8")
     done = at_once(base, [["collection", "add", str(base.parent / f"docs{number}")] for number in range(COUNT)])
-    assert done == [(0, "")] * COUNT
+    assert [code for code, _ in done] == [0] * COUNT, done
     assert {line["name"] for line in lines(base, "collection", "list")} == {f"docs{number}" for number in range(COUNT)}
 
 
@@ -77,6 +83,76 @@ def test_one_folder_outside_that_is_added_twice_at_once_is_one_collection(base: 
     done = at_once(base, [["collection", "add", str(base.parent / "docs")]] * 2)
     assert sorted(code for code, _ in done) == [0, 1]
     assert "docs exists already" in max(done)[1]
+
+
+def outside_folder(base: Path, name: str) -> list[str]:
+    """The command that adds a folder outside of the base as a collection, and waits for nobody."""
+    (base.parent / name).mkdir()
+    (base.parent / name / "page.md").write_text("# Page\n", "utf-8")
+    return ["collection", "add", str(base.parent / name), "--lock-timeout", "0", "--json"]
+
+
+def test_a_folder_outside_gets_no_name_while_somebody_writes_to_the_base(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, walk = outside_folder(base, "far"), collections.walk
+
+    with duckkb.open(base, lock_timeout=0) as kb, ExitStack() as held:
+
+        def walk_and_wait(*given: Any) -> Any:
+            held.enter_context(lock.exclusive(base, 0))
+            return walk(*given)
+
+        monkeypatch.setattr(collections, "walk", walk_and_wait)
+        with pytest.raises(Unavailable) as caught:
+            kb.documents.add(base.parent / "far")
+    assert caught.value.code == "E_LOCKED"
+    assert run_in(base, add).code == 0
+
+
+def test_a_collection_of_the_base_gets_no_name_while_a_folder_outside_gets_it(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init, ran, change = (
+        ["col", "init", "far", "--policy", "knowledge-base", "--json"],
+        list[Ran](),
+        config.change_outside,
+    )
+    outside_folder(base, "far")
+
+    def change_beside(root: Path, env: Any, wanted: Callable[[Any], Any]) -> None:
+        def changed(known: Any) -> Any:
+            after = wanted(known)
+            ran.append(run_in(base, [*init, "--lock-timeout", "0"]))
+            return after
+
+        change(root, env, changed)
+
+    with duckkb.open(base) as kb, monkeypatch.context() as patch:
+        patch.setattr(config, "change_outside", change_beside)
+        kb.documents.add(base.parent / "far")
+    assert ran[0].code != 0 and ran[0].error["code"] == "E_LOCKED"
+    again = run_in(base, init)
+    assert again.code == 1 and again.error["code"] == "E_EXISTS"
+    assert again.error["error"] == f"far exists already ({base.parent / 'far'})"
+    assert run_in(base, ["check"]).code == 0
+
+
+def test_an_import_makes_no_collection_of_a_name_that_a_folder_outside_got_meanwhile(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, writable = outside_folder(base, "far"), write.writable
+    (base / "rows.jsonl").write_text('{"id": "a", "title": "A title"}\n', "utf-8")
+
+    def writable_afterwards(of: Any) -> Any:
+        assert run_in(base, add).code == 0
+        return writable(of)
+
+    with duckkb.open(base) as kb, monkeypatch.context() as patch, pytest.raises(Conflict) as caught:
+        patch.setattr(write, "writable", writable_afterwards)
+        kb.import_files("far", base / "rows.jsonl")
+    assert caught.value.code == "E_EXISTS"
+    assert [line["name"] for line in lines(base, "collection", "list")] == ["far"]
 
 
 def test_git_is_set_up_by_commands_that_begin_at_once(base: Path) -> None:

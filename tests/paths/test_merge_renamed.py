@@ -145,3 +145,68 @@ def test_a_rename_to_a_name_that_the_other_side_gave_to_new_records_is_not_commi
     done = run_in(base, ["merge", "topic", "--json"])
     assert (done.code, done.line["action"]) == (1, "stopped")
     assert git(base, "rev-parse", "HEAD") == before
+
+
+def search_by_words(root: Path) -> None:
+    """Change the settings of the collection, whatever its name is."""
+    definition = root / "ontology/collections/logs.yaml"
+    definition.write_text(definition.read_text("utf-8").replace("default: hybrid", "default: match"), "utf-8")
+
+
+def rename_type(root: Path) -> None:
+    """Give the type Note another name and table by hand."""
+    config = root / "config.yaml"
+    text = config.read_text("utf-8").replace("Note", "Paper")
+    config.write_text(text.replace("table: note\n", "table: papers\n", 1), "utf-8")
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A base whose types and collection have no record."""
+    root = make_base(tmp_path / "kb", NOTES)
+    _done(root, ["col", "init", "logs", "--policy", "knowledge-base"])
+    (root / ".gitignore").write_text(".duckkb/\n", "utf-8")
+    commit(root)
+    return root
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_is_added_to_a_collection_without_records_follows_its_rename(empty: Path, is_ours: bool) -> None:
+    git(empty, "config", "merge.renames", "false")
+    edits = steps(put("logs", id="第一", content="new"), search_by_words)
+    branches(empty, *((rename("memos"), edits) if is_ours else (edits, rename("memos"))))
+    done = run_in(empty, ["merge", "topic", "--json"])
+    assert (done.code, done.line["action"], done.line["violations"]) == (0, "merged", []), done.err
+    assert (contents(empty, "memos"), contents(empty, "logs")) == ({"第一": "new"}, {})
+    assert run_in(empty, ["col", "show", "memos"]).line["default"] == "match"
+    assert git(empty, "status", "--porcelain") == ""
+    assert run_in(empty, ["check", "--fail-on", "warning"]).code == 0
+
+
+def test_what_is_added_to_a_type_without_records_follows_its_rename(empty: Path) -> None:
+    branches(empty, put("Note", id="a", title="new"), rename_type)
+    done = run_in(empty, ["merge", "topic", "--json"])
+    assert (done.code, done.line["violations"]) == (0, []), done.err
+    assert (contents(empty, "papers"), contents(empty, "note")) == ({"a": "new"}, {})
+    assert run_in(empty, ["check", "--fail-on", "warning"]).code == 0
+
+
+def test_what_is_added_follows_a_rename_after_which_nothing_was_kept(base: Path) -> None:
+    gone = (delete("memos", name) for name in ("first", "第二", "third"))
+    branches(base, put("logs", id="new", content="new"), steps(rename("memos"), *gone))
+    done = run_in(base, ["merge", "topic", "--json"])
+    assert (done.code, done.line["violations"]) == (0, []), done.err
+    assert (contents(base, "memos"), contents(base, "logs")) == ({"new": "new"}, {})
+
+
+def test_records_stay_where_two_new_collections_may_be_the_renamed_one(empty: Path) -> None:
+    def split(root: Path) -> None:
+        rename("memos")(root)
+        _done(root, ["col", "init", "notices", "--policy", "knowledge-base"])
+
+    branches(empty, put("logs", id="first", content="new"), split)
+    before = git(empty, "rev-parse", "HEAD")
+    done = run_in(empty, ["merge", "topic", "--json"])
+    assert (done.code, done.line["action"]) == (1, "stopped")
+    assert git(empty, "rev-parse", "HEAD") == before
+    assert contents(empty, "logs") == {"first": "new"}

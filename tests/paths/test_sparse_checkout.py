@@ -114,6 +114,23 @@ def test_what_git_tracks_no_longer_is_an_error_where_it_still_lies_here(base: Pa
     assert run_in(base, ["check"]).out == ""
 
 
+@pytest.mark.parametrize("ignored", [False, True], ids=["open", "ignored"])
+def test_a_file_that_git_ignores_among_others_that_it_tracks_is_left_out_on_purpose(base: Path, ignored: bool) -> None:
+    git(base, "rm", "-q", "--cached", PART)
+    if ignored:
+        with (base / ".gitignore").open("a") as file:
+            file.write(f"{PART}\n")
+    found = run_in(base, ["check", "--format", "jsonl"]).lines
+    assert [(one["code"], one["path"]) for one in found] == ([] if ignored else [("E_UNTRACKED", PART)])
+
+
+def test_records_that_git_ignores_altogether_are_told(base: Path) -> None:
+    git(base, "rm", "-q", "-r", "--cached", "data")
+    (base / ".gitignore").write_text("data/\n")
+    found = run_in(base, ["check", "--format", "jsonl"]).lines
+    assert ("E_UNTRACKED", PART) in [(one["code"], one["path"]) for one in found]
+
+
 def test_a_file_that_git_never_had_is_new(base: Path) -> None:
     git(base, "rm", "-q", PART)
     git(base, "commit", "-q", "-m", "deleted")

@@ -1,12 +1,14 @@
 """Small on purpose: bodies of at most 60 lines, files of at most 600, at most 6 parameters."""
 
 import ast
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import duckkb
+from tests.shape.code_lines import code_lines, lines_by_room
 
 PACKAGE = Path(duckkb.__file__).parent
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -44,6 +46,21 @@ def test_no_file_is_longer_than_six_hundred_lines() -> None:
     }
     assert sizes, "the package was found"
     assert {name: size for name, size in sizes.items() if size > 600} == {}
+
+
+def test_each_folder_of_the_package_keeps_to_its_budget_and_no_budget_is_far_above() -> None:
+    budgets = tomllib.loads((Path(__file__).parent / "budgets.toml").read_text("utf-8"))["rooms"]
+    counts = lines_by_room(PACKAGE)
+    assert counts.keys() == budgets.keys()
+    assert {room: (count, budgets[room]) for room, count in counts.items() if count > budgets[room]} == {}
+    assert {room: (count, budgets[room]) for room, count in counts.items() if count < budgets[room] - 50} == {}
+
+
+def test_a_line_of_code_counts_once_for_each_120_characters_and_what_is_said_about_it_does_not() -> None:
+    quoted = chr(34) * 3
+    assert code_lines(f"{quoted}Says{quoted}\n\n# so\nx = [  # and so\n    1,\n]\n") == 3
+    assert code_lines(f"text = {quoted}a\n\nb{quoted}\n") == 2
+    assert [code_lines(f"x = {'1' * (length - 4)}\n") for length in (120, 121, 240, 241)] == [1, 2, 2, 3]
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -19,16 +19,15 @@ from duckkb.actions.collecting import (
     create,
     policy_named,
     refuse_named,
-    refuse_taken,
     refuse_unfit,
 )
 from duckkb.actions.packing import own_file
 from duckkb.documents.document import format_of
 from duckkb.documents.source import contexts, within
 from duckkb.engine.base import Base
-from duckkb.engine.guard import refuse_agent_of
+from duckkb.engine.guard import refuse_agent_of, refuse_taken
 from duckkb.engine.write import writable
-from duckkb.errors import Conflict, Finding, NotFound, UsageError
+from duckkb.errors import Finding, NotFound, UsageError
 from duckkb.ontology.model import MARKDOWN_FILES, DocumentSource, NodeType
 from duckkb.ontology.names import is_folder, is_policy_name, name_known
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
@@ -66,8 +65,7 @@ class DocumentCollections:
             seen = walk(base.root, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES), notes)
             count = sum(not isinstance(one, Finding) for one in seen)
             if placed.startswith("/"):
-                refuse_taken(base, named)
-                _remember(base, named, lambda known: _with(known, named, values_of(definition, named)))
+                _remember(base, named, lambda known: _with(base, known, named, values_of(definition, named)))
                 return Changed(named, count, (), tuple(notes.left_out))
             made = create(base, named, definition)
             return Changed(named, count, made.files, tuple(notes.left_out))
@@ -110,9 +108,10 @@ class DocumentCollections:
         with self._base() as base:
             kind, source = _named(base, name)
             if source.is_outside:
-                refuse_taken(base, checked_name(new))
+                checked_name(new)
                 refuse_named(base, kind)
-                _remember(base, new, lambda known: _with(_without(known, kind.name), new, _known(known, kind.name)))
+                old = kind.name
+                _remember(base, new, lambda known: _with(base, _without(known, old), new, _known(known, old)))
                 return Changed(new, base.tree.count(kind), ())
         return Collections(self._base).rename(name, new)
 
@@ -284,14 +283,16 @@ def _name_of(folder: Path) -> str:
 
 
 def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitions]) -> None:
-    """Change what this machine knows of folders outside, as the only one who does. What would not load is refused."""
+    """Change what this machine knows of folders outside, as the only one who does, and while nobody writes to the base: a
+    collection inside gets no name that one outside is given meanwhile. What would not load is refused."""
 
     def checked(known: _Definitions) -> _Definitions:
         after = change(known)
         refuse_unfit(base, name, config.outside_files(after))
         return after
 
-    config.change_outside(base.root, base.wiring.env, checked)
+    with protocol.reading(base.root, base.wiring.lock_timeout):
+        config.change_outside(base.root, base.wiring.env, checked)
 
 
 def _known(known: _Definitions, name: str) -> Mapping[str, Any]:
@@ -301,10 +302,9 @@ def _known(known: _Definitions, name: str) -> Mapping[str, Any]:
     return known[name]
 
 
-def _with(known: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
-    """Raises `errors.Conflict` where another process has given the name meanwhile."""
-    if name in known:
-        raise Conflict(f"{name} exists already", code="E_EXISTS", suggestion=f"duckkb col show {name}")
+def _with(base: Base, known: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
+    """Raises `errors.Conflict` (E_EXISTS) where the name is taken, also by another process just now."""
+    refuse_taken(base, name)
     return {**known, name: values}
 
 

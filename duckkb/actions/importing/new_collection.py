@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 
-from duckkb.actions.collecting import checked_name, policy_named, refuse_taken, refuse_unfit
+from duckkb.actions.collecting import checked_name, policy_named, refuse_unfit
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.packing import refuse_reserved
 from duckkb.actions.resolve import kind_to_write
 from duckkb.engine.base import Base
+from duckkb.engine.guard import refuse_taken
 from duckkb.errors import NotFound
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name

@@ -57,11 +57,11 @@ def make_scope(
     base: Base, caller: Caller, key: str, text: str, *, scope: str | None = None, dry_run: bool = False, **_: Any
 ) -> bool:
     """Make the collection that `put` of a caller needs, of the whole base: its own scope or one below it, or any where the
-    caller sees all; at most `_MOST_SCOPES` of one. Whether it was made. What may not be made, `put` refuses as E_SCOPE. Raises
+    caller sees all; at most `_MOST_SCOPES` of one, and none in a proposal. Whether it was made. What may not be made, `put` refuses as E_SCOPE. Raises
     `errors.UsageError`, `errors.InvalidRecord` where the scope or the record does not fit, and makes nothing then."""
     own = [name for name in _scopes(base) if caller.types is None or _is_below(name, caller.tenant)]
     wanted = scope or (caller.tenant if not own else "")
-    if dry_run or not wanted or wanted in own or len(own) >= _MOST_SCOPES:
+    if base.wiring.proposal is not None or dry_run or not wanted or wanted in own or len(own) >= _MOST_SCOPES:
         return False
     if caller.types is not None and not (caller.tenant and _is_below(wanted, caller.tenant)):
         return False

@@ -95,6 +95,7 @@ TYPES = object_of(
                     "from": list_of(TEXT),
                     "to": list_of(TEXT),
                     "cardinality": TEXT,
+                    "display": list_of(TEXT),
                     "full_text": list_of(TEXT),
                     "vectors": list_of(TEXT),
                     "records": WHOLE,

@@ -29,6 +29,8 @@ from duckkb.values import dataclass, field
 Against = Literal["commit", "index", "worktree"]
 Bytes = TypeVar("Bytes")
 _CONFIG, _FOLDER = "config.yaml", "ontology"
+CONFIGURATION = (_CONFIG, _FOLDER)
+"""Where the files lie for which `is_configuration` holds."""
 _NO_FILE = {"120000": ("E_SYMLINK", "a link"), "160000": ("E_NOT_REGULAR", "a submodule")}
 """By the mode that git has of it."""
 
@@ -316,9 +318,9 @@ def _loaded(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Describe
 def _at_head(root: Path, wanted: Range, head: Label, standing: Sequence[str]) -> dict[str, bytes | None]:
     """The head's files instead of those that stand in the working tree."""
     if wanted.against == "index":
-        found = revisions.index_entries(root, (_CONFIG, _FOLDER))
+        found = revisions.index_entries(root, CONFIGURATION)
     else:
         at = Revision(head.name, head.commit, head.commit)  # git takes a commit for its tree
-        found = revisions.entries(root, at, (_CONFIG, _FOLDER))
+        found = revisions.entries(root, at, CONFIGURATION)
     gone: dict[str, bytes | None] = dict.fromkeys(standing)
     return gone | revisions.contents(root, {path: found[path] for path in found if is_configuration(path)})

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from duckkb.review.diff.versions import CONFIGURATION
 from duckkb.review.merging.table_renames import AlignedTrees, Tree, Trees, align
 from duckkb.truth.git import git_changes, revisions, run
 from duckkb.truth.git.git_changes import Index
@@ -194,8 +195,8 @@ def of_trees(trees: Trees, contents: Contents, older: tuple[Tree, ...] = ()) -> 
 
 
 def tree(root: Path, commit: str) -> Tree:
-    """The parts of a commit, by path; `commit` is an id, or a name of git's own."""
-    found = revisions.entries(root, Revision(commit, commit, commit), git_changes.PARTS)
+    """The parts of a commit and the files that define their types, by path; `commit` is an id, or a name of git's own."""
+    found = revisions.entries(root, Revision(commit, commit, commit), (*git_changes.PARTS, *CONFIGURATION))
     return {path: one.blob for path, one in found.items() if one.mode in revisions.REGULAR}
 
 

@@ -1,22 +1,30 @@
-"""Tables that one side of a merge renamed, as a collection that has another name: the other side's records go where theirs went."""
+"""Tables that one side of a merge renamed, as a collection that has another name: the other side's records go where theirs went.
+Records tell, by their ids; where the table has none on a side, the definition of its type does."""
 
+import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from difflib import SequenceMatcher
 
+from duckkb.ontology.load import load
+from duckkb.ontology.source import read_yaml
+from duckkb.review.diff.versions import is_configuration
 from duckkb.truth.layout import parse_part, part_path
 from duckkb.truth.merge.merge_rules import Key
 from duckkb.truth.merge.table_merge import table_of
 from duckkb.values import dataclass, field
 
 Tree = Mapping[str, str]
-"""The ids of blobs by path."""
+"""The ids of blobs by path: of parts, and of the files that define their types."""
 Trees = tuple[Tree, Tree, Tree]
 """Those of the base, of ours and of theirs."""
 ReadBlobs = Callable[[Iterable[str]], Iterable[bytes]]
 
 _ID = re.compile(rb'^\{"__id":([0-9]+)[,}]', re.MULTILINE)
-_LEAST_SHARE = 0.5  # of a table's records, as git has it of a file's content
+_LEAST_SHARE = 0.5  # of a table's records, or of its type's definition, as git has it of a file's content
+_SECTIONS = ("nodes", "edges", "collections")
+_PLACES = ("table", "label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +53,71 @@ def align(trees: Trees, read: ReadBlobs) -> AlignedTrees:
 
 
 def _renames(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
-    """The new names of tables of the base that a side has no part of, by the ids of their records in its new tables."""
+    """The new names of tables of the base that a side has no part of: by the ids of their records in its new tables, and by
+    their types where the base or the side has no records to tell by."""
     before, after = _paths_by_table(base), _paths_by_table(side)
     gone, new = before.keys() - after.keys(), after.keys() - before.keys()
+    renames = _renames_by_records(
+        base, side, {key: before[key] for key in gone}, {key: after[key] for key in new}, read
+    )
+    for old, key in _renames_by_types(base, side, read).items():
+        if old not in after and (old not in before or key not in after):
+            renames.setdefault(old, key)
+    targets = Counter(renames.values())
+    return {old: new for old, new in renames.items() if targets[new] == 1}  # of joined tables parts would collide
+
+
+def _renames_by_records(
+    base: Tree, side: Tree, gone: Mapping[Key, list[str]], new: Mapping[Key, list[str]], read: ReadBlobs
+) -> dict[Key, Key]:
     if not (gone and new):
         return {}
     tables: dict[bytes, Key] = {}
     for key in sorted(new):
-        tables |= dict.fromkeys(_ids(side, after[key], read), key)
+        tables |= dict.fromkeys(_ids(side, new[key], read), key)
     renames: dict[Key, Key] = {}
     for key in sorted(gone):
-        ids = _ids(base, before[key], read)
+        ids = _ids(base, gone[key], read)
         places = Counter(tables[one] for one in ids if one in tables and tables[one][0] == key[0])
         for table, count in places.most_common(1):
             if count >= _LEAST_SHARE * len(ids):
                 renames[key] = table
-    targets = Counter(renames.values())
-    return {old: new for old, new in renames.items() if targets[new] == 1}  # of joined tables parts would collide
+    return renames
+
+
+def _renames_by_types(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
+    """The new tables of types that a side defines with another table, or under another name: then the new type whose definition
+    is most like the old one, if no other is as much."""
+    files, others = ({path: tree[path] for path in tree if is_configuration(path)} for tree in (base, side))
+    if files == others:
+        return {}
+    before, after = _definitions(files, read), _definitions(others, read)
+    renames = {}
+    for old in before.keys() - after.keys():
+        name, lines = before[old]
+        shares = {}
+        for key in (key for key in after.keys() - before.keys() if key[0] == old[0]):
+            is_same = after[key][0] == name
+            shares[key] = 2.0 if is_same else SequenceMatcher(None, lines, after[key][1], autojunk=False).ratio()
+        most = max(shares.values(), default=0.0)
+        likest = [key for key, share in shares.items() if share == most]
+        if most >= _LEAST_SHARE and len(likest) == 1:
+            renames[old] = likest[0]
+    return renames
+
+
+def _definitions(files: Tree, read: ReadBlobs) -> dict[Key, tuple[str, list[str]]]:
+    """The name of each table's type, and the lines of its definition without the table. What is wrong with the files is for
+    whoever loads them."""
+    contents = read(files.values())
+    documents = [read_yaml(data, path) for path, data in zip(files, contents, strict=True)]
+    sections = [section for one in documents for name in _SECTIONS if isinstance(section := one.value.get(name), dict)]
+    declared = {name: values for section in sections for name, values in section.items() if isinstance(values, dict)}
+    found: dict[Key, tuple[str, list[str]]] = {}
+    for kind in load(documents)[0]:
+        values = {key: value for key, value in declared.get(kind.name, {}).items() if key not in _PLACES}
+        found[kind.kind, kind.table] = kind.name, json.dumps(values, indent=1, sort_keys=True).splitlines()
+    return found
 
 
 def _paths_by_table(tree: Tree) -> dict[Key, list[str]]:

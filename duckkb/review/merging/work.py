@@ -85,7 +85,7 @@ def refuse_loss(
 def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
     """The same of a commit that takes the place of another as it is."""
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
-    different = [path for path in {**ours, **new} if ours.get(path) != new.get(path)]
+    different = [path for path in {**ours, **new} if table_of(path) is not None and ours.get(path) != new.get(path)]
     contents.read(blob for path in different if (blob := new.get(path)))
     refuse_loss(ours, {path: contents.of(new.get(path)) for path in different}, contents, rules, limit)
 

@@ -9,12 +9,14 @@ from duckkb.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One type: its name, "node" or "edge", the fields of its identity, those that are searched, and how many records it has; of an
-    edge type the types that its `sources` and `targets` may have. `has_vectors`: its records can be near others."""
+    """One type: its name, "node" or "edge", the fields of its identity, those by which it says that people know a record (`display`),
+    those that are searched, and how many records it has; of an edge type the types that its `sources` and `targets` may have.
+    `has_vectors`: its records can be near others."""
 
     name: str
     kind: str
     identity: Sequence[str]
+    display: Sequence[str]
     texts: Sequence[str]
     records: int
     has_vectors: bool
@@ -31,4 +33,5 @@ async def kinds(visit: Visit) -> Mapping[str, Kind]:
 def _kind(line: Mapping[str, Any]) -> Kind:
     texts = [*dict.fromkeys([*line["full_text"], *line["vectors"]])]
     ends = line.get("from", ()), line.get("to", ())
-    return Kind(line["name"], line["kind"], line["identity"], texts, line["records"], bool(line["vectors"]), *ends)
+    named = line["name"], line["kind"], line["identity"], line["display"]
+    return Kind(*named, texts, line["records"], bool(line["vectors"]), *ends)

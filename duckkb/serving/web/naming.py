@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from duckkb.ontology.display import TITLES
+from duckkb.ontology.display import display_names
 
 _LONGEST = 200
 
@@ -22,9 +22,14 @@ def identity_of(record: Mapping[str, Any], fields: Sequence[str]) -> str:
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
 
-def title_of(record: Mapping[str, Any], identity: str) -> str:
-    """What a record is called: a field that says so, else its identity."""
-    found = next(
-        (record[name] for name in TITLES if isinstance(record.get(name), str) and record[name].strip()), identity
-    )
-    return found if len(found) <= _LONGEST else found[:_LONGEST] + "…"
+def title_of(record: Mapping[str, Any], identity: str, display: Sequence[str]) -> str:
+    """What a record is called, as comments and the pages of changes call it: the first field of those by which people know it
+    (`display`, where its type says which they are), else its identity.
+
+    >>> title_of({"_type": "Rule", "id": "r1", "title": "A", "heading": "B"}, "r1", ["heading"]), title_of({"id": "r1"}, "r1", [])
+    ('B', 'r1')
+    """
+    own = {name: value for name, value in record.items() if not name.startswith("_")}
+    values = (own[name] for name in display_names(own, display, identity))
+    title = next((one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values), identity)
+    return title if len(title) <= _LONGEST else title[:_LONGEST] + "…"

@@ -78,7 +78,8 @@ def findings(root: Path) -> Iterator[Finding]:
 
 def _untracked(root: Path) -> Iterator[Finding]:
     """The files that lie here and that HEAD has, but not the index: `git rm --cached` leaves them. Where no records are tracked
-    at all, also those that git had a line of before; elsewhere such a file may have been brought back, and is new."""
+    at all, also those that git had a line of before, and those that git ignores; elsewhere such a file may have been brought
+    back, and is new, and an ignored one is left out on purpose."""
     if not repository.can_be_asked(root) or repository.head_commit(root) is None:
         return
     from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
@@ -88,14 +89,16 @@ def _untracked(root: Path) -> Iterator[Finding]:
         return
     places = [found.prefix + place for place in _PLACES]
     try:
-        others = set(os.fsdecode(run.output(root, ["ls-files", "--others", "-z", "--", *places])).split("\0")) - {""}
+        has_records = run.output(root, ["ls-files", "-z", "--", *(found.prefix + place for place in _RECORDS)]) != b""
+        asked = ["ls-files", "--others", *(["--exclude-standard"] if has_records else []), "-z", "--", *places]
+        others = set(os.fsdecode(run.output(root, asked)).split("\0")) - {""}
         if not others:
             return
         removed = ["--raw", "--no-abbrev", "--no-renames", "--diff-filter=D", "-z"]
         listed = run.output(root, ["diff-index", "--cached", *removed, "HEAD", "--", *places])
-        if not run.output(root, ["ls-files", "-z", "--", *(found.prefix + place for place in _RECORDS)]):
-            asked = os.fsencode("\n".join(["--", *sorted(others), ""]))
-            listed += b"\0" + run.output(root, ["log", "--format=", *removed, "HEAD", "--stdin"], stdin=asked)
+        if not has_records:
+            names = os.fsencode("\n".join(["--", *sorted(others), ""]))
+            listed += b"\0" + run.output(root, ["log", "--format=", *removed, "HEAD", "--stdin"], stdin=names)
         newest_last = reversed([*revisions.touched(found, listed.split(b"\0"))])
         former = {one.path: one.old for one in newest_last}
         lines = {path: set(filter(None, raw.splitlines())) for path, raw in revisions.contents(root, former).items()}

@@ -41,6 +41,7 @@ _OWN = {
     "core.symlinks": "true",
     "merge.autoStash": "false",
     "merge.directoryRenames": "false",
+    "merge.renames": "true",
     "merge.verifySignatures": "false",
     "rerere.enabled": "false",
 }

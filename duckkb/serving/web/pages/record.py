@@ -53,7 +53,7 @@ async def page(visit: Visit) -> Response:
         record=record,
         kind=kind,
         identity=named,
-        title=title_of(record, named),
+        title=title_of(record, named, kind.display),
         fields=await asyncio.to_thread(fields_of, record, schema, tuple(kind.identity)),
         edges=_labels(known, kind.name),
         ends=_ends(record, kind),
@@ -218,7 +218,7 @@ def _line(record: Mapping[str, Any], known: Mapping[str, Kind]) -> LinkedRecord:
     return LinkedRecord(
         record["_type"],
         identity,
-        title_of(record, identity),
+        title_of(record, identity, known[record["_type"]].display),
         edge.get("_type", ""),
         edge.get("_direction", ""),
         facts,

@@ -20,7 +20,7 @@ async def page(visit: Visit) -> Response:
     for one in answer["records"]:
         kind = known[one["_type"]]
         identity = identity_of(one, kind.identity)
-        found.append((identity, title_of(one, identity)))
+        found.append((identity, title_of(one, identity, kind.display)))
     return visit.shown(
         "records.html", kinds=known, kind=kind, records=found, total=answer["total"], next=answer["next"]
     )

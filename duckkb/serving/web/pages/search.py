@@ -101,7 +101,7 @@ def _hit(line: Mapping[str, Any], known: Mapping[str, Kind], rank: int, question
         rank,
         kind.name,
         identity,
-        title_of(line, identity),
+        title_of(line, identity, kind.display),
         marked(text, terms),
         field,
         line.get("_score"),
