@@ -104,6 +104,16 @@ def test_one_deadline_holds_from_the_first_byte_parsed_to_the_last_row(big: Tabl
     assert processor_seconds() - before < 4
 
 
+def test_a_text_that_the_parser_never_finishes_takes_seconds_of_the_time_of_its_statement(big: Tables) -> None:
+    """Each level doubles the parser's time, whatever it is made of: processor time bounds it, and the statement has an hour."""
+    endless = "SELECT " + "position(x -> " * 60 + " in 1)" * 60
+    for ask in (lambda: big.sql(endless, SqlLimits(seconds=3600)), lambda: big.where(BIG, endless[7:])):
+        with pytest.raises(Unavailable) as caught:
+            ask()
+        assert caught.value.code == "E_LIMIT"
+        assert big.sql("SELECT count(*) FROM big", SqlLimits()).rows == ((1000,),)
+
+
 def test_a_syntax_tree_without_measure_is_refused(big: Tables) -> None:
     """A few kilobytes of grouping sets have a tree of tens of megabytes."""
     with pytest.raises(FilterError, match="grouping sets"):

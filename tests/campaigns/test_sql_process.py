@@ -8,12 +8,14 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import duckkb
+from duckkb import deadline
 from duckkb.errors import DuckkbError, Unavailable
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.isolated import Isolated
@@ -23,7 +25,7 @@ from tests.conftest import ROOT, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
 from tests.harness.sql.attacks import FILTERS, FRIENDLY, STATEMENTS, aimed
-from tests.harness.sql.bombs import TIME
+from tests.harness.sql.bombs import MEMORY, TIME
 from tests.harness.sql.grammar import Honest, Hostile
 
 linux = pytest.mark.skipif(
@@ -122,6 +124,48 @@ def test_a_process_that_dies_or_hangs_at_work_is_told_and_replaced(
     assert (caught.value.code, caught.value.exit_code) == (code, 1)
     assert code == "E_LIMIT" or caught.value.details == {"retryable": True}
     assert there.sql("SELECT count(*) FROM doc", SqlLimits()).rows == ((10,),)
+
+
+UNHEEDED = MEMORY["replaced letters"]  # a function that looks at no limit while it works
+UNPARSED = "SELECT " + "position(x -> " * 60 + " in 1)" * 60  # nor does the parser
+
+
+@pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED, UNPARSED])
+def test_a_statement_whose_caller_has_gone_takes_its_process_along(statement: str) -> None:
+    engine, call = Isolated(), deadline.Deadline()
+    engine.parse("SELECT 1")
+    child = _child(engine)
+
+    def ask() -> None:
+        with deadline.heeded(call):
+            engine.rows(statement, SqlLimits(seconds=3600))
+
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(ask)
+        while not call._interrupts:  # nobody would end it yet
+            pass
+        call.cancel()
+        with pytest.raises(Unavailable):
+            asked.result()
+    assert child.poll() is not None
+    engine.drop()
+
+
+@pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED, UNPARSED])
+def test_two_statements_that_overrun_side_by_side_are_stopped_each(statement: str) -> None:
+    engines = Isolated(), Isolated()
+    with ThreadPoolExecutor(2) as threads:
+        asked = [
+            threads.submit(lambda engine=engine: ground.tables(engine).sql(statement, SqlLimits(seconds=1)))
+            for engine in engines
+        ]
+        for each in asked:
+            with pytest.raises(Unavailable) as caught:
+                each.result()
+            assert caught.value.code == "E_LIMIT"
+    for engine in engines:
+        assert ground.tables(engine).sql("SELECT count(*) FROM doc", SqlLimits()).rows == ((10,),)
+        engine.drop()
 
 
 def test_an_interrupt_of_the_caller_leaves_no_answer_to_the_wrong_question(both: tuple[Tables, Tables]) -> None:
@@ -332,6 +376,11 @@ class _Failing:
         if statement.startswith(self._at):
             raise self._error
         return self._real.execute(statement, *given)
+
+    def sql(self, statement: str) -> Any:
+        if statement.startswith(self._at):
+            raise self._error
+        return _Failing(self._real.sql(statement), self._at, self._error)
 
     def to_arrow_reader(self, *given: Any) -> Any:
         if self._at == "rows":

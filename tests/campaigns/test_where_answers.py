@@ -9,6 +9,7 @@ import pytest
 import duckkb
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.tables import Tables
+from duckkb.ports import SqlLimits
 from tests.conftest import make_base, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
@@ -357,11 +358,16 @@ def test_edges_and_composite_identities_are_filtered(
 
 
 def test_an_arrow_that_sql_reads_otherwise_is_refused_with_the_brackets_that_it_needs(tables: Tables) -> None:
-    """SQL binds AND closer than ->>: `b AND meta->>'k' = 'a'` is `(b AND meta)->>'k' = 'a'`."""
-    with pytest.raises(FilterError) as caught:
-        tables.where(ground.DOC, "b AND meta->>'k' = 'a'")
-    assert caught.value.suggestion == "put brackets around (FIELD->>'KEY')"
-    assert tables.where(ground.DOC, "b AND (meta->>'k') = 'a'") == {1}
+    """SQL binds everything closer than ->, which may begin a lambda; ->> is an operator as others are."""
+    for ask in (
+        lambda condition: tables.where(ground.DOC, condition),
+        lambda condition: tables.sql(f"SELECT name FROM doc WHERE {condition}", SqlLimits()),
+    ):
+        with pytest.raises(FilterError) as caught:
+            ask("b AND meta->'k' = 'a'")
+        assert caught.value.suggestion == "For JSON write (field -> 'key'), with the brackets."
+    assert tables.where(ground.DOC, "b AND (meta->'k') = 'a'") == {1}
+    assert tables.where(ground.DOC, "b AND meta->>'k' = 'a'") == {1}
 
 
 def test_an_edge_is_found_by_the_id_of_its_end(base: duckkb.KnowledgeBase) -> None:

@@ -141,3 +141,12 @@ def test_the_judge_notices_fragments_that_nobody_walked(campaign: Campaign, tmp_
         "an honest filter is refused",
     ):
         assert noticed in faults, noticed
+
+
+def test_a_filter_and_the_where_of_a_statement_agree(campaign: Campaign) -> None:
+    tables, honest = ground.tables(), Honest(campaign.random("both doors"))
+    for _ in range(count := campaign.pick(60, 500)):
+        condition = honest.condition().sql
+        rows = tables.sql(f"SELECT __id FROM doc WHERE {condition}", ground.SqlLimits()).rows
+        assert tables.where(ground.DOC, condition) == {row[0] for row in rows}, condition
+    campaign.count("conditions answered alike by both doors", count)

@@ -42,7 +42,7 @@ def tables() -> Tables:
 
 
 HOSTILE = [
-    "content ~ '(a+)+$'",
+    "content SIMILAR TO '(a+)+$'",
     "",
     "   ",
     "-- only a comment",

@@ -23,6 +23,7 @@ SQL_TYPES = {
 
 INT64 = 1 << 63
 EXACT = 1 << 53  # every integer up to here is a double
+PAST_EXACT = "a whole number past 2^53"  # the text at which a calculation fails that would have to round one
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)?",

@@ -144,6 +144,6 @@ _SUITS: Mapping[str, Callable[[Constant], bool]] = {
     "text": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int and -INT64 < value < INT64,
-    "number": lambda value: type(value) is float or (type(value) is int and abs(value) <= EXACT),
+    "number": lambda value: isinstance(value, (int, float)) and type(value) is not bool and abs(value) < EXACT,
 }
 """By the kind of a column, which constants are compared with it as they are."""

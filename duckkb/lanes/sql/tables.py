@@ -261,6 +261,9 @@ def _refusals(code: str, tables: Collection[str] = (), statement: str = "") -> I
             case "json":
                 message = f"The {what} has a text meet a field with values of several kinds, which is JSON."
                 advice = "CAST(FIELD AS VARCHAR) on both sides, or TRY_CAST(TEXT AS JSON)"
+            case "exact":
+                message = f"The {what} calculates with a field that has whole numbers past 2^53 beside other values."
+                advice = "compare the field with a constant, or calculate with CAST(FIELD AS HUGEINT)"
             case "fit":
                 message = f"The {what} does not fit the tables: check column names, types and arguments."
                 if error.name:

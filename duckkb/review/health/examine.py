@@ -44,7 +44,7 @@ CHECKS: dict[str, Look] = {
     "coverage": base.coverage,
     "meaning": base.meaning,
     "fingerprint": base.fingerprint,
-    "duckdb": machine.self_test("duckdb", "pip install --force-reinstall 'duckdb>=1.5.5,<2'"),
+    "duckdb": machine.self_test("duckdb", "pip install --force-reinstall 'duckdb>=2.0.1,<3'"),
     "tantivy": machine.self_test("tantivy", "pip install --force-reinstall tantivy"),
     "segmenters": machine.segmenters,
     "model": machine.model,

@@ -73,7 +73,7 @@ FILTERS: dict[str, str] = {
     "base64 chain": "base64(encode(base64(encode(name)))) = 'x'",
     "printf": "printf('%1000000000d', i) = 'x'",
     "format": "format('{:1000000000}', i) = 'x'",
-    "regular expression, operator": "name ~ '(a+)+$'",
+    "regular expression, operator": "name SIMILAR TO '(a+)+$'",
     "levenshtein": "levenshtein(name, 'x') = 1",
     "damerau_levenshtein": "damerau_levenshtein(name, 'x') = 1",
     "jaccard": "jaccard(name, 'x') = 1",
@@ -96,6 +96,9 @@ FILTERS: dict[str, str] = {
     "full-width digits": "i = １",
     "full-width sign": "i ＝ 1",
     "no-break space": "i\u00a0=\u00a0nothing",
+    "2,000 brackets": "(" * 2000 + "1=1" + ")" * 2000,
+    "4,000 open brackets": "(" * 4000,
+    "4,000 open brackets of a list": "[" * 4000,
     "5,000 brackets": "(" * 5000 + "1=1" + ")" * 5000,
     "20,000 NOT": "NOT " * 20_000 + "true",
     "1,000 NOT": "NOT " * 1000 + "true",
@@ -127,13 +130,14 @@ HARMLESS = (
     "replace(name, 'a', 'aaaaaaaaaaaaaaaa') = 'x'",
     "regexp_replace(name, '.', 'aaaaaaaa', 'g') = 'x'",
     "regexp_matches(name, '(a+)+$')",
+    "name ~ '(a+)+$'",
     "name SIMILAR TO '(a+)+'",
     "name::VARCHAR[] = ['a']",
 )
 
 ALWAYS_TRUE = (
     "1=0 OR 1=1",
-    "(" * 2000 + "1=1" + ")" * 2000,
+    "(" * 200 + "1=1" + ")" * 200,
     "true",
     "name = name OR name IS NULL",
     "i = i OR NOT i = i OR i IS NULL",
@@ -303,7 +307,7 @@ FRIENDLY = (
     "SELECT name COLLATE nocase FROM doc",
     "SELECT regexp_matches(name, '(a+)+$') FROM doc",
     "SELECT #1 FROM doc ORDER BY #1",
-    "SELECT " + "(" * 5000 + "1" + ")" * 5000,
+    "SELECT " + "(" * 200 + "1" + ")" * 200,
 )
 
 

@@ -1,12 +1,11 @@
 """The one DuckDB instance, in this process: in memory, without files, network, extensions or a way to change its settings.
 
-Time is bounded by an interrupt, which some functions of the engine do not heed, and memory by the engine's own account,
-which leaves out strings and lists. `isolated` bounds both.
+Time is bounded by the engine's own limit, which its parser and some functions do not heed, and memory by its own account, which
+leaves out some strings. `isolated` bounds both.
 """
 
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
+from duckkb.lanes.sql.kinds import PAST_EXACT
 from duckkb.lanes.sql.process.engine import Engine, Reason, Rejected, broken, over_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
@@ -45,17 +45,16 @@ SETTINGS = (
     "memory_limit='2GB'",
     "threads=2",
     "max_expression_depth=500",
-    "disabled_optimizers='join_filter_pushdown'",  # it has Arrow compare JSON, which Arrow cannot
     "disabled_filesystems='LocalFileSystem'",
     "enable_external_access=false",
-    "allowed_configs=[]",
+    "allowed_configs=['max_execution_time']",
     "lock_configuration=true",
 )
 
 MOST_TREE = 16 * 1024**2  # characters of a syntax tree; a statement of 64 KiB without tricks has about a third of it
-KNOWN_VERSION = "1."  # 2.0 writes other syntax trees
+KNOWN_VERSION = "2."  # 1.5 writes other syntax trees
 _ROWS = 2048  # that are taken from the engine at a time
-_JSON_MET = re.compile(r"Malformed JSON|no kernel matching input types \(.*arrow\.json")
+_JSON_MET = re.compile(r"Malformed JSON")
 _REASONS: dict[str, Reason] = {
     "Conversion": "value",
     "Out of Range": "value",
@@ -67,6 +66,46 @@ _REASONS: dict[str, Reason] = {
 """By how the text of a failure begins. One that comes while rows are read does so through Arrow, which has nothing else."""
 
 
+MAX_BRACKETS = 300  # inside of each other: what the parser does with those that nobody closes grows with their square
+MAX_WITHS = (
+    5  # WITH and PIVOT, each in the brackets of another: where the text is none, each takes 3 to 7 times as long
+)
+MAX_SIGNS = 100  # one behind the other, as in `- - 1`: what it does with those grows with their square, too
+_SKIPPED = frozenset(("comment", "identifier", "string_const"))
+_SPACES = re.compile(
+    "[\u00a0\u2000-\u200d\u202f\u205f\u2060\u3000\ufeff]"
+)  # the parser takes them for blanks, tokenize does not
+
+
+def is_too_deep(text: str) -> bool:
+    """Whether the parser would take longer for a text than the text is worth, if it is one at all.
+
+    Goes by the engine's own tokens, which quotes and comments cannot mislead; takes time by the length of the text.
+    """
+    return any(map(_is_nested, {text, _SPACES.sub(" ", text)}))
+
+
+def _is_nested(text: str) -> bool:
+    import duckdb
+
+    data, tokens = text.encode(), duckdb.tokenize(text)
+    ends = [*(start for start, _ in tokens), len(data)][1:]
+    has_with, withs, signs = [False], 0, 0  # has_with: of the text outside of brackets, and of each open bracket
+    for (start, kind), end in zip(tokens, ends, strict=True):
+        word = "" if kind.name in _SKIPPED else data[start:end].decode(errors="replace").strip().upper()
+        opened, closed = (sum(map(word.count, brackets)) for brackets in ("([{", ")]}"))
+        signs = signs + 1 if kind.name == "operator" and not opened + closed else 0
+        if word in ("WITH", "PIVOT") and not has_with[-1]:
+            has_with[-1] = True
+            withs += 1
+        has_with += [False] * opened
+        for _ in range(min(closed, len(has_with) - 1)):
+            withs -= has_with.pop()
+        if len(has_with) - 1 > MAX_BRACKETS or withs > MAX_WITHS or signs > MAX_SIGNS:
+            return True
+    return False
+
+
 class Confined(Engine):
     """A connection that opens on first use and is replaced after a fatal error."""
 
@@ -76,6 +115,8 @@ class Confined(Engine):
 
     def parse(self, text: str) -> Any:
         try:
+            if is_too_deep(text):
+                return {"error": True, "error_type": "nesting"}
             found = self._value("SELECT json_serialize_sql(?::VARCHAR)", text)
         except Rejected:
             return {"error": True, "error_type": "other"}
@@ -125,25 +166,22 @@ class Confined(Engine):
     def _value(self, statement: str, given: str) -> str:
         """The one text that a statement of our own gives."""
         with self._guarded() as connection:
-            row = connection.execute(statement, [given]).fetchone()
-            return str(row[0]) if row else ""
+            rows = connection.execute(statement, [given]).fetchall()  # what is left of a result holds the connection
+            return str(rows[0][0]) if rows else ""
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
         """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
         left = self._left(seconds)
         with self._guarded(seconds) as connection:
+            connection.execute(f"SET max_execution_time={max(1, int(left * 1000))}")
             connection.execute("BEGIN TRANSACTION READ ONLY")
-            clock = threading.Timer(left, connection.interrupt)
-            clock.daemon = True
-            clock.start()
             try:
                 with deadline.current().interrupting(connection.interrupt):
-                    connection.execute(statement)
-                    types = [str(column[1]) for column in connection.description or ()]
-                    return take(connection.to_arrow_reader(_ROWS), types)
+                    relation = connection.sql(statement)
+                    types = [str(kind) for kind in relation.types]
+                    with relation.to_arrow_reader(_ROWS) as batches:  # open, it would have the connection to itself
+                        return take(batches, types)
             finally:
-                clock.cancel()
-                clock.join()  # a late interrupt must not hit the next statement
                 self._roll_back(connection)
 
     def _roll_back(self, connection: "duckdb.DuckDBPyConnection") -> None:
@@ -152,6 +190,7 @@ class Confined(Engine):
 
         try:
             connection.execute("ROLLBACK")
+            connection.execute("SET max_execution_time=0")
         except duckdb.Error:
             self.drop()
 
@@ -181,6 +220,8 @@ class Confined(Engine):
                 return over_limit(seconds)
             case _ if _JSON_MET.search(text):
                 return Rejected("json")
+            case _ if f"'{PAST_EXACT}'" in text:
+                return Rejected("exact")
             case kind:
                 if name := re.search(r'Referenced column "([^"]{1,200})" not found', text):
                     return Rejected("column", name[1])

@@ -19,13 +19,14 @@ from duckkb.queries import SqlResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Reason = Literal["column", "value", "json", "fit", "other"]
+Reason = Literal["column", "value", "json", "exact", "fit", "other"]
 
 
 class Rejected(Exception):
     """The engine did not run a statement. Its own text stays behind: that may quote stored values.
 
-    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `fit` (names, types or
+    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `exact` (a whole number would be
+    rounded), `fit` (names, types or
     arguments do not go together; `name` is a call that no function takes, with the types of its arguments) or `other`.
     """
 
@@ -123,7 +124,7 @@ def unknown_version() -> Unavailable:
     """The error for a DuckDB whose syntax trees the walks do not know: what cannot be judged is not run."""
     return Unavailable(
         "This version of DuckDB is not known to duckkb, so filters and SQL do not run.",
-        suggestion="pip install 'duckdb>=1.5.5,<2'",
+        suggestion="pip install 'duckdb>=2.0.1,<3'",
         details={"retryable": False},
     )
 

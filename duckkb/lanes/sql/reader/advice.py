@@ -54,8 +54,7 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     (r"(?i)(?<![<>!])=\s*NULL\b", "IS NULL"),
     (r"(?<=\w)'(?=\w)", "''"),
     (r"(?i)\b(?:regexp_like|regexp_full_match|regexp)\(", "regexp_matches("),
-    (rf"({_NAME})\s*~\*\s*({_TEXT})", r"regexp_matches(\1, \2, 'i')"),
-    (rf"(?i)({_NAME})\s*(?:~|\b(?:REGEXP|RLIKE|MATCHES|SIMILAR\s+TO)\b)\s*({_TEXT})", r"regexp_matches(\1, \2)"),
+    (rf"(?i)({_NAME})\s*\b(?:REGEXP|RLIKE|MATCHES|SIMILAR\s+TO)\b\s*({_TEXT})", r"regexp_matches(\1, \2)"),
 )
 
 

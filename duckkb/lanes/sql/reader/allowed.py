@@ -4,15 +4,13 @@ Left out on purpose: what makes long texts or lists from short ones (repeat, lpa
 linear time on a short text (levenshtein and its kin), what runs or reads other things (query, getenv, read_text).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
-
-EXPRESSIONS = _set(
-    """BETWEEN CASE CAST COLUMN_REF COMPARISON CONJUNCTION CONSTANT FUNCTION OPERATOR POSITIONAL_REFERENCE STAR SUBQUERY
-    WINDOW LAMBDA COLLATE"""
-)
 
 STATEMENTS_ALONE = {
     "SUBQUERY": "a subquery",
@@ -23,40 +21,69 @@ STATEMENTS_ALONE = {
 }
 """Expressions and operators that say nothing of one record, which is all that a filter sees."""
 
-OPERATOR_TYPES = _set(
-    """OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL COMPARE_IN COMPARE_NOT_IN OPERATOR_COALESCE OPERATOR_TRY
-    ARRAY_EXTRACT ARRAY_SLICE STRUCT_EXTRACT ARRAY_CONSTRUCTOR OPERATOR_UNPACK GROUPING_FUNCTION"""
-)
+_TYPES = {
+    "BOOLEAN": "bool logical",
+    "TINYINT": "int1",
+    "SMALLINT": "int2 int16 short",
+    "INTEGER": "int int4 int32 integral signed",
+    "BIGINT": "int8 int64 long oid",
+    "HUGEINT": "int128",
+    "UTINYINT": "uint8",
+    "USMALLINT": "uint16",
+    "UINTEGER": "uint32",
+    "UBIGINT": "uint64",
+    "FLOAT": "float4 real",
+    "DOUBLE": "float8",
+    "DECIMAL": "dec numeric",
+    "VARCHAR": "bpchar char nvarchar string text",
+    "DATE": "",
+    "TIME": "",
+    "TIMESTAMP": "datetime timestamp_us",
+    "TIMESTAMP_S": "",
+    "TIMESTAMP_MS": "",
+    "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "INTERVAL": "",
+    "UUID": "guid",
+    "JSON": "",
+    "LIST": "",
+    "ARRAY": "",
+    "STRUCT": "row",
+}
+TYPES = {name.lower(): canonical for canonical, names in _TYPES.items() for name in (canonical, *names.split())}
+"""The types that a CAST may name, by each of their names. Those that other types are made of have these inside."""
 
-JOINS = _set("REGULAR NATURAL CROSS POSITIONAL ASOF")
 
-MODIFIERS = _set("ORDER_MODIFIER LIMIT_MODIFIER LIMIT_PERCENT_MODIFIER DISTINCT_MODIFIER")
+SHOWN = _set("DESCRIBE SUMMARY")
+"""What may be shown of a query: its columns, or figures of them."""
 
-TYPES = _set(
-    """BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT FLOAT DOUBLE DECIMAL VARCHAR DATE
-    TIME TIMESTAMP INTERVAL LIST ARRAY TIMESTAMP_S TIMESTAMP_MS STRUCT UUID"""
-) | {"TIMESTAMP WITH TIME ZONE"}
 
-OPERATORS = _set("+ - * / // % ^ ** & | ~ << >> || -> ->> @> <@ && <=> ~~ !~~ ~~* !~~* ~~~")
+def type_name(node: Mapping[str, Any]) -> str:
+    """The one name of a type; the empty string of a type that is not allowed."""
+    return TYPES.get(str(node["type_name"]).lower(), "")
 
-WRITTEN_BY_PARSER = _set(
-    """list_value row struct_pack map substring position overlay date_part trim ltrim rtrim timezone array_slice
-    like_escape not_like_escape ilike_escape not_ilike_escape list_transform list_apply list_filter"""
-)
-"""Functions before which the parser itself writes `main.`, for syntax of their own."""
+
+ESCAPED = _set("like_escape not_like_escape ilike_escape not_ilike_escape")
+"""LIKE and its kin with ESCAPE, which the parser calls operators."""
+
+OPERATORS = ESCAPED | _set("+ - * / // % ^ ** & | ~ << >> || -> ->> @> <@ && <=> ~~ !~~ ~~* !~~* ~~~")
+
+TAKE_NAMES = _set("struct_pack unnest")
+"""Functions whose arguments may have names; elsewhere a name could put an argument into another place."""
 
 TEXTS = _set(
     """regexp_matches regexp_full_match regexp_extract regexp_extract_all regexp_replace regexp_split_to_array string_split
     string_split_regex str_split split split_part like_escape not_like_escape ilike_escape not_ilike_escape
     lower lcase upper ucase strlen char_length character_length starts_with ends_with prefix suffix trim ltrim rtrim
     substring substr left right strpos instr position concat concat_ws replace reverse translate ascii chr unicode
-    md5 sha256 bit_length strip_accents nfc_normalize string_to_array strptime try_strptime"""
+    md5 sha256 bit_length strip_accents nfc_normalize string_to_array strptime try_strptime
+    overlay"""
 )
 """Functions that take texts: of a JSON value they get its text."""
 
 NUMBERS = _set(
     """abs round floor ceil ceiling trunc sign sqrt cbrt ln log log2 log10 exp pow power mod fmod isnan isinf isfinite pi
-    sin cos tan width_bucket even gcd lcm radians degrees atan atan2 acos asin sum avg mean median"""
+    sin cos tan width_bucket even gcd lcm radians degrees atan atan2 acos asin sum avg mean median
+    round_even roundbankers"""
 )
 """Functions that take numbers: of a JSON value they get the number that it is."""
 
@@ -83,7 +110,8 @@ _LISTS = """list_value list_pack list_contains array_contains list_has array_has
     list_var_samp array_to_string_comma_default"""
 _JSON = """json_extract json_extract_string json_extract_path json_extract_path_text json_array_length json_keys json_type
     json_valid json_exists json_contains json_value json_object json_array to_json json_quote json_structure
-    array_to_json row_to_json json_merge_patch json"""
+    array_to_json row_to_json json_merge_patch json json_set json_insert json_replace json_remove json_deep_merge
+    json_merge_patch_diff json_strip_nulls json_normalize"""
 
 AGGREGATES = _set(
     """count count_star sum avg mean min max median mode quantile quantile_cont quantile_disc approx_count_distinct stddev
@@ -107,6 +135,9 @@ REFUSED = {
     "json_deserialize_sql": "writes statements",
     "json_serialize_plan": "plans statements",
     "json_execute_serialized_sql": "runs statements",
+    "json_copy_strftime_if_date": "is a part of COPY",
+    "json_copy_strftime_if_timestamp": "is a part of COPY",
+    "__internal_json_copy_to_json": "is a part of COPY",
 }
 """DuckDB's functions of lists, arrays and JSON that are left out, and why."""
 

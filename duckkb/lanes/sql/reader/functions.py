@@ -9,8 +9,18 @@ from functools import cache
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
-from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS
-from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, coalesce_node, text_node, try_node
+from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS, type_name
+from duckkb.lanes.sql.reader.syntax import (
+    Node,
+    any_node,
+    arguments_of,
+    call_node,
+    cast_node,
+    coalesce_node,
+    text_node,
+    try_node,
+    with_arguments,
+)
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
@@ -19,6 +29,7 @@ from duckkb.lanes.sql.reader.terms import (
     Term,
     as_count,
     as_date,
+    as_near_number,
     as_number,
     as_text,
     as_text_list,
@@ -35,6 +46,8 @@ from duckkb.values import dataclass
 
 Build = Callable[[Sequence[Term]], Term]
 
+_DIVIDING = frozenset(("//", "mod"))
+_PARTLY_DEFINED = frozenset(["sqrt", "ln", "log", "log2", "log10", "acos", "asin"])
 _TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _PARTS = (*_TRUNCATIONS, "dow", "isodow", "doy", "isoyear", "epoch")
 
@@ -149,9 +162,24 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
             nodes = [term.node for term in _lists(terms)]
         if result == "same":
             return _exact(name, terms[0]) if terms[0].kind == "integer" else Term(call_node(name, *nodes), "number")
-        return Term(call_node(name, *nodes), result, terms[0].name)
+        return Term(soften(name, call_node(name, *nodes), terms), result, terms[0].name)
 
     return build
+
+
+def soften(name: str, call: Node, terms: Sequence[Term]) -> Node:
+    """A call of a function, NULL where the engine fails or gives what is no number; what would be rounded still fails."""
+    if name in _DIVIDING and any(term.kind == ANY for term in terms):
+        return try_node(call)
+    if name in _DIVIDING and len(terms) == 2:
+        number, divisor = arguments_of(call)
+        divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
+        if all(term.kind == "integer" for term in terms):
+            return _exact(name, Term(number, "integer"), Term(divisor, "integer")).node
+        return with_arguments(call, (number, divisor))
+    for undefined in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
+        call = call_node("nullif", call, cast_node(text_node(undefined), "DOUBLE"))
+    return call
 
 
 def _as_moment(term: Term) -> Term:
@@ -255,9 +283,8 @@ def _date_part(arguments: Sequence[Term]) -> Term:
 
 def _date_trunc(arguments: Sequence[Term]) -> Term:
     name, moment = _part_name(arguments[0], _TRUNCATIONS), _as_moment(arguments[1])
-    # TRY keeps the optimizer from looking inside: it takes `date_trunc(...) <> DAY` for true where the field is NULL
     start = call_node("date_trunc", text_node(name), typed_null(moment, "TIMESTAMP"))
-    return Term(try_node(cast_node(start, "TIMESTAMP")), "timestamp", moment.name)
+    return Term(cast_node(start, "TIMESTAMP"), "timestamp", moment.name)
 
 
 def _date_diff(arguments: Sequence[Term]) -> Term:
@@ -404,11 +431,13 @@ def _check_escape(pattern: Term, escape: Term) -> None:
 
 def converted(term: Term, cast_type: Node) -> Term:
     """What CAST makes of a term: NULL of a value that does not convert; a constant that does not is an error."""
-    name = cast_type["id"]
+    name = type_name(cast_type)
     kind = _CASTS.get(name, ANY)
-    node = {**cast_node(term.whole, "VARCHAR"), "cast_type": cast_type}
+    node = {**cast_node(term.whole, "VARCHAR"), "type_expr": cast_type}
     if name in ("LIST", "ARRAY"):
         return Term(node, f"{_element_of(cast_type)}[]", term.name)
+    if name == "UUID" and term.kind not in ("text", "json", "null", ANY):
+        raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
     if kind == ANY or term.kind in (ANY, "interval"):
         return Term(node, kind, term.name)
     if kind == "text":
@@ -419,7 +448,7 @@ def converted(term: Term, cast_type: Node) -> Term:
         return Term(node, kind, term.name)
     if not (term.is_numeric or term.kind in ("text", "json", "null")):
         raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
-    number = as_number(term) if kind != "boolean" else term
+    number = as_near_number(term) if kind != "boolean" else term
     if kind == "integer" and term.kind in ("text", "json") and not term.constant:
         whole = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
         both = coalesce_node({**node, "child": whole}, {**node, "child": number.node})
@@ -431,8 +460,8 @@ def converted(term: Term, cast_type: Node) -> Term:
 
 def _element_of(cast_type: Node) -> str:
     """The kind of a list's elements; of those that are lists or structures nobody asks."""
-    inner = (cast_type.get("type_info") or {}).get("child_type") or {}
-    return "json" if inner.get("id") == "UNBOUND" else _CASTS.get(str(inner.get("id")), ANY)
+    inner = type_name(cast_type["children"][0])
+    return "json" if inner == "JSON" else _CASTS.get(inner, ANY)
 
 
 _CASTS = {

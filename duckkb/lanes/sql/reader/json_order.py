@@ -5,8 +5,8 @@ A column is JSON where its values are nested or of several kinds, so that the en
 
 from collections.abc import Sequence
 
-from duckkb.lanes.sql.reader.syntax import Node, call_node, case_node, cast_node, null_node, text_node
-from duckkb.lanes.sql.reader.terms import Term, as_text, json_pointer
+from duckkb.lanes.sql.reader.syntax import Node, call_node, case_node, cast_node, null_node, text_node, with_arguments
+from duckkb.lanes.sql.reader.terms import Term, as_text, exact_double, json_pointer
 
 EXTREMES = {
     "min": "arg_min",
@@ -41,10 +41,11 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
     by = terms[-1]
     if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
         return None
-    number, text, picks = _number(by), as_text(by).node, EXTREMES[name]
+    text, picks = as_text(by).node, EXTREMES[name]
+    number = _number(by, exact_double(text, cast_node(text, "DOUBLE")))
 
     def call(function: str, *arguments: Node) -> Node:
-        return {**node, "function_name": function, "children": [*arguments], "distinct": False}
+        return {**with_arguments(node, arguments, function), "distinct": False}
 
     is_text: Node = {"class": "OPERATOR", "type": "OPERATOR_IS_NULL", "children": [number]}
     words = case_node([(is_text, text)], null_node("VARCHAR"))
@@ -56,12 +57,14 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
 
 def ordered(order: Node, term: Term) -> list[Node]:
     """An item of ORDER BY: numbers in their order, then texts in theirs."""
-    return [{**order, "expression": _number(term)}, {**order, "expression": as_text(term).node}]
+    whole = case_node([(_is_one_of(term, _WHOLE), cast_node(as_text(term).node, "HUGEINT"))], null_node("HUGEINT"))
+    number = _number(term, cast_node(as_text(term).node, "DOUBLE"))
+    return [{**order, "expression": key} for key in (number, whole, as_text(term).node)]  # doubles may be alike
 
 
-def _number(term: Term) -> Node:
+def _number(term: Term, number: Node) -> Node:
     """The number that a JSON value is; NULL for a text of digits, which stands among texts."""
-    return case_node([(_is_one_of(term, _NUMBERS), cast_node(as_text(term).node, "DOUBLE"))], null_node("DOUBLE"))
+    return case_node([(_is_one_of(term, _NUMBERS), number)], null_node("DOUBLE"))
 
 
 def _is_one_of(term: Term, names: Sequence[str]) -> Node:

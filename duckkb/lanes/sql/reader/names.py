@@ -94,8 +94,6 @@ def inside(term: Term, step: str | int) -> Term:
     if term.kind != "json":
         raise FilterError(
             f"{term.name} is {named(term.kind)} and has nothing inside.",
-            # `a = b->>'k'` is read as `(a = b)->>'k'`
-            suggestion="put brackets around (FIELD->>'KEY')" if term.kind == "boolean" else "",
             details={"construct": "path", "field": term.name},
         )
     return Term(term.node, "json", f"{term.name}.{step}", path=(*term.path, step))

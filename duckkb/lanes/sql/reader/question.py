@@ -10,6 +10,7 @@ from typing import Any
 from duckkb.errors import FilterError, Unavailable
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.engine import Engine, Rejected
+from duckkb.lanes.sql.reader.forms import check_forms
 from duckkb.lanes.sql.reader.names import Scope
 from duckkb.lanes.sql.reader.reading import Tables, TreeReader
 from duckkb.lanes.sql.reader.syntax import (
@@ -45,12 +46,13 @@ def read_condition(
     def question(filter_text: str) -> Question:
         source = Source(filter_text, is_filter=True)
         tree, condition = parse_condition(engine, source)
+        check_forms(source, tree)
         scope = Scope()
         scope.add("", columns)
         query = tree["statements"][0]["node"]
         query["where_clause"] = TreeReader(source, {}, now=now).condition(condition, scope).node
         query["select_list"] = [{"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [ID]}]
-        query["from_table"]["table_name"] = table
+        query["from_table"] |= {"table_name": table, "qualified_name": {"path": [table]}}
         return _question(engine, source, tree, (table.casefold(),))
 
     with _advised(engine, Source(text, is_filter=True), lambda other: run(question(other)), lambda: columns):
@@ -63,7 +65,9 @@ def read_tree(engine: Engine, columns: Columns, text: str, now: datetime) -> Nod
     scope = Scope()
     scope.add("", columns)
     try:
-        return TreeReader(source, {}, now=now).condition(parse_condition(engine, source)[1], scope).node
+        tree, condition = parse_condition(engine, source)
+        check_forms(source, tree)
+        return TreeReader(source, {}, now=now).condition(condition, scope).node
     except RecursionError:
         raise too_deep(source) from None
 
@@ -77,14 +81,19 @@ def read_statement(
     def question(statement: str) -> Question | None:
         source = Source(statement)
         tree = parse_statement(engine, source)
+        check_forms(source, tree)
         query = tree["statements"][0]["node"]
-        shown = query.get("from_table") or {}
-        if shown.get("type") == "SHOW_REF" and shown.get("table_name", "").strip('"') == "tables":
-            return None
+        match query.get("from_table"):
+            case {"type": "SHOW_REF", "show_type": "SHOW_SPECIAL", "table_name": '"tables"'}:
+                return None
+            case {"type": "SHOW_REF", "show_type": "SHOW", "schema_name": "", "table_name": name}:
+                return question(f"DESCRIBE {quoted(name)}")
         try:
             TreeReader(source, tables, lambda node: _printed(engine, node), now).query(query)
         except RecursionError:
             raise too_deep(source) from None
+        except Rejected as error:
+            raise _unwritable(source) from error
         return _question(engine, source, tree, tables)
 
     def columns() -> Columns | None:
@@ -102,17 +111,24 @@ def read_statement(
 
 def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> Question:
     """The text of an accepted tree; what it says has to be allowed as well."""
-    again = TreeReader(Source(source.text), dict.fromkeys(tables, lambda: None), again=True)
+    again_source = Source(source.text)
+    again = TreeReader(again_source, dict.fromkeys(tables, lambda: None), again=True)
     try:
         if _size(tree, {}) > (_MOST_IN_FILTER if source.is_filter else _MOST_IN_STATEMENT):
             raise source.refused("so many repeated parts", "Make the condition simpler.")
         sql = engine.unparse(tree)
-        again.query(engine.parse(sql)["statements"][0]["node"])
+        written = engine.parse(sql)
+        check_forms(again_source, written)
+        again.query(written["statements"][0]["node"])
     except RecursionError:
         raise too_deep(source) from None
     except Rejected as error:
-        raise source.refused("a construct that cannot be written back", "say it in another way") from error
+        raise _unwritable(source) from error
     return Question(sql, frozenset(again.tables))
+
+
+def _unwritable(source: Source) -> FilterError:
+    return source.refused("a construct that cannot be written back", "say it in another way")
 
 
 def _printed(engine: Engine, node: Node) -> str:

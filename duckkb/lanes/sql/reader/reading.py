@@ -16,7 +16,7 @@ from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import is_list
 from duckkb.lanes.sql.reader import allowed, functions, json_order
 from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
-from duckkb.lanes.sql.reader.syntax import Node, Source, bare_date
+from duckkb.lanes.sql.reader.syntax import Node, Source, arguments_of, bare_date, case_node, with_arguments
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
@@ -48,9 +48,6 @@ _JSON_CALLS = frozenset(
 )
 _TEXT_OF_JSON = frozenset(("->>", "json_extract_string", "json_extract_path_text"))
 _LAMBDAS = ("_transform", "_apply", "_filter")
-_POSTFIX = "__postfix"
-"""What DuckDB's parser adds to an operator that nothing stands behind."""
-_LIKES = frozenset(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"))
 
 
 def reads_clock(text: str) -> bool:
@@ -86,20 +83,20 @@ class TreeReader:
         SELECT selects."""
         around = Scope(outer)
         for item in (node.get("cte_map") or {}).get("map", []):
-            name, inner = item["key"].casefold(), item["value"]["query"]["node"]
+            name, definition = item["key"].casefold(), item["value"]
             own = Scope(around)
-            own.queries |= {name} if inner["type"] == "RECURSIVE_CTE_NODE" else set()
-            self.query(inner, own)
+            own.queries |= {name} if definition["query_node"]["type"] == "RECURSIVE_CTE_NODE" else set()
+            self.query(definition["query_node"], own)
+            result = Scope(own)
+            result.add("", None)
+            definition["key_targets"] = self._mapped(definition["key_targets"], result)
             around.queries |= {name}
         before, self._is_where = self._is_where, False
         selected: Sequence[Term] = ()
-        match node["type"]:
-            case "SELECT_NODE":
-                selected = self._select(node, Scope(around))
-            case "SET_OPERATION_NODE" | "RECURSIVE_CTE_NODE":
-                self._set_operation(node, around)
-            case _:
-                raise self._source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
+        if node["type"] == "SELECT_NODE":
+            selected = self._select(node, Scope(around))
+        else:
+            self._set_operation(node, around)
         self._is_where = before
         return selected
 
@@ -139,8 +136,8 @@ class TreeReader:
         match told:
             case {"column_names": [str(alias)]}:
                 known = selected.get(alias.casefold())
-            case {"class": "CONSTANT", "value": {"value": int(place)}}:
-                known = selected.get(place)
+            case {"class": "CONSTANT", "literal": {"kind": "INTEGER", "text": str(place)}}:
+                known = selected.get(int(place.replace("_", "")))
             case _:
                 known = None
         term = known or self.term(told, scope)
@@ -164,7 +161,8 @@ class TreeReader:
             self.query(branch, around)
         result = Scope(around)
         result.add("", None)
-        node["modifiers"] = self._mapped(node.get("modifiers", []), result)
+        for key in ("modifiers", "key_targets"):
+            node[key] = self._mapped(node.get(key, []), result)
 
     def _table(self, table: Any, scope: Scope) -> None:
         if table.get("sample"):
@@ -175,7 +173,7 @@ class TreeReader:
             case "BASE_TABLE":
                 self._base_table(table, scope)
                 return
-            case "JOIN" if table["ref_type"] in allowed.JOINS:
+            case "JOIN":
                 self._table(table["left"], scope)
                 self._table(table["right"], scope)
                 table["condition"] = self._mapped(table.get("condition"), scope)
@@ -186,7 +184,7 @@ class TreeReader:
                 table["values"] = self._mapped(table["values"], scope)
             case "TABLE_FUNCTION" if table["function"].get("function_name", "").lower() == "unnest":
                 table["function"] = self._mapped(table["function"], scope)
-            case "SHOW_REF" if table.get("query") and not table.get("table_name"):
+            case "SHOW_REF" if table["query"] and not table["table_name"] and table["show_type"] in allowed.SHOWN:
                 self.query(table["query"], scope)
             case "TABLE_FUNCTION":
                 raise self._source.refused("a table function", "only the runtime tables can be read")
@@ -211,8 +209,6 @@ class TreeReader:
         if isinstance(value, Mapping):
             if "class" in value:
                 return self.term(value, scope).whole
-            if str(value.get("type", "")).endswith("_MODIFIER") and value["type"] not in allowed.MODIFIERS:
-                raise self._source.refused("this clause", "leave it out")
             return {key: self._mapped(inner, scope) for key, inner in value.items()}
         return [self._mapped(inner, scope) for inner in value] if isinstance(value, list) else value
 
@@ -233,9 +229,8 @@ class TreeReader:
         """Any expression; errors get the place of the innermost node that knows its own."""
         name = node["class"]
         alone = allowed.STATEMENTS_ALONE.get(name) or allowed.STATEMENTS_ALONE.get(node["type"])
-        if name not in allowed.EXPRESSIONS or (alone and self._source.is_filter):
-            word = {"PARAMETER": "a parameter"}.get(name, f"a {name.lower().replace('_', ' ')}")
-            raise self._source.refused(alone or word, "Use comparisons over fields and constants.", node)
+        if alone and self._source.is_filter:
+            raise self._source.refused(alone, "Use comparisons over fields and constants.", node)
         try:
             visit: Callable[[Node, Scope], Term] = getattr(self, f"_visit_{name.lower()}", self._other)
             return visit(node, scope)
@@ -252,7 +247,7 @@ class TreeReader:
         return not self._again and (self._is_where or any(term.kind in ("json", "json[]") for term in terms))
 
     def _other(self, node: Node, scope: Scope) -> Term:
-        held = ("value", "cast_type", "subquery", "column_names")
+        held = ("literal", "type_expr", "subquery", "column_names")
         return Term({key: inner if key in held else self._mapped(inner, scope) for key, inner in node.items()}, ANY)
 
     def _terms(self, nodes: Iterable[Node], scope: Scope) -> list[Term]:
@@ -325,9 +320,6 @@ class TreeReader:
 
     def _visit_operator(self, node: Node, scope: Scope) -> Term:
         kind = node["type"]
-        if kind not in allowed.OPERATOR_TYPES:
-            word = kind.removeprefix("OPERATOR_").lower().replace("_", " ")
-            raise self._source.refused(f"the operator {word}", "Use comparisons.", node)
         if kind == "OPERATOR_NOT":
             return Term({**node, "children": [self.condition(node["children"][0], scope).whole]}, "boolean")
         terms = self._terms(node["children"], scope)
@@ -341,9 +333,6 @@ class TreeReader:
                 return Term({**node, "children": [plain(terms[0]).node]}, "boolean")
             case "COMPARE_IN":
                 return Term(among(terms[0], terms[1:]), "boolean")
-            case "COMPARE_NOT_IN":
-                negated = {"class": "OPERATOR", "type": "OPERATOR_NOT", "children": [among(terms[0], terms[1:])]}
-                return Term(negated, "boolean")
             case "OPERATOR_COALESCE":
                 unified = unify(terms)
                 return Term({**node, "children": [one.whole for one in unified]}, common_kind(unified), terms[0].name)
@@ -367,40 +356,50 @@ class TreeReader:
         return Term({**node, "case_checks": checks, "else_expr": branches[-1].whole}, kind, "the CASE")
 
     def _visit_cast(self, node: Node, scope: Scope) -> Term:
-        self._check_type(node["cast_type"])
+        cast_type = node["type_expr"]
+        self._check_type(cast_type)
         term = self.term(node["child"], scope)
-        if node["cast_type"]["id"] == "INTERVAL":
+        name = allowed.type_name(cast_type)
+        if name == "INTERVAL":
             return Term({**node, "child": term.whole}, "interval", "the interval")
         if self._is_where and not self._again:
-            return functions.converted(term, node["cast_type"])
-        child = as_text(term).node if term.kind == "json" and node["cast_type"]["id"] not in _NESTED else term.whole
+            return functions.converted(term, cast_type)
+        child = as_text(term).node if term.kind == "json" and name not in _NESTED else term.whole
         return Term({**node, "child": child}, ANY, term.name)
 
     def _check_type(self, cast_type: Node) -> None:
-        info = cast_type.get("type_info") or {}
-        if cast_type["id"] == "UNBOUND":
-            is_json = info.get("name", "").lower() == "json"
-            refused = not is_json or info.get("schema") or info.get("user_type_modifiers")
-        else:
-            refused = cast_type["id"] not in allowed.TYPES
-        if refused:
+        """Only types, and the whole numbers that some take, stand inside of a type."""
+        name = allowed.type_name(cast_type) if cast_type["class"] == "TYPE" else ""
+        inner = [child for child in cast_type["children"] if child["class"] == "TYPE"] if name else []
+        rest = [child for child in cast_type["children"] if child["class"] != "TYPE"] if name else []
+        if (
+            not name
+            or cast_type["schema"]
+            or (inner and name not in _MADE_OF_TYPES)
+            or (rest and name not in _SIZED)
+            or not all(child.get("literal", {}).get("kind") == "INTEGER" for child in rest)
+        ):
             raise self._source.refused(
                 "a CAST to this type", "use VARCHAR, BIGINT, INTEGER, DOUBLE, DECIMAL, BOOLEAN, DATE, TIMESTAMP or JSON"
             )
-        inner = [info["child_type"]] if info.get("child_type") else []
-        for child in inner or [pair["second"] for pair in info.get("child_types", [])]:
+        for child in inner:
             self._check_type(child)
 
     def _visit_function(self, node: Node, scope: Scope) -> Term:
         name = self._function_name(node)
-        if self._is_where and not node["children"] and (moment := self._moment(name)):
+        given = arguments_of(node)
+        if name == "if" and len(given) == 3:
+            return self._visit_case(case_node([(given[0], given[1])], given[2]), scope)
+        if name == "row" and not given:  # `field IN ()`
+            raise self._source.refused("nothing in brackets", "IN takes at least one value", node)
+        if self._is_where and not given and (moment := self._moment(name)):
             return moment
         takes_functions = name.endswith(_LAMBDAS)
         terms = [
             self._of_elements(child, scope)
             if takes_functions and child["class"] == "LAMBDA"
             else self.term(child, scope)
-            for child in node["children"]
+            for child in given
         ]
         typed = self._typed(*terms)
         made = self._made(node, name, terms) if typed else None
@@ -408,8 +407,9 @@ class TreeReader:
             return made
         kind = functions.result_kind(name, terms) if typed else ANY
         rest = {key: self._mapped(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
-        children = [functions.given(name, term) for term in terms]
-        return Term({**node, **rest, "children": children}, kind, A_LIST if is_list(kind) else name)
+        call = with_arguments({**node, **rest}, [functions.given(name, term) for term in terms])
+        soft = functions.soften(name, call, terms) if typed and self._is_where else call
+        return Term(soft, kind, A_LIST if is_list(kind) else name)
 
     def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
         """The call of a function whose kinds are known."""
@@ -418,23 +418,21 @@ class TreeReader:
             return found if self._is_where or name not in _TEXT_OF_JSON else as_text(found)
         if name in json_order.EXTREMES and (picked := json_order.extreme(node, name, terms)) is not None:
             return picked
-        if name in _LIKES and len(terms) == 3:
+        if name in allowed.ESCAPED and len(terms) == 3:
             return functions.like(name, terms)
         if name == "regexp_full_match" and len(terms) == 2 and _HALF_ANCHORED.fullmatch(str(terms[1].value)):
             raise self._source.refused(
-                "a pattern with one anchor for ~, which matches whole texts", "regexp_matches(FIELD, PATTERN)", node
+                "a pattern with one anchor for SIMILAR TO, which matches whole texts",
+                "regexp_matches(FIELD, PATTERN)",
+                node,
             )
         return functions.operation(name, terms) if node["is_operator"] else functions.called(name, terms)
 
     def _function_name(self, node: Node) -> str:
         name = str(node["function_name"]).lower()
-        own = node.get("schema") == "main" and name in allowed.WRITTEN_BY_PARSER
-        if node.get("catalog") or (node.get("schema") and not own):
+        if node["catalog"] or node["schema"]:
             raise self._source.refused("a qualified function", "call functions by their bare name", node)
         is_known = name in (allowed.OPERATORS if node.get("is_operator") else allowed.FUNCTIONS)
-        if name.endswith(_POSTFIX):
-            sign = name.removesuffix(_POSTFIX)
-            raise self._source.refused(f"nothing behind the operator {sign}", "write what it compares with", node)
         if not is_known:
             word = name if name.isidentifier() else "of this operator" if not node.get("is_operator") else name
             raise self._source.refused(
@@ -442,6 +440,12 @@ class TreeReader:
                 "use plain functions of texts, numbers, dates, lists and JSON",
                 node,
             )
+        if name not in allowed.TAKE_NAMES and any(argument["name"] for argument in node["arguments"]):
+            raise self._source.refused(f"a named argument of {name}", "give arguments by their place", node)
+        if [argument["name"] for argument in node["arguments"]] == ["filter", "result"] and not self._source.place(
+            node
+        ):
+            raise self._source.refused("a list comprehension with IF", "list_filter(LIST, lambda x: CONDITION)")
         orders = (node.get("order_bys") or {}).get("orders")
         if self._source.is_filter and (
             name in allowed.AGGREGATES | {"unnest"} or node.get("filter") or node.get("distinct") or orders
@@ -453,24 +457,25 @@ class TreeReader:
         name = self._function_name({**node, "filter": None, "order_bys": None})
         if self._again or node.get("start_expr") or node.get("end_expr"):  # a frame that one order is the measure of
             return self._other(node, scope)
-        terms = self._terms(node["children"], scope)
+        terms = self._terms(arguments_of(node), scope)
         orders = [order for each in node.get("orders", []) for order in self._orders(each, scope, {})]
-        held = {**self._other({**node, "children": [], "orders": []}, scope).node, "orders": orders}
+        held = {**self._other({**node, "orders": []}, scope).node, "orders": orders}
         picked = json_order.extreme(held, name, terms) if name in json_order.EXTREMES else None
-        return picked or Term({**held, "children": [term.whole for term in terms]}, ANY)
+        return picked or Term(with_arguments(held, [term.whole for term in terms]), ANY)
 
     def _of_elements(self, node: Node, scope: Scope) -> Term:
         """A function of a list's elements; its parameters are no fields."""
         names = node["lhs"].get("column_names") or [
-            word for child in node["lhs"].get("children", ()) for word in child.get("column_names", ())
+            word
+            for argument in node["lhs"].get("arguments", ())
+            for word in argument["expression"].get("column_names", ())
         ]
-        return Term({**node, "expr": self.term(node["expr"], Scope(scope, names)).whole}, ANY)
+        inner = self.term(node["expr"], Scope(scope, names)).whole
+        return Term({**node, "expr": inner, "syntax_type": "LAMBDA_KEYWORD"}, ANY)  # the engine takes no other
 
     def _visit_lambda(self, node: Node, scope: Scope) -> Term:
         """The parser takes `field -> 'key'` for a lambda wherever one could stand."""
-        if node["expr"]["class"] != "CONSTANT":
-            if not self._source.is_filter:  # COLUMNS(name -> ...)
-                return self._of_elements(node, scope)
+        if node["expr"]["class"] != "CONSTANT" or node["syntax_type"] == "LAMBDA_KEYWORD":
             raise self._source.refused("a lambda", "For JSON write (field -> 'key'), with the brackets.", node)
         term = self.term(node["lhs"], scope)
         if not self._typed(term) or term.kind == ANY:
@@ -495,9 +500,11 @@ class TreeReader:
         return Term({**node, "child": child.whole}, ANY)
 
 
-# `name ~ '^a'` is written by those who know operators that search
+# `name SIMILAR TO '^a'` is written by those who know operators that search
 _HALF_ANCHORED = re.compile(r"\^.*[^$*]|[^^.].*\$", re.DOTALL)
-_NESTED = frozenset(("UNBOUND", "LIST", "ARRAY", "STRUCT"))
+_MADE_OF_TYPES = frozenset(("LIST", "ARRAY", "STRUCT"))
+_NESTED = _MADE_OF_TYPES | {"JSON"}
+_SIZED = frozenset(("DECIMAL", "VARCHAR", "ARRAY"))
 
 
 def _is_structure(node: Node) -> bool:

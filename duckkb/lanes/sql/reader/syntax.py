@@ -3,6 +3,7 @@
 What comes back is plain JSON: an expression is an object with `class` and `type`. Nodes of our own are made here, too.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ MAX_DEPTH = 40
 MAX_ITEMS = 1000
 
 _HEAD = "SELECT 1 FROM __t WHERE "
+_NOTHING_BEHIND = re.compile(r"([-=<>~!+*/%|&^@]+)\s*\)?\s*$")
 _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handling", "cte_map"}
 
 
@@ -114,6 +116,10 @@ def _syntax_error(source: Source, answer: Node) -> FilterError:
             return source.refused("anything but SELECT, SHOW TABLES and DESCRIBE", 'duckkb sql "SHOW TABLES"')
     found = answer.get("position")
     position = source.character(int(found)) if found is not None else None
+    if sign := _NOTHING_BEHIND.search(source.text[: position + 1] if position else source.text):
+        offset = len(source.text[: sign.start()].encode()) + (len(_HEAD) + 1 if source.is_filter else 0)
+        place = {"query_location": offset}
+        return source.refused(f"nothing behind the operator {sign[1]}", "write what it compares with", place)
     where = f" at character {position}" if position else ""
     return FilterError(
         f"The {'condition' if source.is_filter else 'statement'} does not parse{where}.",
@@ -121,6 +127,16 @@ def _syntax_error(source: Source, answer: Node) -> FilterError:
         suggestion="check quotes, brackets and operators; strings take single quotes, odd field names double ones",
         details={"construct": "syntax", "position": position},
     )
+
+
+def refuse_expression(source: Source, node: Node) -> FilterError:
+    """The error for an expression of a class, or an operator, that there is not."""
+    name, kind = str(node.get("class")), str(node.get("type"))
+    if name == "OPERATOR":
+        word = kind.removeprefix("OPERATOR_").lower().replace("_", " ")
+        return source.refused(f"the operator {word}", "Use comparisons.", node)
+    word = {"PARAMETER": "a parameter"}.get(name, f"a {name.lower().replace('_', ' ')}")
+    return source.refused(word, "Use comparisons over fields and constants.", node)
 
 
 def too_deep(source: Source) -> FilterError:
@@ -154,7 +170,7 @@ def _check_size(root: Node, source: Source) -> None:
         node, depth = stack.pop()
         count += 1
         inner = list(_children(node))
-        if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
+        if node.get("type") == "COMPARE_IN":
             if len(inner) > MAX_ITEMS + 1:
                 raise source.refused("more than 1,000 items in a list", "Split the list.", node)
             inner = [child for child in inner if child.get("class") != "CONSTANT"]
@@ -177,26 +193,47 @@ def _children(value: Any) -> Iterator[Node]:
 
 def text_node(value: str) -> Node:
     """A constant text."""
-    held = {"type": {"id": "VARCHAR", "type_info": None}, "is_null": False, "value": value}
-    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "value": held}
+    return _literal("STRING", value)
+
+
+def number_node(text: str) -> Node:
+    """A constant number, as its digits say it."""
+    return _literal("INTEGER" if text.lstrip("-").isdigit() else "NUMERIC", text)
+
+
+def _literal(kind: str, text: str) -> Node:
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": kind, "text": text}}
 
 
 def null_node(sql_type: str = "") -> Node:
     """NULL, of a type where one is given: the engine picks functions by type."""
-    null = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "value": {"type": {"id": "NULL"}, "is_null": True}}
+    null = _literal("NULL_LITERAL", "")
     return cast_node(null, sql_type) if sql_type else null
 
 
 def call_node(name: str, *arguments: Node) -> Node:
     """A function or, where its name is no word, an operator."""
-    is_operator = not name.isidentifier()
-    return {
+    call = {
         "class": "FUNCTION",
         "type": "FUNCTION",
-        "function_name": name,
-        "children": [*arguments],
-        "is_operator": is_operator,
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
+        "is_operator": not name.isidentifier(),
     }
+    return with_arguments(call, arguments, name)
+
+
+def arguments_of(call: Node) -> list[Node]:
+    """The expressions that a function, an operator or a window function is given."""
+    return [argument["expression"] for argument in call["arguments"]]
+
+
+def with_arguments(call: Node, expressions: Sequence[Node], name: str = "") -> Node:
+    """A call of other expressions, under the names that its arguments have; with a `name`, of that function and without names."""
+    if name:
+        named = {"function_name": name, "qualified_name": {"path": [name]}}
+        return {**call, **named, "arguments": [{"name": "", "expression": one} for one in expressions]}
+    pairs = zip(call["arguments"], expressions, strict=True)
+    return {**call, "arguments": [{**argument, "expression": one} for argument, one in pairs]}
 
 
 def coalesce_node(*nodes: Node) -> Node:
@@ -212,15 +249,12 @@ def case_node(checks: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
 
 def cast_node(inner: Node, sql_type: str) -> Node:
     """A TRY_CAST: what does not convert is NULL."""
-    return {"class": "CAST", "type": "OPERATOR_CAST", "child": inner, "cast_type": _type(sql_type), "try_cast": True}
+    return {"class": "CAST", "type": "OPERATOR_CAST", "child": inner, "type_expr": _type(sql_type), "try_cast": True}
 
 
 def _type(name: str) -> Node:
-    if name.endswith("[]"):
-        return {"id": "LIST", "type_info": {"type": "LIST_TYPE_INFO", "child_type": _type(name[:-2])}}
-    if name == "JSON":
-        return {"id": "UNBOUND", "type_info": {"type": "UNBOUND_TYPE_INFO", "name": "JSON"}}
-    return {"id": name, "type_info": None}
+    inner = [_type(name[:-2])] if name.endswith("[]") else []
+    return {"class": "TYPE", "type": "TYPE", "type_name": "list" if inner else name, "children": inner}
 
 
 def try_node(inner: Node) -> Node:
@@ -238,13 +272,14 @@ def bare_date(node: Node) -> str:
     match node:
         case {
             "function_name": ("-" | "/") as sign,
-            "children": [{"function_name": first, "children": [year, month]}, day],
+            "arguments": [{"expression": {"function_name": first, "arguments": [year, month]}}, day],
         } if first == sign:
-            numbers = [part.get("value", {}).get("value") for part in (year, month, day) if part["class"] == "CONSTANT"]
+            parts = [part["expression"].get("literal", {}) for part in (year, month, day)]
         case _:
             return ""
-    if len(numbers) < 3 or not all(isinstance(number, int) for number in numbers):
+    if not all(part.get("kind") == "INTEGER" and part["text"].isdigit() for part in parts):
         return ""
+    numbers = [int(part["text"]) for part in parts]
     inside = all(
         least <= number <= most for number, least, most in zip(numbers, (1000, 1, 1), (9999, 12, 31), strict=True)
     )

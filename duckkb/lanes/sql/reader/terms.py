@@ -7,7 +7,8 @@
 | text or JSON, and true/false, a date or a time | that; text that is none does not match |
 | JSON and text | the text of the JSON value |
 | JSON and JSON | numbers where both are, else their texts (`json_order`) |
-| text or JSON, and a whole number past 2^53 | whole numbers, to the last digit |
+| text, JSON or a number, and a constant of 2^53 or more | whole numbers, to the last digit |
+| text or JSON, and a number that is no constant | numbers; a whole number that is no double is refused |
 | date and time | times; a date is its first moment |
 | a list and a list of the same kind | element by element |
 | something whose kind nobody knows, and anything | what the engine makes of them |
@@ -24,7 +25,7 @@ from decimal import Decimal
 from typing import Any
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.kinds import EXACT, element, is_list, parse_date, parse_timestamp, sql_type
+from duckkb.lanes.sql.kinds import EXACT, INT64, PAST_EXACT, element, is_list, parse_date, parse_timestamp, sql_type
 from duckkb.lanes.sql.reader.syntax import (
     Node,
     any_node,
@@ -33,6 +34,7 @@ from duckkb.lanes.sql.reader.syntax import (
     cast_node,
     coalesce_node,
     null_node,
+    number_node,
     text_node,
 )
 from duckkb.values import dataclass
@@ -43,7 +45,7 @@ A_LIST = "the list"  # the name of one that is no field
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
 WHOLE_TEXT, _LARGEST_WHOLE = r"^\s*[-+]?\d{1,38}\s*$", "1e38"
 _WITH_OFFSET = r"^\s*\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*[+-]\d\d:\d\d\s*$"
-_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER"}
+_LARGEST = 1 << 127  # a constant from here on is a double
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +79,36 @@ class Term:
 
 def constant(node: Node) -> Term:
     """A CONSTANT node as a term; raises FilterError for a constant that is no value."""
-    value = node["value"]
-    name = value["type"]["id"]
-    if value.get("is_null") or name == "NULL":
-        return Term(node, "null", "NULL", constant=True)
-    found: Any = value["value"]
-    kind = ANY
-    if name == "VARCHAR":
-        kind = "text"
-        if "\0" in found:
+    kind, text = node["literal"]["kind"], node["literal"]["text"]
+    match kind:
+        case "NULL_LITERAL":
+            return Term(node, "null", "NULL", constant=True)
+        case "STRING" if "\0" in text:
             raise FilterError("A text cannot have a NUL character.", details={"construct": "NUL"})
-    elif name in _INTEGERS:
-        # those past int64 come in two halves of 64 bits
-        found = int(found["upper"]) * (1 << 64) + int(found["lower"]) if isinstance(found, dict) else int(found)
-        kind = "integer"
-    elif name == "DECIMAL":
-        whole = int(found["upper"]) * (1 << 64) + int(found["lower"]) if isinstance(found, dict) else int(found)
-        found, kind = float(Decimal(whole).scaleb(-value["type"]["type_info"]["scale"])), "number"
-    elif name in ("DOUBLE", "FLOAT"):
-        found, kind = float(found), "number"
-        if found - found != 0:
-            raise FilterError("A number is too large.", details={"construct": "number"})
-    elif name == "BOOLEAN":
-        kind = "boolean"
-    return Term(node, kind, "the constant", constant=True, value=found)
+        case "STRING":
+            return Term(node, "text", "the constant", constant=True, value=text)
+        case "BOOLEAN":
+            return Term(node, "boolean", "the constant", constant=True, value=text == "true")
+    number = number_of(text.replace("_", ""))
+    found = "integer" if isinstance(number, int) else "number"
+    if found != {"INTEGER": "integer"}.get(kind, "number"):  # a BIGNUM, which meets no other number; a rounded one
+        node = {**node, **number_node(repr(number))}
+    return Term(node, found, "the constant", constant=True, value=number)
+
+
+def number_of(text: str) -> int | float:
+    """The number that digits say: whole where it is written so, or is 2^53 and more, which a double would round. Raises
+    FilterError for one that neither 128 bits nor a double hold."""
+    number = float(text)
+    if number - number != 0:
+        raise FilterError("A number is too large.", details={"construct": "number"})
+    is_written_whole = re.fullmatch(r"\s*[-+]?\d+\s*", text, re.ASCII)
+    if not is_written_whole and abs(number) < EXACT:
+        return number
+    exact = Decimal(text.strip())
+    if exact != exact.to_integral_value():
+        raise FilterError("A number past 2^53 cannot have a fraction.", details={"construct": "number"})
+    return int(exact) if abs(exact) < _LARGEST else number
 
 
 def moment_term(moment: datetime, kind: str) -> Term:
@@ -144,30 +152,49 @@ def as_number(term: Term) -> Term:
         if not re.search(_NUMERIC_TEXT, term.value, re.ASCII):
             raise _impossible(term, "a number")
         text = term.value.strip()
-        is_whole = re.fullmatch(r"[-+]?\d{1,18}", text)
-        kind, number = ("integer", int(text)) if is_whole else ("number", float(text))
-        return Term(cast_node(text_node(text), sql_type(kind)), kind, term.name, constant=True, value=number)
+        number = number_of(text)
+        kind, name = ("integer", "BIGINT") if isinstance(number, int) else ("number", "DOUBLE")
+        if kind == "integer" and abs(number) >= INT64:
+            name = "HUGEINT"
+        written = text if kind == "number" else str(number)
+        return Term(cast_node(text_node(written), name), kind, term.name, constant=True, value=number)
     if term.kind in ("text", "json"):
-        digits = call_node("regexp_extract", as_text(term).node, text_node(_NUMERIC_TEXT))
-        return _made(cast_node(digits, "DOUBLE"), "number", term)
+        return _made(exact_double(as_text(term).node, as_near_number(term).node), "number", term)
     raise list_error(term) if is_list(term.kind) else _impossible(term, "a number")
 
 
-def _as_whole_number(term: Term) -> Term:
-    """As `as_number`, beside an integer that a double cannot hold: what is written without a fraction stays as it is written. Where
-    neither 128 bits nor a double near them hold it, it is the largest of its sign."""
+def as_near_number(term: Term) -> Term:
+    """As `as_number`, where the nearest double will do: beside a constant that is smaller than what doubles round."""
+    if term.constant or term.kind not in ("text", "json"):
+        return as_number(term)
     digits = call_node("regexp_extract", as_text(term).node, text_node(_NUMERIC_TEXT))
-    number = cast_node(digits, "DOUBLE")
+    return _made(cast_node(digits, "DOUBLE"), "number", term)
+
+
+def exact_double(text: Node, number: Node) -> Node:
+    """The double of a number that stands in a text; a whole number that it would round fails the statement."""
+    whole = cast_node(call_node("regexp_extract", text, text_node(WHOLE_TEXT)), "HUGEINT")
+    rounds = {"class": "COMPARISON", "type": "COMPARE_NOTEQUAL", "left": whole, "right": cast_node(number, "HUGEINT")}
+    fails = {**cast_node(text_node(PAST_EXACT), "DOUBLE"), "try_cast": False}
+    return case_node([(rounds, fails)], number)
+
+
+def _as_whole_number(term: Term) -> Term:
+    """As `as_number`, beside an integer that a double may not hold: what is written without a fraction stays as it is written. Where
+    neither 128 bits nor a double near them hold it, it is the largest of its sign."""
+    number = as_near_number(term).node
     low, high = (cast_node(text_node(sign + _LARGEST_WHOLE), "DOUBLE") for sign in ("-", ""))
     bounded = call_node("greatest", call_node("least", number, high), low)  # which pass over NULL
     near = call_node("+", bounded, call_node("*", number, cast_node(text_node("0"), "DOUBLE")))
+    if term.kind == "number":
+        return _made(cast_node(near, "HUGEINT"), "integer", term)
     exact = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
     return _made(coalesce_node(cast_node(exact, "HUGEINT"), cast_node(near, "HUGEINT")), "integer", term)
 
 
 def as_count(term: Term) -> Term:
     """An integer small enough for positions and lengths; NULL where a field holds a larger one."""
-    number = as_number(term)
+    number = as_near_number(term)
     if number.constant and number.value is not None:
         near = max(-1_000_000_000, min(1_000_000_000, int(number.value)))
         return Term(cast_node(text_node(str(near)), "INTEGER"), "integer", term.name, constant=True, value=near)
@@ -280,11 +307,13 @@ def _is_day(term: Term) -> bool:
 
 
 def _converted(term: Term, kind: str, beside: Term) -> Term:
+    is_past_doubles = beside.constant and beside.kind == "integer" and abs(beside.value) >= EXACT
+    if is_past_doubles and not term.constant and term.kind in ("text", "json", "number"):
+        return _as_whole_number(term)
     if term.kind == kind:
         return term
-    is_past_doubles = kind == "integer" and beside.constant and abs(beside.value) > EXACT
     try:
-        return _as_whole_number(term) if is_past_doubles and not term.constant else CONVERSIONS[kind](term)
+        return as_near_number(term) if beside.constant and beside.is_numeric else CONVERSIONS[kind](term)
     except FilterError:
         raise _mismatch(beside, term) from None
 
@@ -356,9 +385,6 @@ def among(term: Term, items: Sequence[Term]) -> Node:
         if found is None:
             groups.append((left.node, found := []))
         found.append(right.node)
-        if left.kind == "number" and right.constant and right.is_numeric and not right.value:
-            # a list of several is looked up by bits, which differ from those of 0.0
-            found.append(cast_node(text_node("-0.0"), "DOUBLE"))
     return any_node([{"class": "OPERATOR", "type": "COMPARE_IN", "children": [node, *nodes]} for node, nodes in groups])
 
 

@@ -6,7 +6,6 @@ Texts are compared by their bytes, as DuckDB does. What is not known to mean the
 
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
 
 from psycopg import sql
@@ -14,7 +13,9 @@ from psycopg import sql
 from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.columns import EXTRA, FROM_ID, TO_ID, Column, Columns
 from duckkb.lanes.sql.kinds import EXACT, INT64, parse_date, parse_timestamp
-from duckkb.lanes.sql.reader.syntax import Node
+from duckkb.lanes.sql.reader.allowed import type_name
+from duckkb.lanes.sql.reader.syntax import Node, arguments_of
+from duckkb.lanes.sql.reader.terms import constant
 from duckkb.lanes.targets.facts import is_fact
 from duckkb.ontology.model import RecordType
 from duckkb.records import ID
@@ -42,7 +43,6 @@ THEN (left({value}, -6) || 'Z')::timestamptz - right({value}, 6)::interval ELSE 
 """A moment of RFC 3339: PostgreSQL reads no offset of sixteen hours and more. A connection's time zone is UTC."""
 _NO_JSON = re.compile(r"(?!true$|false$|null$)[^-\d{\[\"\s]")
 """How a text begins that is no number, list, object or word of JSON, and so is found in texts alone."""
-_BOOLEANS = {"t": True, "f": False}  # as the parser writes TRUE and FALSE
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -83,7 +83,7 @@ class Translation:
 
     def condition(self, node: Node) -> sql.Composable:
         """A condition that is true, false or NULL where DuckDB's is."""
-        children = node.get("children") or []
+        children = _children(node)
         match node["class"], node["type"]:
             case "CONJUNCTION", ("CONJUNCTION_AND" | "CONJUNCTION_OR") as which:
                 joint = " AND " if which == "CONJUNCTION_AND" else " OR "
@@ -93,9 +93,9 @@ class Translation:
             case "OPERATOR", ("OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL") as which:
                 said = "IS NULL" if which == "OPERATOR_IS_NULL" else "IS NOT NULL"
                 return sql.SQL(f"({{}} {said})").format(self._json(children[0]))
-            case "OPERATOR", ("COMPARE_IN" | "COMPARE_NOT_IN") as which:
+            case "OPERATOR", "COMPARE_IN":
                 found = sql.SQL(" OR ").join(self._meeting(children[0], "=", one) for one in children[1:])
-                return sql.SQL("({})" if which == "COMPARE_IN" else "(NOT ({}))").format(found)
+                return sql.SQL("({})").format(found)
             case "BETWEEN", "COMPARE_BETWEEN":
                 lower = self._meeting(node["input"], ">=", node["lower"])
                 return sql.SQL("({} AND {})").format(lower, self._meeting(node["input"], "<=", node["upper"]))
@@ -154,7 +154,7 @@ class Translation:
                 raise NoTranslation
             self._refuse_unkept(column.name)
             return sql.SQL("(facts -> {})").format(sql.Literal(column.name))
-        children = node.get("children") or []
+        children = _children(node)
         if node.get("function_name") != "json_extract_string" or children[0]["class"] != "COLUMN_REF":
             raise NoTranslation
         path, column = _constant("text", children[1]), self._column(children[0])
@@ -197,6 +197,10 @@ class Translation:
             raise NoTranslation
 
 
+def _children(node: Node) -> list[Node]:
+    return arguments_of(node) if "arguments" in node else node.get("children") or []
+
+
 def _compared(value: sql.Composable, operator: str, constant: sql.Composable) -> sql.Composable:
     return sql.SQL(f"({{}} {operator} {{}})").format(value, constant)
 
@@ -204,24 +208,14 @@ def _compared(value: sql.Composable, operator: str, constant: sql.Composable) ->
 def _constant(kind: str, node: Node) -> Any:
     """The value of a constant that is compared with a column of a kind as it is, or by a cast whose outcome is known."""
     if node["class"] == "CAST" and node.get("try_cast") and node["child"]["class"] == "CONSTANT":
-        text, wanted = node["child"]["value"].get("value"), node["cast_type"]["id"]
-        read = _CAST_TEXTS.get((kind, wanted))
+        text, read = constant(node["child"]).value, _CAST_TEXTS.get((kind, type_name(node["type_expr"])))
         found = read(text) if read is not None and isinstance(text, str) else None
         if found is None:
             raise NoTranslation
         return found
-    if kind == "boolean" and node["class"] == "CAST" and node["cast_type"]["id"] == "BOOLEAN":
-        said = _BOOLEANS.get(str(node["child"].get("value", {}).get("value")))
-        if said is None:
-            raise NoTranslation
-        return said
-    if node["class"] != "CONSTANT" or node["value"].get("is_null"):
+    if node["class"] != "CONSTANT":
         raise NoTranslation
-    value, told = node["value"].get("value"), node["value"]["type"]
-    if told["id"] == "DECIMAL" and isinstance(value, int):
-        value = float(Decimal(value).scaleb(-told["type_info"]["scale"]))
-    if kind == "text" and told["id"] != "VARCHAR":
-        raise NoTranslation
+    value = constant(node).value
     if kind not in _SUITS or not _SUITS[kind](value):
         raise NoTranslation
     return value
@@ -243,7 +237,7 @@ _SUITS: Mapping[str, Callable[[Any], bool]] = {
     "text": _is_known,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int and -INT64 < value < INT64,
-    "number": lambda value: type(value) is float or (type(value) is int and abs(value) <= EXACT),
+    "number": lambda value: type(value) in (int, float) and abs(value) < EXACT,
 }
 
 

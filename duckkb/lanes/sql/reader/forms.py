@@ -1,0 +1,233 @@
+"""The forms of the nodes in DuckDB's syntax trees, as `json_serialize_sql` of 2.0 writes them: a closed list.
+
+A tree with a node, a field or a word that is not named here is refused before anybody reads it, whether its value is a
+default or not: what nobody knows cannot be judged. What is here may be read; whether it is allowed, `reading` decides.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from duckkb.lanes.sql.reader.syntax import Source, refuse_expression
+from duckkb.values import dataclass
+
+
+def _words(text: str, before: str = "") -> frozenset[str]:
+    return frozenset(before + word for word in text.split())
+
+
+# CLASS TYPE|TYPE: field=what it holds; fields of all nodes of a kind stand in `_OF_ALL`.
+_EXPRESSIONS = """
+BETWEEN COMPARE_BETWEEN: input=expression lower=expression upper=expression
+CASE CASE_EXPR: case_checks=list:check else_expr=expression
+CAST OPERATOR_CAST: child=expression try_cast=flag type_expr=expression
+COLLATE COLLATE: child=expression collation=text
+COLUMN_REF COLUMN_REF: column_names=list:text
+COMPARISON COMPARE_EQUAL|COMPARE_NOTEQUAL|COMPARE_LESSTHAN|COMPARE_GREATERTHAN
+  |COMPARE_LESSTHANOREQUALTO|COMPARE_GREATERTHANOREQUALTO|COMPARE_DISTINCT_FROM|COMPARE_NOT_DISTINCT_FROM:
+  left=expression right=expression
+CONJUNCTION CONJUNCTION_AND|CONJUNCTION_OR: children=list:expression
+CONSTANT VALUE_CONSTANT: literal=literal
+FUNCTION FUNCTION: function_name=text schema=text catalog=text qualified_name=name arguments=list:argument
+  filter=expression? order_bys=modifier distinct=flag is_operator=flag export_state=no is_legacy_function_call=no
+LAMBDA LAMBDA: lhs=expression expr=expression syntax_type=SINGLE_ARROW|LAMBDA_KEYWORD
+OPERATOR
+  OPERATOR_NOT|OPERATOR_IS_NULL|OPERATOR_IS_NOT_NULL|COMPARE_IN|OPERATOR_COALESCE|OPERATOR_TRY|ARRAY_EXTRACT|ARRAY_SLICE
+  |STRUCT_EXTRACT|OPERATOR_UNPACK|GROUPING_FUNCTION: children=list:expression
+POSITIONAL_REFERENCE POSITIONAL_REFERENCE: index=number
+STAR STAR: relation_name=text exclude_list=list:text replace_list=list:replacement columns=flag expr=expression?
+  qualified_exclude_list=list:column rename_list=list:renaming
+SUBQUERY SUBQUERY: subquery_type=SCALAR|EXISTS|ANY subquery=statement child=expression? comparison_type=sign
+TYPE TYPE: type_name=text schema=text catalog=text qualified_name=name children=list:expression
+WINDOW WINDOW_AGGREGATE|WINDOW_RANK|WINDOW_RANK_DENSE|WINDOW_NTILE|WINDOW_PERCENT_RANK
+  |WINDOW_CUME_DIST|WINDOW_ROW_NUMBER|WINDOW_FIRST_VALUE|WINDOW_LAST_VALUE|WINDOW_LEAD|WINDOW_LAG|WINDOW_NTH_VALUE:
+  function_name=text schema=text catalog=text qualified_name=name arguments=list:argument
+  partitions=list:expression orders=list:order start=boundary end=boundary start_expr=expression?
+  end_expr=expression? offset_expr=expression? default_expr=expression? ignore_nulls=flag has_ignore_nulls=flag
+  filter_expr=expression? exclude_clause=NO_OTHER|CURRENT_ROW|GROUP|TIES distinct=flag arg_orders=list:order
+  is_legacy_function_call=no
+"""
+
+_QUERIES = """
+SELECT_NODE: select_list=list:expression from_table=table where_clause=expression?
+  group_expressions=list:expression group_sets=list:set
+  aggregate_handling=STANDARD_HANDLING|FORCE_AGGREGATES|NO_AGGREGATES_ALLOWED having=expression? sample=judged
+  qualify=expression?
+SET_OPERATION_NODE: setop_type=UNION|EXCEPT|INTERSECT|UNION_BY_NAME setop_all=flag left=query? right=query?
+  children=list:query
+RECURSIVE_CTE_NODE: cte_name=text union_all=flag left=query right=query aliases=list:text key_targets=list:expression
+"""
+
+_TABLES = """
+EMPTY:
+BASE_TABLE: schema_name=text table_name=text catalog_name=text qualified_name=name column_name_alias=list:text
+  at_clause=judged
+JOIN: left=table right=table condition=expression? join_type=INNER|LEFT|RIGHT|OUTER|FULL|SEMI|ANTI
+  ref_type=REGULAR|NATURAL|CROSS|POSITIONAL|ASOF using_columns=list:text delim_flipped=no
+  duplicate_eliminated_columns=none is_implicit=flag ranking_expression=none nearest_count=1
+  nearest_order_type=ASCENDING nearest_approx=no
+SUBQUERY: subquery=statement column_name_alias=list:text
+TABLE_FUNCTION: function=expression column_name_alias=list:text with_ordinality=WITH_ORDINALITY|WITHOUT_ORDINALITY
+EXPRESSION_LIST: expected_names=list:text expected_types=none values=list:row
+SHOW_REF: table_name=text schema_name=text catalog_name=text qualified_name=name query=query?
+  show_type=DESCRIBE|SUMMARY|SHOW|SHOW_FROM|SHOW_SPECIAL
+"""
+
+_MODIFIERS = """
+ORDER_MODIFIER: orders=list:order
+LIMIT_MODIFIER: limit=expression? offset=expression? limit_type=ROW_COUNT|PERCENTAGE
+DISTINCT_MODIFIER: distinct_on_targets=list:expression
+"""
+
+# What has neither a class nor a type that says what it is: the place where it stands does.
+_PARTS = """
+tree: error=no statements=list:statement
+statement: node=query named_param_map=list:judged
+check: when_expr=expression then_expr=expression
+argument: name=text expression=expression
+literal: kind=BOOLEAN|INTEGER|NUMERIC|NULL_LITERAL|STRING text=text
+name: path=list:text
+order: type=ORDER_DEFAULT|ASCENDING|DESCENDING null_order=ORDER_DEFAULT|NULLS FIRST|NULLS LAST expression=expression
+replacement: key=text value=expression
+renaming: key=column value=text
+column: catalog=text schema=text table=text column=text
+ctes: map=list:cte
+cte: key=text value=definition
+definition: aliases=list:text materialized=CTE_MATERIALIZE_DEFAULT|CTE_MATERIALIZE_ALWAYS|CTE_MATERIALIZE_NEVER
+  key_targets=list:expression payload_aggregates=none query_node=query
+"""
+
+_OF_ALL = {
+    "expression": "class=text type=text alias=text query_location=number query_location_length=number",
+    "query": "type=text modifiers=list:modifier cte_map=ctes",
+    "table": "type=text alias=text sample=judged query_location=number query_location_length=number",
+    "modifier": "type=text",
+}
+_NAMED = {
+    **dict.fromkeys(("FUNCTION", "WINDOW"), ("catalog", "schema", "function_name")),
+    "TYPE": ("catalog", "schema", "type_name"),
+    **dict.fromkeys(("BASE_TABLE", "SHOW_REF"), ("catalog_name", "schema_name", "table_name")),
+}
+"""Nodes that say a name twice: in parts, and as the path that counts, which may have more parts than those."""
+
+_LEAVES: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "number": lambda value: type(value) is int,
+    "flag": lambda value: isinstance(value, bool),
+    "no": lambda value: value is False,
+    "none": lambda value: value is None or value == [],
+    "1": lambda value: value == 1,
+    "judged": lambda value: True,
+    "set": lambda value: isinstance(value, list) and all(type(place) is int for place in value),
+}
+_WORDS = {
+    "sign": _words("EQUAL NOTEQUAL LESSTHAN GREATERTHAN LESSTHANOREQUALTO GREATERTHANOREQUALTO", "COMPARE_")
+    | {"INVALID"},
+    "boundary": _words("UNBOUNDED_PRECEDING UNBOUNDED_FOLLOWING CURRENT_ROW_RANGE CURRENT_ROW_ROWS CURRENT_ROW_GROUPS")
+    | _words(
+        "PRECEDING_ROWS FOLLOWING_ROWS PRECEDING_RANGE FOLLOWING_RANGE PRECEDING_GROUPS FOLLOWING_GROUPS", "EXPR_"
+    ),
+}
+"""Sets of words that several fields have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The types that a node may have (any where there are none), and what each of its fields holds."""
+
+    types: frozenset[str]
+    fields: Mapping[str, str]
+
+
+def check_forms(source: Source, tree: Any) -> None:
+    """Refuse a tree in which something is not of a form that is known; raises FilterError."""
+    stack: list[tuple[str, Any]] = [("tree", tree)]
+    while stack:
+        held, value = stack.pop()
+        if held.startswith("list:"):
+            if not isinstance(value, list):
+                raise _unknown(source, held)
+            stack.extend((held.removeprefix("list:"), item) for item in value)
+        elif held.endswith("?"):
+            stack += [] if value is None else [(held.removesuffix("?"), value)]
+        elif held == "row":
+            stack.append(("list:expression", value))
+        elif is_leaf := _LEAVES.get(held):
+            if not is_leaf(value):
+                raise _unknown(source, held)
+        elif held.isupper() or held in _WORDS:
+            if value not in _WORDS.get(held, held.split("|")):
+                raise _unknown(source, str(value))
+        else:
+            stack.extend(_fields(source, held, value))
+
+
+def _fields(source: Source, held: str, node: Any) -> Iterator[tuple[str, Any]]:
+    """What each field of a node must be, and is."""
+    form = _form_of(source, held, node)
+    if node.keys() != form.fields.keys():
+        raise _unknown(source, ", ".join(sorted(node.keys() ^ form.fields.keys())))
+    parts = _NAMED.get(str(node.get("class") or node.get("type")))
+    if parts and not _is_path(node["qualified_name"], [node[part] for part in parts]):
+        raise source.refused("a qualified name", "use bare names", node)
+    return ((what, node[field]) for field, what in form.fields.items())
+
+
+def _form_of(source: Source, held: str, node: Any) -> Form:
+    if not isinstance(node, dict):
+        raise _unknown(source, held)
+    if held not in _OF_ALL:
+        return _forms()[held, ""]
+    name = str(node.get("class" if held == "expression" else "type"))
+    form = _forms().get((held, name))
+    if form is None and held == "table":
+        raise source.refused(f"{name.lower().replace('_', ' ')} in FROM", "name a runtime table")
+    if form is None and held == "query":
+        raise source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
+    if form is None and held == "modifier":
+        raise source.refused("this clause", "leave it out")
+    if form is None or (form.types and node.get("type") not in form.types):
+        raise refuse_expression(source, node)
+    return form
+
+
+def _is_path(name: Any, parts: Sequence[Any]) -> bool:
+    path = name.get("path") if isinstance(name, dict) else None
+    given = [part for part in parts if part]
+    return isinstance(path, list) and [part for part in path if part] == given and len(path) <= len(parts)
+
+
+def _unknown(source: Source, what: str) -> Exception:
+    return source.refused(f"this construct ({what})", "say it in another way")
+
+
+@cache
+def _forms() -> Mapping[tuple[str, str], Form]:
+    """By what a place holds and by the class or type of what stands there."""
+    forms = {}
+    for held, lines in (
+        ("expression", _EXPRESSIONS),
+        ("query", _QUERIES),
+        ("table", _TABLES),
+        ("modifier", _MODIFIERS),
+        ("", _PARTS),
+    ):
+        for line in re.sub(r"\n +(?=\|)", "", lines).replace("\n  ", " ").strip().splitlines():
+            head, _, rest = line.partition(":")
+            name, _, types = head.partition(" ")
+            words = _split_fields(f"{_OF_ALL.get(held, '')} {rest}")
+            fields = dict(word.split("=", 1) for word in words)
+            forms[(held, name) if held else (name, "")] = Form(frozenset(filter(None, types.split("|"))), fields)
+    return forms
+
+
+def _split_fields(text: str) -> list[str]:
+    """`field=value` words; a value may have blanks, as NULLS FIRST has."""
+    words: list[str] = []
+    for word in text.split():
+        if "=" in word:
+            words.append(word)
+        else:
+            words[-1] += f" {word}"
+    return words

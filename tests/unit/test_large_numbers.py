@@ -1,0 +1,127 @@
+"""Whole numbers past 2^53 in fields that hold other numbers too: filters and aggregates are exact to the last digit, or refuse."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from duckkb.errors import FilterError
+from duckkb.lanes.sql.tables import Tables
+from duckkb.ontology.model import NodeType, Ontology
+from duckkb.ports import SqlLimits
+from duckkb.records import Record
+from tests.record_tables import RecordTables
+
+TIME = "2024-05-01T10:00:00.000001Z"
+LARGE = 9007199254740993  # the first whole number that is no double
+VALUES = [LARGE, LARGE - 1, 1.5, 2, LARGE + 2, -LARGE, 2**63 - 1]
+DOUBLES = [float(2**53), 2.5, float(2**53 + 2), 2.0, -float(2**53)]
+NUM = NodeType("Num", "num", ("name",), {"properties": {"name": {"type": "string"}, "v": {"type": "number"}}})
+WIDE = NodeType("Wide", "wide", ("name",), {"properties": {"name": {"type": "string"}, "x": {"type": "number"}}})
+
+Holds = Callable[[float], bool]
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[Tables]:
+    """`v` is declared, `u` is not, `w.k` lies inside; `x` holds doubles alone."""
+    made = RecordTables(Ontology({"Num": NUM, "Wide": WIDE}, {}), lambda kind: ())
+    rows = [{"name": f"n{at}", "v": value, "u": value, "w": {"k": value}} for at, value in enumerate(VALUES, 1)]
+    made.put(NUM, [Record("Num", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(rows, 1)])
+    wide = [{"name": f"d{at}", "x": value} for at, value in enumerate(DOUBLES, 1)]
+    made.put(WIDE, [Record("Wide", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(wide, 1)])
+    yield made
+    made.close()
+
+
+COMPARED: list[tuple[str, Holds]] = [
+    (f"{{}} > {LARGE - 1}", lambda v: v > LARGE - 1),
+    (f"{{}} >= {LARGE}", lambda v: v >= LARGE),
+    (f"{{}} >= {LARGE}.0", lambda v: v >= LARGE),
+    (f"{{}} <> {LARGE - 1}", lambda v: v != LARGE - 1),
+    (f"{{}} = {LARGE}", lambda v: v == LARGE),
+    (f"{{}} = {LARGE}.0", lambda v: v == LARGE),
+    (f"{{}} = {LARGE - 1}", lambda v: v == LARGE - 1),
+    (f"{{}} < -{LARGE - 1}", lambda v: v < -(LARGE - 1)),
+    (f"{{}} IN ({LARGE}, 2)", lambda v: v in (LARGE, 2)),
+    (f"{{}} NOT IN ({LARGE}, 1.5)", lambda v: v not in (LARGE, 1.5)),
+    (f"{{}} BETWEEN {LARGE} AND {LARGE + 1}", lambda v: LARGE <= v <= LARGE + 1),
+    (f"{{}} IS DISTINCT FROM {LARGE - 1}", lambda v: v != LARGE - 1),
+    ("{} > 9e15", lambda v: v > 9 * 10**15),
+    ("{} < 1e30", lambda v: v < 10**30),
+    ("{} < 1e200", lambda v: True),
+    ("{} > 1.6", lambda v: v > 1.6),
+    ("{} = 1.5", lambda v: v == 1.5),
+    (f"{{}} > {10**60}", lambda v: False),
+]
+
+
+@pytest.mark.parametrize("field", ["v", "u", "w.k"])
+@pytest.mark.parametrize(("condition", "holds"), COMPARED, ids=[condition for condition, _ in COMPARED])
+def test_a_constant_is_compared_to_the_last_digit(tables: Tables, field: str, condition: str, holds: Holds) -> None:
+    wanted = {at for at, value in enumerate(VALUES, 1) if holds(value)}
+    assert tables.where(NUM, condition.format(field)) == wanted
+    rows = tables.sql(f"SELECT __id FROM num WHERE {condition.format(field)}", SqlLimits()).rows
+    assert {row[0] for row in rows} == wanted
+
+
+@pytest.mark.parametrize(("condition", "holds"), COMPARED, ids=[condition for condition, _ in COMPARED])
+def test_a_column_of_doubles_is_compared_so_too(tables: Tables, condition: str, holds: Holds) -> None:
+    wanted = {at for at, value in enumerate(DOUBLES, 1) if holds(value if value % 1 else int(value))}
+    assert tables.where(WIDE, condition.format("x")) == wanted
+
+
+@pytest.mark.parametrize("field", ["v", "u", "w.k"])
+@pytest.mark.parametrize(
+    "calculation",
+    [
+        "{} + 0",
+        "{} % 2",
+        "-{}",
+        "{} * 1.0",
+        "{} / 1",
+        "abs({})",
+        "floor({})",
+        "round({})",
+        "mod({}, 2)",
+        "mod({} + 0, 2)",
+        "greatest({}, 0)",
+    ],
+)
+def test_a_calculation_that_would_round_is_refused_where_such_a_number_is_met(
+    tables: Tables, field: str, calculation: str
+) -> None:
+    for ask in (
+        lambda: tables.where(NUM, f"{calculation.format(field)} = {LARGE}"),
+        lambda: tables.sql(f"SELECT {calculation.format(field)} FROM num", SqlLimits()),
+    ):
+        with pytest.raises(FilterError) as caught:
+            ask()
+        assert caught.value.details["construct"] == "exact"
+        assert str(LARGE) not in str(caught.value)
+        assert "CAST(FIELD AS HUGEINT)" in caught.value.suggestion
+    assert tables.where(NUM, f"CAST({field} AS HUGEINT) + 0 = {LARGE}") == {1}
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "avg", "median", "min", "max", "stddev"])
+@pytest.mark.parametrize("field", ["v", "u", "w.k"])
+def test_an_aggregate_is_exact_or_refused(tables: Tables, field: str, aggregate: str) -> None:
+    with pytest.raises(FilterError):
+        tables.sql(f"SELECT {aggregate}({field}) FROM num", SqlLimits())
+    small = {"sum": 3.5, "avg": 1.75, "median": 1.75, "min": 1.5, "max": 2, "stddev": 0.3535533905932738}
+    asked = f"SELECT {aggregate}({field}) FROM num WHERE {field} BETWEEN 0 AND 100"
+    if aggregate != "stddev":
+        assert tables.sql(asked, SqlLimits()).rows == ((small[aggregate],),)
+    whole = f"SELECT sum(CAST({field} AS HUGEINT)) FROM num WHERE {field} > 100"
+    assert tables.sql(whole, SqlLimits()).rows == ((sum(value for value in VALUES if value > 100),),)
+
+
+def test_order_is_exact(tables: Tables) -> None:
+    rows = tables.sql("SELECT v FROM num ORDER BY v", SqlLimits()).rows
+    assert [row[0] for row in rows] == sorted(VALUES)
+
+
+@pytest.mark.parametrize("number", ["9007199254740992.5", "-9007199254740993.25"])
+def test_a_constant_that_no_double_is_is_refused(tables: Tables, number: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.where(NUM, f"v > {number}")
+    assert caught.value.details["construct"] == "number"
