@@ -9,7 +9,7 @@ from pathlib import Path
 
 from duckkb.review.health.machine import within
 from tests.conftest import ROOT
-from tests.harness.installed import packages_with, plain_name, pinned_versions
+from tests.harness.installed import packages_with, pinned_versions, plain_name
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,]+\])?(?P<bounds>[^;\s]*)")
 FORMATS = {

@@ -563,6 +563,7 @@ export type TypesAnswer = {
     "from"?: Array<string>;
     "to"?: Array<string>;
     "cardinality"?: string;
+    "display": Array<string>;
     "full_text": Array<string>;
     "vectors": Array<string>;
     "records": number;
