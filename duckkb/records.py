@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from duckkb.errors import shell_word
 from duckkb.values import dataclass
 
 Scalar = str | int
@@ -68,6 +69,11 @@ def identity_text(identity: Identity) -> str:
         return str(identity[0])
     parts = [component_value(component) for component in identity]
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+
+
+def record_arguments(type: str, identity: Identity) -> str:
+    """A record as the arguments of a command, in the words of a shell: `duckkb get` of these prints it."""
+    return f"{shell_word(type)} {shell_word(identity_text(identity))}"
 
 
 def component_key(component: Component) -> tuple[Any, ...]:

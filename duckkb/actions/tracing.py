@@ -18,7 +18,7 @@ from duckkb.engine.draft import not_found
 from duckkb.errors import DuckkbError, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import EXTRACTED, Ontology, RecordType
 from duckkb.queries import Hit, Mode
-from duckkb.records import ID, identity_text
+from duckkb.records import ID, identity_text, record_arguments
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
 from duckkb.review.provenance import history
@@ -57,17 +57,20 @@ class Provenance:
             kind, row = row_named(base, type, identity)
             fields, name = row.record.fields, f"{kind.name} {identity_text(row.record.identity)}"
             text, begin = fields.get("text"), fields.get("text_line", 1)
+            command = record_arguments(kind.name, row.record.identity)
             is_asked = first is not None or last is not None
             if kind.source is None or not text or fields["format"] in EXTRACTED:
                 if is_asked:
                     said = f"{name} has no lines: only documents have that are text"
-                    raise UsageError(said, suggestion=f"duckkb blame {name}")
+                    raise UsageError(said, suggestion=f"duckkb blame {command}")
                 return []
             count = begin - 1 + text.count("\n") + (not text.endswith("\n"))
             begin = positive(1 if first is None else first, "the first line") if is_asked else begin
             end = count if last is None else positive(last, "the last line")
             if begin > min(end, count):
-                raise NotFound(f"{name} has {count} lines, none from {begin} to {end}", suggestion=f"duckkb get {name}")
+                raise NotFound(
+                    f"{name} has {count} lines, none from {begin} to {end}", suggestion=f"duckkb get {command}"
+                )
             found = history.lines(base.root, row.path, count, ground(base).at if base.wiring.at else None)
             return [
                 replace(one, first=max(one.first, begin), last=min(one.last, end))
@@ -125,7 +128,7 @@ def _as_cited(base: Base, cited: Citation) -> dict[str, Any]:
     if cited.version not in ("", line["_etag"]):
         name = f"{kind.name} {identity_text(row.record.identity)}"
         said = f"{name} has changed since it was cited, before it was committed"
-        raise NotFound(said, suggestion=f"duckkb log {name}")
+        raise NotFound(said, suggestion=f"duckkb log {record_arguments(kind.name, row.record.identity)}")
     if cited.field is None:
         return line
     text = base.rows(kind).text(row.record.id, cited.field, cited.seq)
@@ -156,10 +159,13 @@ def _since(now: Base, cited: Citation, then: Mapping[str, Any]) -> dict[str, Any
 def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = None) -> list[FieldOrigin]:
     """As `Provenance.blame`, of a base."""
     kind, row = row_named(base, type, identity)
-    name = f"{kind.name} {identity_text(row.record.identity)}"
+    name, command = (
+        f"{kind.name} {identity_text(row.record.identity)}",
+        record_arguments(kind.name, row.record.identity),
+    )
     wanted = history.fields(ground(base), kind, row, field)
     if not wanted:
-        raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {name}")
+        raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {command}")
     return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
 
 

@@ -24,6 +24,7 @@ from duckkb.records import (
     component_of,
     component_value,
     identity_text,
+    record_arguments,
 )
 from duckkb.truth.files import ids
 from duckkb.truth.files.line import etag
@@ -228,9 +229,13 @@ def _precondition(kind: RecordType, given: Given, tree: Tree) -> Finding | None:
     stored = tree.get(kind, given.identity)
     name, place = identity_text(given.identity), f"{given.place}: " if given.place else ""
     if given.etag is not None and (stored is None or etag(stored.line) != given.etag):
-        have = f"is at {etag(stored.line)}" if stored else "does not exist"
-        said, remedy = f"{place}{name} {have}, not at {given.etag}", f"duckkb get {kind.name} {name}"
-        return Finding("E_STALE", said, remedy=remedy, type=kind.name, identity=name)
+        where = record_arguments(kind.name, given.identity)
+        if stored is None:
+            have = f"does not exist, and _etag {given.etag} asks for it as it was"
+            remedy = f"`duckkb log {where}` says who deleted it; without `_etag` the line is stored anew"
+        else:
+            have, remedy = f"is at {etag(stored.line)}, not at {given.etag}", f"duckkb get {where}"
+        return Finding("E_STALE", f"{place}{name} {have}", remedy=remedy, type=kind.name, identity=name)
     if given.id is not None and stored is not None and stored.record.id != given.id:
         said = f"{place}__id of {name} is {stored.record.id}, not {given.id}; it never changes"
         return Finding("E_ID", said, remedy="leave __id out", type=kind.name, identity=name)
@@ -359,7 +364,7 @@ def _apply(request: Apply, state: Drafting) -> Draft:
 def _stale(record: Record, stored: StoredRow | None, said: str) -> Finding:
     name = identity_text(record.identity)
     path, line = (stored.path, stored.line_no) if stored else ("", 0)
-    remedy = f"duckkb get {record.type} {name}"
+    remedy = f"duckkb get {record_arguments(record.type, record.identity)}"
     return Finding("E_STALE", f"{record.type} {name} {said}", path, line, "", remedy, record.type, name)
 
 

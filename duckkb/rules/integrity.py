@@ -11,7 +11,7 @@ from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.names import reserved
 from duckkb.ontology.source import pointer
-from duckkb.records import FROM, TO, Record, TypedEnd, component_of, identity_text
+from duckkb.records import FROM, TO, Record, TypedEnd, component_of, identity_text, record_arguments
 from duckkb.rules.invisible import invisible_fields, may_hold_invisible, mixed_identity
 from duckkb.rules.view import BaseView, IntegrityRule, at
 from duckkb.settings import Shrink
@@ -163,7 +163,7 @@ def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
             remedy = "leave the key out, or give that one, to change the record that has it"
             yield at(row, "E_EXISTS", said, remedy, f"/{made}")
         else:
-            remedy = f"duckkb delete {kind.name} {identity_text(record.identity)}"
+            remedy = f"duckkb delete {record_arguments(kind.name, record.identity)}"
             yield at(row, "W_SAME_TEXT", said, remedy, f"/{made}")
 
 

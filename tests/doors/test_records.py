@@ -117,6 +117,17 @@ def test_what_get_prints_can_be_put_back(run: Run) -> None:
     assert run("put", "Note", json.dumps(wrong_id), "--json").error["code"] == "E_ID"
 
 
+def test_a_line_of_a_record_that_was_deleted_says_who_deleted_it_and_how_it_comes_back(run: Run) -> None:
+    run("put", "Note", json.dumps({"id": "a b", "title": "x"}))
+    line = run("get", "Note", "a b").line
+    run("delete", "Note", "a b")
+    error = run("put", "Note", json.dumps(line), "--json").error
+    assert error["code"] == "E_STALE" and "`duckkb log Note 'a b'`" in error["suggestion"]
+    assert run("put", "Note", json.dumps({name: value for name, value in line.items() if name != "_etag"})).code == 0
+    stale = run("put", "Note", json.dumps(line | {"title": "y", "_etag": "0" * 16}), "--json").error
+    assert stale["suggestion"] == "duckkb get Note 'a b'"
+
+
 def test_if_match_guards_put_and_delete(run: Run) -> None:
     etag = run("put", "Note", NOTE).line["etags"][0]
     assert run("put", "Note", '{"id": "a"}', "--if-match", "0000000000000000").code == 1

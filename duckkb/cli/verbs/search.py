@@ -11,6 +11,7 @@ from duckkb.cli.document_formats import FORMATS
 from duckkb.cli.formats import dumps
 from duckkb.cli.options import chosen_format
 from duckkb.cli.verb import end, opened, verb
+from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
     from duckkb.actions.documents.searching import How
@@ -122,10 +123,8 @@ def _search(
         for hint in found.hints if chosen_format() != "json" else ():
             _tell_hint(hint)
         if not found:
-            printed.note(
-                "no results; loosen the question, or `duckkb ls` says what there is"
-            )  # stdout has its empty payload
-            end(1)
+            printed.note(f"no documents; `duckkb find all {shell_word(text)}` asks the records too")
+            end(1)  # stdout has its empty payload
 
 
 def _tell_hint(hint: Mapping[str, Any]) -> None:
