@@ -33,14 +33,12 @@ FILTERS = [
     "lower(autor) = 'ann'",
     "author IN (ann, bob)",
     "author = `ann`",
-    "`author` = 'ann'",
     "author = “ann”",
     "author === 'ann' && year > 2000",
     "SELECT * FROM notes WHERE author = 'ann' ORDER BY id LIMIT 5",
     "WHERE author = 'ann';",
     "author: ann",
     "json_extract(data, '$.meta.source') = 'wiki'",
-    "author ~ '^a'",
     "author REGEXP 'bob|ann'",
     "author startsWith 'a'",
     "content CONTAINS 'crash'",
@@ -101,7 +99,14 @@ def test_a_sum_of_texts_names_the_column_its_type_and_the_statement_that_casts_i
 
 
 @pytest.mark.parametrize(
-    "where", ["regexp_matches(author, '^a.n')", "tags @> ['red']", "tags && ARRAY['red']", "author ~ 'a.*'"]
+    "where",
+    [
+        "regexp_matches(author, '^a.n')",
+        "tags @> ['red']",
+        "tags && ARRAY['red']",
+        "author ~ '^a.n'",
+        "`author` = 'ann'",
+    ],
 )
 def test_operators_and_functions_that_a_statement_may_use_are_no_slips(base: Path, where: str) -> None:
     with duckkb.open(base) as kb:

@@ -34,7 +34,7 @@ FUNCTION FUNCTION: function_name=text schema=text catalog=text qualified_name=na
 LAMBDA LAMBDA: lhs=expression expr=expression syntax_type=SINGLE_ARROW|LAMBDA_KEYWORD
 OPERATOR
   OPERATOR_NOT|OPERATOR_IS_NULL|OPERATOR_IS_NOT_NULL|COMPARE_IN|OPERATOR_COALESCE|OPERATOR_TRY|ARRAY_EXTRACT|ARRAY_SLICE
-  |STRUCT_EXTRACT|OPERATOR_UNPACK|GROUPING_FUNCTION: children=list:expression
+  |STRUCT_EXTRACT|ARRAY_CONSTRUCTOR|OPERATOR_UNPACK|GROUPING_FUNCTION: children=list:expression
 POSITIONAL_REFERENCE POSITIONAL_REFERENCE: index=number
 STAR STAR: relation_name=text exclude_list=list:text replace_list=list:replacement columns=flag expr=expression?
   qualified_exclude_list=list:column rename_list=list:renaming

@@ -16,7 +16,7 @@ from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import is_list
 from duckkb.lanes.sql.reader import allowed, functions, json_order
 from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
-from duckkb.lanes.sql.reader.syntax import Node, Source, arguments_of, bare_date, case_node, with_arguments
+from duckkb.lanes.sql.reader.syntax import Node, Source, arguments_of, bare_date, call_node, case_node, with_arguments
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
@@ -322,6 +322,10 @@ class TreeReader:
         kind = node["type"]
         if kind == "OPERATOR_NOT":
             return Term({**node, "children": [self.condition(node["children"][0], scope).whole]}, "boolean")
+        if kind == "ARRAY_CONSTRUCTOR":  # ARRAY['a'] is ['a']
+            shared = {key: node[key] for key in ("alias", "query_location", "query_location_length")}
+            plain_call = {"catalog": "", "schema": "", "filter": None, "distinct": False, **shared}
+            return self._visit_function(plain_call | call_node("list_value", *node["children"]), scope)
         terms = self._terms(node["children"], scope)
         if "_IN" in kind:
             self._refuse_bare_dates(terms[0], *node["children"][1:])
