@@ -11,7 +11,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
-from duckkb.actions.importing.doubles import refuse_doubles
+from duckkb.actions.importing.doubles import refuse_doubles, removal_command
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
 from duckkb.actions.importing.new_collection import import_target, refuse_nothing
@@ -65,7 +65,8 @@ def import_files(
     target = import_target(base, request)
     base, kind = target.base, target.kind
     _refuse_options(kind, request)
-    fields = FieldMap(kind, request)
+    count = base.tree.count(kind)
+    fields = FieldMap(kind, request, (lambda id: base.tree.id_of(kind, (id,)) is not None) if count else None)
     with ExitStack() as opened:
         sources = [_ImportSource(base, file, request, opened) for file in files]
         columns = _infer_types(kind, request, [source.table for source in sources if source.table])
@@ -85,13 +86,22 @@ def import_files(
     refuse_nothing(target, request, fields.records)
     inferred = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
     summary = ImportSummary(fields.records, inferred, fields.generated_ids, tuple(fields.first))
-    return replace(receipt, imported=summary, notices=(*receipt.notices, *_notices(kind, fields)))
+    notices = _notices(base, kind, fields, receipt, count)
+    return replace(receipt, imported=summary, notices=(*receipt.notices, *notices))
 
 
-def _notices(kind: RecordType, fields: FieldMap) -> Iterator[Notice]:
-    if fields.generated_ids:
-        remedy = fields.key_command() or "--id FIELD[,FIELD] names the fields that tell records apart"
-        yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
+def _notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Receipt, before: int) -> Iterator[Notice]:
+    """What is said of an import to a type that had `before` records; the hint first takes away what is stored under made ids."""
+    if not fields.generated_ids:
+        return
+    remedy = fields.key_command()
+    if remedy and not receipt.dry_run:
+        ids = [str(identity[0]) for identity in receipt.identities]
+        is_all = fields.generated_ids == len(ids)
+        removal = removal_command(base, kind, ids, before + receipt.inserted) if is_all else ""
+        remedy = fields.command_after(removal, remedy)
+    remedy = remedy or "--id FIELD[,FIELD] names the fields that tell records apart, before the first import"
+    yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
 
 
 def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
