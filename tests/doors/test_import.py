@@ -300,3 +300,13 @@ def test_records_that_are_there_under_made_ids_are_not_added_once_more_under_the
     assert run(*again.split()[1:]).line["unchanged"] == 30
     more = write(tmp_path, "more.csv", "customer_id,name\nC98,Eve\n")
     assert "(duckkb delete customers " in run("import", "customers", more).err, "others stay"
+
+
+def test_an_object_with_the_identity_is_one_record_whatever_lists_it_has(run: Run, rows: str, tmp_path: Path) -> None:
+    record = {"id": "t1", "comments": [{"id": "c1", "body": "a"}, {"id": "c2", "body": "b"}]}
+    assert run("put", rows, json.dumps(record)).code == 0
+    file = write(tmp_path, "t.json", json.dumps(run("get", rows, "t1").line, indent=1))
+    assert run("import", rows, file).line["unchanged"] == 1 and stored(run, rows) == [record]
+    numbered = write(tmp_path, "n.json", json.dumps({"no": 7, "comments": record["comments"]}))
+    assert run("import", rows, numbered, "--id", "no").line["inserted"] == 1
+    assert "--records comments" in run("import", rows, numbered).err, "nothing says that it is a record"

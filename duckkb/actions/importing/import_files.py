@@ -68,7 +68,7 @@ def import_files(
     count = base.tree.count(kind)
     fields = FieldMap(kind, request, (lambda id: base.tree.id_of(kind, (id,)) is not None) if count else None)
     with ExitStack() as opened:
-        sources = [_ImportSource(base, file, request, opened) for file in files]
+        sources = [_ImportSource(base, file, request, opened, kind.identity_fields) for file in files]
         columns = _infer_types(kind, request, [source.table for source in sources if source.table])
         items = _items(sources, columns, fields)
         try:
@@ -125,8 +125,11 @@ def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
 class _ImportSource:
     """One file that is open to read, in the form that its name or its first bytes show."""
 
-    def __init__(self, base: Base, path: str | Path, request: ImportRequest, opened: ExitStack) -> None:
+    def __init__(
+        self, base: Base, path: str | Path, request: ImportRequest, opened: ExitStack, identity: Sequence[str]
+    ) -> None:
         self._base, self._request, self.name = base, request, str(path)
+        self._identity = request.id_fields or [request.renames.get(name, name) for name in identity]
         if self.name == "-":
             self._file = _spooled(opened)
         elif Path(path).is_dir():
@@ -174,7 +177,7 @@ class _ImportSource:
             text = self._file.read().decode("utf-8-sig" if self._encoding == "utf-8" else self._encoding)
         except UnicodeDecodeError:
             raise not_decoded(self._request, self.name, self._file, self._encoding) from None
-        yield from read_document(self.name, text, self._request, self._base.limits)
+        yield from read_document(self.name, text, self._request, self._base.limits, self._identity)
 
     def _has_lines(self) -> bool:
         longest = self._base.limits.max_record_bytes + 2
