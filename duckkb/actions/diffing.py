@@ -12,7 +12,7 @@ from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.engine.base import Base
 from duckkb.engine.narrowed import NarrowedBase, forbidden, part_of
-from duckkb.errors import DuckkbError, FilterError, NotFound, StateError, UsageError
+from duckkb.errors import DuckkbError, FilterError, NotFound, StateError, UsageError, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.review.check.changes import findings_of, trees
 from duckkb.review.diff.compare import Types
@@ -128,6 +128,23 @@ def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
             raise _no_branch(branch)
         return _of_branch(part.whole.root, branch)
     return _of_branch(base.root, branch)
+
+
+def hint_of_undone(root: Path, range: str | None, verb: str) -> str:
+    """What is said where a single name is that of commits which HEAD has not: that a comparison with the files as they are shows them
+    undone, with the command that shows what they bring; else empty."""
+    wanted = parse_range(range)
+    if range is None or wanted.against != "worktree":
+        return ""
+    try:
+        named, head = revisions.revisions(root, wanted.base, "HEAD")
+        count = revisions.commits_between(root, head, named) if named.commit and head.commit else 0
+    except DuckkbError:
+        return ""
+    commits = "a commit" if count == 1 else f"{count:,} commits"
+    here = repository.branch(root) or "HEAD"
+    said = f"{range} is compared with the files as they are ({here}), and has {commits} that HEAD has not, shown undone"
+    return f"{said}; what it brings: duckkb {verb} {shell_word(f'HEAD...{range}')}" if count else ""
 
 
 def numbers(root: Path, range: str | None = None, *, staged: bool = False, worktree: bool = False) -> Numbers:

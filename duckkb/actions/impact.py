@@ -2,6 +2,7 @@
 each lane, now and at commits of the history."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class ImpactOptions:
 
 def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> ImpactReport:
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
-    `BASE..HEAD`, or `BASE...HEAD` from where the two part. The newer configuration stands in where the older does not load,
+    `BASE..HEAD`, or `BASE...HEAD` from where the two part, by what BASE has asked since too. The newer configuration stands in where the older does not load,
     and what could not be read is left out: both are findings. Raises as `open` does, and `errors.UsageError`."""
     refuse_limits(options)
     k, fail_on, allow_weaker = options.k, options.fail_on or {}, options.allow_weaker
@@ -83,6 +84,9 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     questions = (
         own[1] if allow_weaker else [*own[0], *(one for one in own[1] if one not in own[0])]
     )  # each as its side judges it
+    known = {question.key for of in own for question in of}
+    since = [] if allow_weaker else options.told(_questions_since(unopened, old, chosen))
+    questions += [question for question in since if question.key not in known]
     before, after = (_answers(of, side, questions, k, said) for of, side in ((old, older), (new, newer)))
     removed = [question for question in own[0] if judged.milder(question, own[1])]
     rows = judged.side_by_side(questions, before, after, k)
@@ -207,9 +211,24 @@ def _sides(root: Path, text: str | None) -> tuple[_Side, _Side]:
     head = revisions.revision(root, wanted.head)
     if wanted.since_parting:
         base = revisions.merge_base(root, base, head)
-    return _side(wanted.base, base), _side(wanted.head, head)
+    return _side(wanted.base, base, wanted.head if wanted.since_parting else ""), _side(wanted.head, head)
 
 
-def _side(name: str, at: Revision) -> _Side:
+def _side(name: str, at: Revision, parted_from: str = "") -> _Side:
     commit = at.commit or at.tree
-    return _Side(Label(name, commit), commit)
+    return _Side(Label(name, commit, parted_from), commit)
+
+
+def _questions_since(unopened: Unopened, old: _Side, chosen: OpenOptions) -> list[JudgedQuestion]:
+    """The questions that the named base has, where the older side is the commit in which the newer one parted from it: those that
+    came to it since judge the change too."""
+    if not old.label.parted_from:
+        return []
+    tip = _side(old.label.name, revisions.revision(unopened.root, old.label.name))
+    if tip.at == old.at:
+        return []
+    with suppress(OntologyError):
+        opened = _wired(unopened, tip, replace(chosen, lenient=True))
+        documents = opened[0].documents if opened else ()
+        return judged.read([one for document in documents for one in questions_in(document)])
+    return []

@@ -17,7 +17,7 @@ from duckkb.engine.vectors import Vector, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import NodeType, RecordType
-from duckkb.ontology.names import did_you_mean, paths_inside
+from duckkb.ontology.names import did_you_mean, paths_inside, steps_through_lists
 from duckkb.queries import (
     NO_WORDS,
     ChunkRef,
@@ -55,6 +55,8 @@ _FEW = 256  # records that are looked up one by one; more are picked out of the 
 _NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # texts, and IS NOT NULL
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
 _PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
+_COMPARED = r"(?<![\w.]){}\s*(<>|!=|[<>]=?|=|NOT\s+I?LIKE\b|I?LIKE\b)\s*('(?:[^']|'')*')"
+_ACTIVE = frozenset('"`\\!$')  # what a shell reads inside of double quotes; but no $ before a point
 _SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
 _MOST_NAMED = 3
 _LOOKED_AT = 4_000  # characters of a document without a chunk of its text
@@ -369,10 +371,29 @@ def _nowhere(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]
     ]
     notices = []
     for kind, path in lacking[:_MOST_NAMED]:
-        some = (row.record.fields for row in islice(base.tree.rows(kind), _SOME_ROWS))
-        said = f"no record of {kind.name} has {path}"
-        notices.append(Notice("W_NO_VALUE", said, did_you_mean(path, paths_inside(some, path))))
+        some = [row.record.fields for row in islice(base.tree.rows(kind), _SOME_ROWS)]
+        steps = steps_through_lists(some, path)
+        if len(steps) > 1:
+            said = f"{path} of {kind.name} is inside a list: {steps[0]} has several values, and a filter asks whether one fits"
+            notices.append(Notice("W_NO_VALUE", said, _list_filter(intent.where, path, steps)))
+        else:
+            said = f"no record of {kind.name} has {path}"
+            notices.append(Notice("W_NO_VALUE", said, did_you_mean(path, paths_inside(some, path))))
     return tuple(notices)
+
+
+def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
+    """The option whose filter asks the values inside lists what a filter asks `path`."""
+    asked = re.search(_COMPARED.format(re.escape(path)), where, re.IGNORECASE)
+    condition = f"{asked[1]} {asked[2]}" if asked else "LIKE '%TEXT%'"
+    for depth in range(len(steps) - 1, 0, -1):
+        name, outer = f"x{depth}", f"x{depth - 1}"
+        inside = f"{name}->>'$.{steps[depth]}' {condition}" if depth == len(steps) - 1 else condition
+        values = steps[0] if depth == 1 else f"{outer}.{steps[depth - 1]}"
+        values = values if values.isidentifier() else f"CAST({values} AS JSON[])"
+        condition = f"len(list_filter({values}, lambda {name}: {inside})) > 0"
+    is_active = bool(set(condition.replace("'$.", "")) & _ACTIVE)
+    return "-w " + (shell_word(condition) if is_active else f'"{condition}"')
 
 
 def _unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> tuple[Notice, ...]:

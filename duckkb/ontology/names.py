@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2s
 from typing import Any
 
@@ -127,6 +127,23 @@ def paths_inside(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
         found |= dict.fromkeys(at for at, _ in below)
         open_ones = below
     return list(found)
+
+
+def steps_through_lists(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
+    """A dotted path cut behind each list that it leads through in some record; the whole of it where it leads through none.
+
+    >>> steps_through_lists([{"n": 1}, {"meta": {"by": [{"id": {"no": 1}}]}}], "meta.by.id.no")
+    ['meta.by', 'id.no']
+    """
+
+    def cut(value: Any, at: str, rest: Sequence[str]) -> list[str]:
+        if isinstance(value, Mapping) and rest and rest[0] in value:
+            return cut(value[rest[0]], f"{at}.{rest[0]}" if at else rest[0], rest[1:])
+        inner = (cut(item, "", rest) for item in value if isinstance(item, Mapping)) if isinstance(value, list) else ()
+        return [at] if not rest else next(([at, *steps] for steps in inner if steps), [])
+
+    names = path.split(".")
+    return next((steps for record in records if len(steps := cut(record, "", names)) > 1), [path])
 
 
 def name_known(word: str, known: Iterable[str]) -> str:

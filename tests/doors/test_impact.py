@@ -271,3 +271,31 @@ def test_the_comment_keeps_to_its_bytes_and_counts_what_has_no_room(kb: Path) ->
     assert 3_500 < len(out.encode()) <= 5_001
     shown, (left,) = out.count("- `Note` `"), re.findall(r"_([0-9]+) more \(", out)
     assert shown + int(left) == 80
+
+
+def test_questions_that_came_to_the_named_base_since_judge_the_branch_too(kb: Path) -> None:
+    git(kb, "branch", "-M", "main")
+    (kb / "ontology/questions.yaml").rename(kb / "questions")
+    commit(kb)
+    git(kb, "switch", "-qc", "topic")
+    _put(kb, id="bread", text="30")
+    commit(kb)
+    git(kb, "switch", "-q", "main")
+    (kb / "questions").rename(kb / "ontology/questions.yaml")
+    commit(kb)
+    ran = _impact(kb, "main...topic")
+    assert ran.code == 0 and ran.out.startswith("merge base of main and topic (") and "3 judged questions" in ran.out
+    assert "no question judges" not in run_in(kb, ["review", "main...topic"]).out
+
+
+def test_a_single_name_that_shows_its_commits_undone_says_so(kb: Path) -> None:
+    git(kb, "branch", "-M", "main")
+    git(kb, "switch", "-qc", "topic")
+    _put(kb, id="bread", text="30")
+    commit(kb)
+    git(kb, "switch", "-q", "main")
+    for verb in ("diff", "impact", "review"):
+        ran = run_in(kb, [verb, "topic"])
+        assert "topic is compared with the files as they are (main), and has a commit that HEAD has not" in ran.err
+        assert f"shown undone; what it brings: duckkb {verb} HEAD...topic\n" in ran.err
+        assert all("shown undone" not in run_in(kb, [verb, name]).err for name in ("main", "HEAD", "HEAD...topic"))

@@ -273,3 +273,40 @@ def test_records_that_are_there_under_their_own_key_are_not_added_once_more_unde
     assert run(*again.err.splitlines()[-1].split()[2:]).line["unchanged"] == 3
     other = write(tmp_path, "o.csv", "no,customer,name\n1,C1,Ann\n4,C4,Eve\n")
     assert run("import", rows, other).line["inserted"] == 2, "one of them is new"
+
+
+def test_records_that_are_there_under_made_ids_are_not_added_once_more_under_their_own(
+    run: Run, tmp_path: Path
+) -> None:
+    text = "customer_id,name\n" + "".join(f"C{n},Ann {n}\n" for n in range(30))
+    file = write(tmp_path, "t.csv", text)
+    first = run("import", "customers", file)
+    again = f"duckkb import customers {file} --id customer_id"
+    assert f"(duckkb col rm customers --yes && {again})" in first.err
+    for option in (("--id", "customer_id"), ("--map", "id=customer_id")):
+        refused = run("import", "customers", file, *option)
+        assert refused.code == 1 and "all 30 records are in customers already, under an id" in refused.err
+        command = " ".join(["duckkb import customers", file, *option])
+        assert refused.err.splitlines()[-1] == f"  try: duckkb col rm customers --yes && {command}"
+    own = write(tmp_path, "own.csv", "id,customer_id,name\nx,C1,Ann 1\ny,C99,Eve\n")
+    refused = run("import", "customers", own)
+    made = next(record["id"] for record in stored(run, "customers") if record["customer_id"] == "C1")
+    assert "1 of 2 records are in customers already" in refused.err
+    assert refused.err.splitlines()[-1] == f"  try: duckkb delete customers {made} && duckkb import customers {own}"
+    assert len(stored(run, "customers")) == 30
+
+    assert run("col", "rm", "customers", "--yes").code == 0
+    assert run(*again.split()[1:]).line["inserted"] == 30
+    assert run(*again.split()[1:]).line["unchanged"] == 30
+    more = write(tmp_path, "more.csv", "customer_id,name\nC98,Eve\n")
+    assert "(duckkb delete customers " in run("import", "customers", more).err, "others stay"
+
+
+def test_an_object_with_the_identity_is_one_record_whatever_lists_it_has(run: Run, rows: str, tmp_path: Path) -> None:
+    record = {"id": "t1", "comments": [{"id": "c1", "body": "a"}, {"id": "c2", "body": "b"}]}
+    assert run("put", rows, json.dumps(record)).code == 0
+    file = write(tmp_path, "t.json", json.dumps(run("get", rows, "t1").line, indent=1))
+    assert run("import", rows, file).line["unchanged"] == 1 and stored(run, rows) == [record]
+    numbered = write(tmp_path, "n.json", json.dumps({"no": 7, "comments": record["comments"]}))
+    assert run("import", rows, numbered, "--id", "no").line["inserted"] == 1
+    assert "--records comments" in run("import", rows, numbered).err, "nothing says that it is a record"

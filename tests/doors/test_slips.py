@@ -221,6 +221,22 @@ def test_a_path_inside_a_value_that_no_record_has_is_said_with_the_near_one(base
     assert "`meta.source`" in run_in(base, ["list", "notes", "--fields", "id,meta.sorce"]).err
 
 
+def test_a_path_through_a_list_is_said_with_the_filter_that_looks_inside(base: Path) -> None:
+    record = (
+        '{"id":"t1","comments":[{"body":"a loop","by":{"name":"Ann"}}],"meta":{"runs":[{"steps":[{"no":"\u4e03"}]}]}}'
+    )
+    assert run_in(base, ["col", "init", "tickets", "--policy", "knowledge-base"]).code == 0
+    assert run_in(base, ["put", "tickets", record]).code == 0
+    for where in ("comments.body LIKE '%loop%'", "comments.by.name = 'Ann'", "meta.runs.steps.no = '\u4e03'"):
+        ran = run_in(base, ["find", "tickets", "-w", where, "--json"])
+        (notice,) = (one for one in ran.line["notices"] if one["code"] == "W_NO_VALUE")
+        assert ran.code == 1 and "is inside a list" in notice["message"]
+        assert run_in(base, ["find", "tickets", *shlex.split(notice["remedy"])]).line["id"] == "t1"
+    unlike = run_in(base, ["find", "tickets", "-w", "comments.bodi = 'x'"]).err
+    assert "no record of tickets has comments.bodi" in unlike
+    assert "--fields comments has all" in run_in(base, ["list", "tickets", "--fields", "id,comments.body"]).err
+
+
 def test_a_filter_says_how_many_records_it_lets_through_beyond_the_limit(base: Path) -> None:
     ran = run_in(base, ["find", "notes", "-w", "id IN ('wal', 'other')", "-l", "1", "--json"])
     (notice,) = ran.line["notices"]

@@ -1,19 +1,62 @@
-"""Records that are there already under another id: what an import without --id must not add a second time."""
+"""Records that are there already under another id: what an import must not add a second time, without --id what is there under
+ids of its own, with it what is there under made ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duckkb.actions.importing.field_map import FieldMap
+from duckkb.actions.importing.new_collection import is_made_by_import
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
 from duckkb.errors import Conflict
 from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import LineShape, encode
 
+_MOST_IDS = 20
+"""The most ids in a command; no deletion of so few is one that has to be meant (`limits`)."""
+
 
 def refuse_doubles(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
     """Raise `errors.Conflict` (E_EXISTS) where every record got an id made of its contents and is stored already, all but its
-    id, under another one."""
+    id, under another one; and where a record that is new comes with an id of its own and is stored under the made one."""
+    _refuse_made_ids(base, kind, fields, given)
+    _refuse_own_ids(base, kind, fields, given)
+
+
+def removal_command(base: Base, kind: RecordType, ids: Sequence[str], count: int) -> str:
+    """The command that takes away the records with these ids, of `count` that the type has; empty where there is none of a
+    length to be printed. Of a collection that the next import makes again as it is, it is all."""
+    if len(ids) == count and is_made_by_import(base, kind):
+        return f"duckkb col rm {kind.name} --yes"
+    return " ".join(["duckkb delete", kind.name, *ids]) if len(ids) <= _MOST_IDS else ""
+
+
+def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
+    new = (
+        {str(one.identity[0]) for one in given if base.tree.get(kind, one.identity) is None}
+        if fields.made_ids
+        else set()
+    )
+    ids = list(dict.fromkeys(made for own, made in fields.made_ids.items() if own in new))
+    if not ids:
+        return
+    (identity,) = kind.identity_fields
+    count = (
+        f"all {len(given):,} records are"
+        if len(ids) == len(given) > 1
+        else f"{len(ids):,} of {len(given):,} records are"
+    )
+    removal = removal_command(base, kind, ids, base.tree.count(kind))
+    plain = "" if removal else fields.command_without_id()
+    raise Conflict(
+        f"{'the record is' if len(given) == 1 else count} in {kind.name} already, under an {identity} that an import made of "
+        "its contents; nothing was written",
+        code="E_EXISTS",
+        suggestion=plain or fields.command_after(removal, fields.command()),
+    )
+
+
+def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
     if not given or fields.generated_ids != len(given) or base.tree.count(kind) < len(given):
         return
     if any(base.tree.get(kind, one.identity) is not None for one in given):

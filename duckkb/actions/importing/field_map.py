@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -22,10 +22,18 @@ Fields = Mapping[str, Any]
 
 
 class FieldMap:
-    """Shapes the records of one import, in the order in which they come, and knows afterwards what they lacked."""
+    """Shapes the records of one import, in the order in which they come, and knows afterwards what they lacked.
 
-    def __init__(self, kind: RecordType, request: ImportRequest) -> None:
+    `is_stored` tells of an id. `made_ids` then has, by the identity of its own that a record comes with, the id that
+    an import without it made of the same contents, where that is stored."""
+
+    def __init__(
+        self, kind: RecordType, request: ImportRequest, is_stored: Callable[[str], bool] | None = None
+    ) -> None:
         self._kind, self._request = kind, request
+        makes_ids = kind.generated is not None and kind.generated.method == "uuid4"
+        self._is_stored = is_stored if makes_ids and not request.merge else None
+        self.made_ids: dict[str, str] = {}
         self._unseen = {*request.renames.values(), *request.id_fields}
         self._names: dict[str, None] = {}
         self._places: dict[Any, tuple[int, str]] = {}
@@ -44,7 +52,7 @@ class FieldMap:
         if len(self._names) < _NAMED * 2:
             self._names |= dict.fromkeys(path for path, _ in _leaves(item))
         wrong, parts = self._id_parts(item) if self._request.id_fields else ([], [])
-        fields = self._renamed(item)
+        fields = self._renamed(item, self._request.renames)
         if wrong:
             return LineError(wrong)
         if parts:
@@ -56,6 +64,8 @@ class FieldMap:
                 return LineError([problem])
         elif not self._request.merge:
             fields = self._with_generated_id(fields)
+        if self._is_stored is not None:
+            self._note_made_id(item, fields, self._is_stored)
         if len(self.first) < 3:
             self.first.append(fields)
         return fields
@@ -81,15 +91,29 @@ class FieldMap:
         key = self._keys.best()
         return self.command([key]) if key else ""
 
-    def command(self, id_fields: Sequence[str]) -> str:
-        """The command of this import with the identity made of these fields."""
-        return self._request.command(id_fields=tuple(id_fields))
+    def command(self, id_fields: Sequence[str] | None = None) -> str:
+        """The command of this import, or with the identity made of these fields."""
+        return self._request.command(**({} if id_fields is None else {"id_fields": tuple(id_fields)}))
 
-    def _renamed(self, item: Fields) -> dict[str, Any]:
+    def command_after(self, removal: str, command: str) -> str:
+        """A command of this import behind one that takes records away; in words where there is none, and of stdin, which does not
+        come twice."""
+        if removal and "-" not in self._request.files:
+            return f"{removal} && {command}"
+        return f"delete them first, then `{command}`"
+
+    def command_without_id(self) -> str:
+        """The command of this import with nothing said of the identity; empty where nothing is."""
+        name = self._kind.identity_fields[0]
+        renames = {to: of for to, of in self._request.renames.items() if to != name}
+        plain = self._request.command(id_fields=(), renames=renames)
+        return "" if plain == self._request.command() else plain
+
+    def _renamed(self, item: Fields, renames: Mapping[str, str]) -> dict[str, Any]:
         """Fields under their target names; a source moves, and an object that is empty then goes."""
         fields = dict(item)
-        values = {to: value for to, of in self._request.renames.items() if (value := _value(item, of)) is not _ABSENT}
-        for source in self._request.renames.values():
+        values = {to: value for to, of in renames.items() if (value := _value(item, of)) is not _ABSENT}
+        for source in renames.values():
             _remove(fields, source)
             if _value(item, source) is not _ABSENT:
                 self._unseen.discard(source)
@@ -131,18 +155,32 @@ class FieldMap:
             return fields
         self._keys.note(fields)
         made = self._kind.generated
-        if made is None or made.method != "uuid4":
+        key = _id_of_contents(fields)
+        if made is None or made.method != "uuid4" or key is None:
             return fields
-        content = {name: value for name, value in fields.items() if name not in PRINTED}
-        try:
-            key = uuid.uuid5(uuid.NAMESPACE_OID, encode(content, LineShape(())).decode())
-        except ValueError:
-            return fields  # whoever checks the record says what is wrong with it
         self._contents[key] += 1
         if (times := self._contents[key]) > 1:
             key = uuid.uuid5(key, str(times))
         self.generated_ids += 1
         return {lacking[0]: str(key), **fields}
+
+    def _note_made_id(self, item: Fields, fields: Fields, is_stored: Callable[[str], bool]) -> None:
+        """Note under which id an import without one of its own has stored this record already."""
+        name = self._kind.identity_fields[0]
+        renames = {to: of for to, of in self._request.renames.items() if to != name}
+        contents = fields if renames == self._request.renames else self._renamed(item, renames)
+        made_id = _id_of_contents(_without(contents, name))
+        if made_id is not None and is_stored(str(made_id)):
+            self.made_ids[str(fields.get(name))] = str(made_id)
+
+
+def _id_of_contents(fields: Fields) -> uuid.UUID | None:
+    """The id that follows from fields; None where they cannot be stored: whoever checks the record says what is wrong."""
+    content = {name: value for name, value in fields.items() if name not in PRINTED}
+    try:
+        return uuid.uuid5(uuid.NAMESPACE_OID, encode(content, LineShape(())).decode())
+    except ValueError:
+        return None
 
 
 class KeyCandidates:

@@ -11,7 +11,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
 from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
-from duckkb.actions.importing.doubles import refuse_doubles
+from duckkb.actions.importing.doubles import refuse_doubles, removal_command
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
 from duckkb.actions.importing.new_collection import import_target, refuse_nothing
@@ -65,9 +65,10 @@ def import_files(
     target = import_target(base, request)
     base, kind = target.base, target.kind
     _refuse_options(kind, request)
-    fields = FieldMap(kind, request)
+    count = base.tree.count(kind)
+    fields = FieldMap(kind, request, (lambda id: base.tree.id_of(kind, (id,)) is not None) if count else None)
     with ExitStack() as opened:
-        sources = [_ImportSource(base, file, request, opened) for file in files]
+        sources = [_ImportSource(base, file, request, opened, kind.identity_fields) for file in files]
         columns = _infer_types(kind, request, [source.table for source in sources if source.table])
         items = _items(sources, columns, fields)
         try:
@@ -85,13 +86,22 @@ def import_files(
     refuse_nothing(target, request, fields.records)
     inferred = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
     summary = ImportSummary(fields.records, inferred, fields.generated_ids, tuple(fields.first))
-    return replace(receipt, imported=summary, notices=(*receipt.notices, *_notices(kind, fields)))
+    notices = _notices(base, kind, fields, receipt, count)
+    return replace(receipt, imported=summary, notices=(*receipt.notices, *notices))
 
 
-def _notices(kind: RecordType, fields: FieldMap) -> Iterator[Notice]:
-    if fields.generated_ids:
-        remedy = fields.key_command() or "--id FIELD[,FIELD] names the fields that tell records apart"
-        yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
+def _notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Receipt, before: int) -> Iterator[Notice]:
+    """What is said of an import to a type that had `before` records; the hint first takes away what is stored under made ids."""
+    if not fields.generated_ids:
+        return
+    remedy = fields.key_command()
+    if remedy and not receipt.dry_run:
+        ids = [str(identity[0]) for identity in receipt.identities]
+        is_all = fields.generated_ids == len(ids)
+        removal = removal_command(base, kind, ids, before + receipt.inserted) if is_all else ""
+        remedy = fields.command_after(removal, remedy)
+    remedy = remedy or "--id FIELD[,FIELD] names the fields that tell records apart, before the first import"
+    yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
 
 
 def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
@@ -115,8 +125,11 @@ def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
 class _ImportSource:
     """One file that is open to read, in the form that its name or its first bytes show."""
 
-    def __init__(self, base: Base, path: str | Path, request: ImportRequest, opened: ExitStack) -> None:
+    def __init__(
+        self, base: Base, path: str | Path, request: ImportRequest, opened: ExitStack, identity: Sequence[str]
+    ) -> None:
         self._base, self._request, self.name = base, request, str(path)
+        self._identity = request.id_fields or [request.renames.get(name, name) for name in identity]
         if self.name == "-":
             self._file = _spooled(opened)
         elif Path(path).is_dir():
@@ -164,7 +177,7 @@ class _ImportSource:
             text = self._file.read().decode("utf-8-sig" if self._encoding == "utf-8" else self._encoding)
         except UnicodeDecodeError:
             raise not_decoded(self._request, self.name, self._file, self._encoding) from None
-        yield from read_document(self.name, text, self._request, self._base.limits)
+        yield from read_document(self.name, text, self._request, self._base.limits, self._identity)
 
     def _has_lines(self) -> bool:
         longest = self._base.limits.max_record_bytes + 2

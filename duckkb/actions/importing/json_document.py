@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from duckkb.actions.importing.request import ImportRequest
@@ -18,9 +18,11 @@ Element = tuple[int, Mapping[str, Any] | LineError]
 """The line at which a value begins, and the value."""
 
 
-def read_document(name: str, text: str, request: ImportRequest, limits: Limits) -> Iterator[Element]:
+def read_document(
+    name: str, text: str, request: ImportRequest, limits: Limits, identity: Collection[str] = ()
+) -> Iterator[Element]:
     """The records of a document: the elements of the array that `request.records` leads to, or that the document is; the object
-    itself where it holds no array of objects, or the path is `.`. Raises `errors.UsageError` where the path leads nowhere, or is
+    itself where it holds no array of objects, or has the fields of an `identity`, or the path is `.`. Raises `errors.UsageError` where the path leads nowhere, or is
     needed."""
     try:
         at = _position(text, 0)
@@ -31,7 +33,7 @@ def read_document(name: str, text: str, request: ImportRequest, limits: Limits) 
                 raise _no_array(name, text, request, f"{name} has no {request.records!r}")
         if text[at : at + 1] == "[":
             yield from _elements(text, at, limits)
-        elif request.records is None and _arrays(text):
+        elif request.records is None and not _is_record(text, at, identity) and _arrays(text):
             raise _no_array(name, text, request, f"{name} is one JSON object; say where in it the records are")
         else:
             yield _element(text, at, 1 + text.count("\n", 0, at), limits)[0]
@@ -92,6 +94,12 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
             at = _position(text, at + 1)
         elif text[at : at + 1] != "}":
             raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+
+
+def _is_record(text: str, at: int, identity: Collection[str]) -> bool:
+    """Whether an object has the fields of the identity: it is a record that holds arrays, no document with records inside."""
+    heads = {name.partition(".")[0] for name in identity}
+    return bool(heads) and text[at : at + 1] == "{" and heads <= dict(_members(text, at)).keys()
 
 
 def _position(text: str, at: int) -> int:

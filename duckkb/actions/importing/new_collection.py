@@ -6,14 +6,15 @@ from difflib import get_close_matches
 
 from duckkb.actions.collecting import checked_name, policy_named, refuse_unfit
 from duckkb.actions.importing.request import ImportRequest
-from duckkb.actions.packing import refuse_reserved
+from duckkb.actions.packing import own_file, refuse_reserved
 from duckkb.actions.resolve import kind_to_write
 from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_taken
-from duckkb.errors import NotFound
+from duckkb.engine.meaning import with_vectors
+from duckkb.errors import DuckkbError, NotFound
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
-from duckkb.ontology.snapshot import define, path_of
+from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.truth.files.tree import Tree
 from duckkb.values import dataclass
 
@@ -54,6 +55,19 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
     tree = Tree(ontology, base.limits, base.tree.parts, base.tree.findings)
     beside = Base(replace(base.wiring, ontology=ontology), tree, base.cache, read_only=base.read_only)
     return ImportTarget(beside, ontology.nodes[name], definition)
+
+
+def is_made_by_import(base: Base, kind: RecordType) -> bool:
+    """Whether an import to the name would make this collection as it is, once it is gone: all but the fields that it chooses."""
+    try:
+        data, new = own_file(base, kind), define(kind.name, policy_named(base, _POLICY), {})
+    except DuckkbError:
+        return False
+    is_now, is_then = (collection_of(definition, path_of(kind.name))[0] for definition in (data, new))
+    if is_now is None or is_then is None:
+        return False
+    names, chosen = ([field.name for field in of.vectors] for of in (is_then, is_now))
+    return data in (new, with_vectors(new, names, chosen))
 
 
 def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -> None:

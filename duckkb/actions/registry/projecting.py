@@ -39,9 +39,14 @@ def project(
     if lacking := wanted.lacking(wholes) if wholes else []:
         kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
         _refuse_unknown(lacking, kinds, [name for kind in kinds for name in field_names(kind)], wanted.own)
-        from duckkb.ontology.names import did_you_mean, paths_inside
+        from duckkb.ontology.names import did_you_mean, paths_inside, steps_through_lists
 
-        near = [did_you_mean(path, paths_inside(wholes, path)) for path in lacking]
+        near = [
+            f"{path} is inside a list; --fields {steps[0]} has all of it"
+            if len(steps := steps_through_lists(wholes, path)) > 1
+            else did_you_mean(path, paths_inside(wholes, path))
+            for path in lacking
+        ]
         said = f"no record that is printed has {', '.join(lacking)}"
         notices.append(Notice("W_NO_VALUE", said, " ".join(filter(None, near))))
     if names := wanted.left_out(wholes):

@@ -81,6 +81,8 @@ def diff_command(range: str | None, **given: Any) -> None:
     from duckkb import app
 
     only = click.get_current_context().meta.get(_ONLY, ())
+    if not given["staged"]:
+        note_undone(range, "diff")
     if given["stat"] and not (given["ignore"] or given["where"] or given["ops"] or given["fail_on"] or only):
         _print_numbers(range, given)
         return
@@ -95,6 +97,16 @@ def diff_command(range: str | None, **given: Any) -> None:
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
         end()
+
+
+def note_undone(range: str | None, verb: str) -> None:
+    """Say on stderr where a name is compared backwards."""
+    from duckkb.actions.diffing import hint_of_undone
+
+    with judging():
+        said = hint_of_undone(unopened().root, range, verb)
+    if said:
+        printed.note(said)
 
 
 @base_verb("apply", tells=False)

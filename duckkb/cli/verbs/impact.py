@@ -7,6 +7,7 @@ import click
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen, chosen_format
 from duckkb.cli.verb import base_verb, end, judging, unopened, verb
+from duckkb.cli.verbs.diff import note_undone
 from duckkb.review.reports.formats import IMPACT
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def impact_command(
         out.emit(as_object(report))
     else:
         out.lines(as_object(report)["results"])
+    if models is None:
+        note_undone(range_text, "impact")
     for said in report.crossed:
         printed.note(f"limit crossed: {said}")
     if report.crossed or (limits and report.errors):

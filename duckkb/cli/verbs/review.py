@@ -8,6 +8,7 @@ from duckkb.cli import options, out, printed
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.options import chosen, chosen_format
 from duckkb.cli.verb import end, judging, unopened, verb
+from duckkb.cli.verbs.diff import note_undone
 from duckkb.review.reports.formats import REVIEW
 
 
@@ -65,6 +66,7 @@ def review_command(
     again += [f"--{name.replace('_', '-')}" for name, is_lifted in lifted.items() if is_lifted]
     for piece in lines(around, told, form, budget, lambda more: shlex.join([*again, *more.split(" ")])):
         (printed.comment if form == "markdown" else printed.result)(piece)
+    note_undone(range_text, "review")
     for name, problem in told.problems.items():
         printed.note(f"{name} could not run: {problem.code}: {problem.message}")
     if told.outcome != "passed":

@@ -25,14 +25,18 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A side as it was named (`main`, `the working tree`), and its commit in hex, empty where it is none."""
+    """A side as it was named (`main`, `the working tree`), and its commit in hex, empty where it is none; `parted_from` names the
+    other side where the commit is the one in which the two part."""
 
     name: str
     commit: str = ""
+    parted_from: str = ""
 
     @property
     def shown(self) -> str:
         """The name with the commit; of one that means something here alone (`HEAD^1`) the commit."""
+        if self.parted_from and self.commit:
+            return f"merge base of {self.name} and {self.parted_from} ({self.commit[:12]})"
         if self.commit and _HERE_ALONE.match(self.name):
             return self.commit[:12]
         return f"{self.name} ({self.commit[:12]})" if self.commit and self.commit != self.name else self.name

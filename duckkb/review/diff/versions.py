@@ -88,7 +88,9 @@ def read(root: Path, wanted: Range, places: Sequence[str] = WATCHED) -> Versions
     said, remedy = "is in conflict: the index has several versions of it, and was not compared", CODES[code].remedy
     findings += [Finding(code, said, one.path, remedy=remedy) for one in everything if one.unmerged]
     label = Label("the index") if is_index else _label(wanted.head, head)
-    return Versions(_label(wanted.base, base), label, old, new, tuple(findings), tuple(one.path for one in touched))
+    return Versions(
+        _label(wanted.base, base, wanted), label, old, new, tuple(findings), tuple(one.path for one in touched)
+    )
 
 
 def _ends(root: Path, wanted: Range) -> tuple[Revision, Revision]:
@@ -104,8 +106,9 @@ def _ends(root: Path, wanted: Range) -> tuple[Revision, Revision]:
     return (revisions.merge_base(root, base, other) if wanted.since_parting else base), other
 
 
-def _label(name: str, found: Revision) -> Label:
-    return Label(name, found.commit or found.tree)
+def _label(name: str, found: Revision, parting: Range | None = None) -> Label:
+    other = (parting.head or "HEAD") if parting is not None and parting.since_parting else ""
+    return Label(name, found.commit or found.tree, other)
 
 
 def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str]) -> Versions:
