@@ -48,6 +48,7 @@ def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda n
         f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
         code="E_UNKNOWN_TYPE",
         suggestion=otherwise(near[0] if near else ""),
+        correction=(str(name), near[0]) if near else None,
     )
 
 

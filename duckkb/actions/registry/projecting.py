@@ -38,9 +38,12 @@ def project(
     wholes, notices = [whole for whole, _ in lines], list[Notice]()
     if lacking := wanted.lacking(wholes) if wholes else []:
         kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
-        _refuse_unknown(lacking, kinds, [name for kind in kinds for name in field_names(kind)], wanted.own)
-        from duckkb.ontology.names import did_you_mean, paths_inside
+        from duckkb.ontology.names import did_you_mean, paths_inside, paths_to
 
+        known = [name for kind in kinds for name in field_names(kind)]
+        for path in lacking:
+            if not {path, path.partition(".")[0]} & {*known}:
+                raise _unknown(path, kinds, (*known, *wanted.own), paths_to(wholes, path))
         near = [did_you_mean(path, paths_inside(wholes, path)) for path in lacking]
         said = f"no record that is printed has {', '.join(lacking)}"
         notices.append(Notice("W_NO_VALUE", said, " ".join(filter(None, near))))
@@ -67,18 +70,15 @@ def say_cut(result: "FindResult", lines: Sequence[Line], asked: FieldChoice | No
     )
 
 
-def _refuse_unknown(paths: Sequence[str], kinds: Sequence[str], known: Sequence[str], own: Sequence[str]) -> None:
-    for path in paths:
-        if not {path, path.partition(".")[0]} & {*known}:
-            raise _unknown(path, kinds, (*known, *own))
-
-
-def _unknown(path: str, kinds: Sequence[str], known: Sequence[str]) -> UsageError:
-    from duckkb.ontology.names import name_known
+def _unknown(path: str, kinds: Sequence[str], known: Sequence[str], nested: Sequence[str]) -> UsageError:
+    """The error for a field that no type has; `nested` are paths of the records that end with this name."""
+    from duckkb.ontology.names import name_known, nearest
 
     head = path.partition(".")[0]
     if head in (*OF_HITS, *_OPTIONS):
         said = f"{head} is not printed here"
         return UsageError(said, suggestion=_OPTIONS.get(head, f"`duckkb find` prints {head}"))
     said = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
-    return UsageError(said, code="E_FIELD", suggestion=name_known(path, known))
+    near = nested[0] if nested else nearest(path, known)
+    advice = f"did you mean `{nested[0]}`?" if nested else name_known(path, known)
+    return UsageError(said, code="E_FIELD", suggestion=advice, correction=(path, near) if near else None)
