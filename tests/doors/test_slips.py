@@ -181,6 +181,36 @@ def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
     assert run_in(base, ["find", "notes", "x", "--table"]).err.endswith("try: duckkb find notes x --format table\n")
 
 
+def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    assert run_in(root, ["col", "init", "notes", "--policy", "simple-kv"]).code == 0
+    assert run_in(root, ["put", "notes", '{"key": "a"}']).code == 0
+    edge = ["put", "links", '{"from": "a", "to": "b"}', "--json"]
+    unknown = run_in(root, edge).error
+    assert "edges have a type of their own" in unknown["error"]
+    assert run_script(unknown["suggestion"], root).returncode == 0
+    (lost,) = run_in(root, edge).error["details"]["findings"]
+    assert "links joins notes to notes" in lost["remedy"] and "ontology/" in lost["remedy"]
+    assert run_in(root, ["put", "links", '{"from": "a", "to": "a"}']).code == 0
+
+
+def test_who_has_no_neighbors_is_told_a_command_that_asks_more(base: Path) -> None:
+    alone = ["graph", "neighbors", "notes", "wal"]
+    for walk, meant in ((alone, "duckkb schema"), ([*alone, "--direction", "in"], "duckkb graph neighbors notes wal")):
+        assert run_in(base, [*walk, "--json"]).error["suggestion"] == meant
+
+
+def test_an_import_beside_a_type_is_answered_with_the_collection_to_make(tmp_path: Path, base: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "d"}\n', "utf-8")
+    error = run_in(base, ["import", "notes2", str(tmp_path / "a.jsonl"), "--json"]).error
+    assert error["suggestion"] == "duckkb col init notes2 --policy knowledge-base"
+
+
+@pytest.mark.parametrize(("verb", "formats"), [("review", "markdown, html, github, sarif"), ("growth", "jsonl, json")])
+def test_who_asks_for_a_format_that_is_not_there_is_told_which_are(base: Path, verb: str, formats: str) -> None:
+    assert f"it has the formats {formats}" in run_in(base, [verb, "--format", "table"]).err
+
+
 @pytest.mark.parametrize("verb", ["undo", "revert", "rollback"])
 def test_who_wants_to_undo_is_told_what_does(tmp_path: Path, verb: str) -> None:
     root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")

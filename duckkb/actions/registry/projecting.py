@@ -52,9 +52,11 @@ def project(
     return [wanted.shown(whole, form) for whole, form in lines], notices
 
 
-def say_cut(result: "FindResult", lines: Sequence[Line], asked: FieldChoice | None) -> "FindResult":
+def say_cut(
+    result: "FindResult", lines: Sequence[Line], asked: FieldChoice | None, full: str = "`full`"
+) -> "FindResult":
     """The answer with a notice where `lines`, its hits as they are given, have long texts in brief: how to have one of these records, or
-    all, whole."""
+    all, whole. `full` is how the caller asks for that."""
     if asked is not None and not asked.are_more:
         return result
     pairs = zip(result, lines, strict=True)
@@ -66,7 +68,7 @@ def say_cut(result: "FindResult", lines: Sequence[Line], asked: FieldChoice | No
     said = "a long text is in brief" if len(cut) == 1 else f"long texts of {len(cut)} results are in brief"
     get = f"duckkb get {shell_word(cut[0].type)} {shell_word(name)}"
     return replace(
-        result, notices=(*result.notices, Notice("W_OMITTED", said, f"`{get}` gives one whole, the option full all"))
+        result, notices=(*result.notices, Notice("W_OMITTED", said, f"`{get}` gives one whole, {full} gives all"))
     )
 
 
