@@ -52,7 +52,9 @@ def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda n
     )
 
 
-_WORDS_OF_EDGES = frozenset("edge edges link links relation relations relationship relationships".split())
+_WORDS_OF_EDGES = frozenset(
+    ["edge", "edges", "link", "links", "relation", "relations", "relationship", "relationships"]
+)
 
 
 def kind_to_write(base: Base, name: str) -> RecordType:
