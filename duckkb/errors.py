@@ -84,6 +84,9 @@ class DuckkbError(Exception):
     details: Mapping[str, Any] = field(default_factory=dict)
     findings: Sequence[Finding] = ()
     exit_code: int = 1
+    correction: tuple[str, str] | None = None
+    """An argument as the caller gave it, and as it should be: a door that knows the whole call suggests it with this alone
+    corrected, one that does not says `suggestion`."""
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {finding}" for finding in self.findings)])

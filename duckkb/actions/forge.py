@@ -133,7 +133,18 @@ def refuse_address(install: str) -> None:
         said = (
             f"{install!r} {why}: give git+https://HOST/OWNER/duckkb@COMMIT, or the URL of a wheel (.whl, .tar.gz, .zip)"
         )
-        raise UsageError(said, suggestion=f"duckkb init --github --install git+{repository_url}@{_COMMIT}")
+        raise UsageError(said, suggestion=_where_from(install, repository_url))
+
+
+def _where_from(install: str, repository_url: str) -> str:
+    """The command that goes on from an address without a commit: with the one that this duckkb runs from, where that is known,
+    or what shows the parts that are to be filled in."""
+    if not install.startswith(_UNKNOWN):
+        return f"duckkb init --github --install git+{repository_url}@{_COMMIT}"
+    if not (address := _origin()).startswith(_UNKNOWN):
+        return f"duckkb init --github --install {address}"
+    shown = f"git -C {shlex.quote(str(Path(str(files('duckkb'))).parent))} remote -v"
+    return f"HOST/OWNER is where your duckkb is hosted (`{shown}`), {_COMMIT} the hash of a commit of it"
 
 
 def _reinstalled(path: Path, text: str) -> bytes | None:

@@ -48,13 +48,32 @@ def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda n
         f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
         code="E_UNKNOWN_TYPE",
         suggestion=otherwise(near[0] if near else ""),
+        correction=(str(name), near[0]) if near else None,
     )
+
+
+_WORDS_OF_EDGES = frozenset(
+    ["edge", "edges", "link", "links", "relation", "relations", "relationship", "relationships"]
+)
 
 
 def kind_to_write(base: Base, name: str) -> RecordType:
     """As `kind_named`, for records that are to be written: where there is no such type, it can be made."""
+    if str(name).casefold() in _WORDS_OF_EDGES and base.ontology.find(name) is None:
+        raise _no_edge_type(base, name)
     made = f"duckkb col init {name} --policy knowledge-base" if is_policy_name(str(name)) else "duckkb schema"
     return kind_named(base, name, lambda near: made)
+
+
+def _no_edge_type(base: Base, name: str) -> NotFound:
+    """The error for who means an edge, with the command that makes an edge type between the types that hold most."""
+    full = sorted(base.ontology.nodes.values(), key=base.tree.count, reverse=True)
+    (start, end) = [kind.name for kind in (*full, *full)][:2] if full else ("TYPE", "TYPE")
+    return NotFound(
+        f"no type {name!r}; edges have a type of their own, which names the types of its ends in a file of ontology/",
+        code="E_UNKNOWN_TYPE",
+        suggestion=f"echo 'edges: {{{name}: {{from: {start}, to: {end}}}}}' > ontology/{name}.yaml",
+    )
 
 
 def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:

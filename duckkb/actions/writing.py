@@ -28,6 +28,7 @@ from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, pa
 from duckkb.truth.files.part import collector_paused
 
 Item = tuple[str, Mapping[str, Any] | LineError]
+_CONSTANT = "(?:true|false|null|True|False|None)"
 _LONGEST_SLIP = 4_000  # characters
 _OF_OTHERS = frozenset(("E_CARDINALITY",))
 """What a record can be refused for because of another one that is given with it."""
@@ -301,6 +302,8 @@ def as_json(data: bytes) -> str:
 
     >>> as_json(b"{id: 'a', ok: true,}")
     '{"id": "a", "ok": true}'
+    >>> as_json(b"{id: a, text: hello world}")
+    '{"id": "a", "text": "hello world"}'
     """
     import ast
     import json
@@ -311,6 +314,7 @@ def as_json(data: bytes) -> str:
     pieces = re.split(r"""("[^"]*"|'[^']*')""", text)
     for at, piece in enumerate(pieces[::2]):
         named = re.sub(r"([{,]\s*)([^\W\d]\w*)(\s*:)", r'\1"\2"\3', piece)
+        named = re.sub(rf"(:\s*)(?!{_CONSTANT}\s*[,}}\]])([^\W\d][^,:{{}}\[\]\"']*?)(\s*[,}}])", r'\1"\2"\3', named)
         pieces[2 * at] = re.sub(r"\b(true|false|null)\b", lambda word: str(json.loads(word[0])), named)
     try:
         value = ast.literal_eval("".join(pieces).strip())

@@ -6,13 +6,18 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, NoSuchVerb
-from duckkb.errors import shell_word
+from duckkb.cli.formats import FORMATS
+from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
+from duckkb.errors import DuckkbError, FilterError, shell_word
 from duckkb.ontology.rules import looks_secret
 from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.ontology.model import RecordType
 
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
@@ -69,7 +74,24 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     if slip is None:
         return "duckkb --help"
     keeps_help = {"-h", "--help"} & {*args} or any(map(_may_hold_secret, args))
-    return (not keeps_help and _mend(duckkb, slip, [*args], _MOST_SLIPS)) or f"{slip.ctx.command_path} --help"
+    meant = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
+    advice = "" if keeps_help else _mend(duckkb, slip, [*args], _MOST_SLIPS)
+    if (
+        meant and meant not in advice and slip.ctx.parent is None
+    ):  # what the message names lacks something that only the caller knows
+        return f"{meant} --help"
+    return advice or f"{slip.ctx.command_path} --help"
+
+
+def correct(args: Sequence[str], word: str, better: str) -> str:
+    """The command line with one argument corrected and all others as they are: of a verb that reads, where the word stands in
+    one place, as an argument, as the value of an option, or in a list of names. Else the empty string."""
+    places = [at for at, arg in enumerate(args) if word in (arg, arg.partition("=")[2], *arg.lstrip("+").split(","))]
+    if len(places) != 1 or not _READING & {*args[: places[0]]} or "all" in args or any(map(_may_hold_secret, args)):
+        return ""
+    at = places[0]
+    head, found, tail = args[at].rpartition(word)
+    return _typed([*args[:at], f"{head}{better}{tail}", *args[at + 1 :]]) if found else ""
 
 
 def _may_hold_secret(word: str) -> bool:
@@ -111,7 +133,7 @@ def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
 def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """What a line with a slip may have meant, the likeliest first: lines, or commands that a shell takes as they are."""
     problem = slip.problem
-    if merged := _merge_fields(args):
+    if merged := _merge_fields(slip.ctx, args):
         yield merged
     if isinstance(problem, NoSuchVerb):
         yield from _other_verb(problem, args)
@@ -130,16 +152,38 @@ def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield from _more(slip, args)
 
 
-def _merge_fields(args: _Line) -> str:
-    """`update TYPE ID JSON`: a record says its identity itself, so it is read, changed and put."""
+def _merge_fields(ctx: click.Context, args: _Line) -> str:
+    """`update TYPE ID JSON` and `update TYPE ID --set FIELD=VALUE`: a record says its identity itself, beside the fields that
+    change."""
     words = [word for word in args if not word.startswith("-")]
-    if len(words) != 4 or words[0] not in ("update", "edit", "patch", "set"):
+    if (
+        words[:1] not in (["update"], ["edit"], ["patch"], ["set"], ["put"])
+        or len(words) < 4
+        or re.search("[={]", words[2])
+    ):
+        return ""
+    kind = next((kind for kind in _types(ctx) if kind.name == words[1]), None)
+    if kind is None or len(kind.identity_fields) != 1:
         return ""
     with suppress(ValueError):
-        if isinstance(fields := json.loads(words[3]), dict):
-            change = shell_word(f". + {json.dumps(fields, ensure_ascii=False)}")
-            return f"{_typed(['get', *words[1:3]])} | jq -c {change} | {_typed(['put', words[1]])}"
+        fields = json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else _fields(words[3:])
+        if isinstance(fields, dict):
+            record = {kind.identity_fields[0]: words[2], **fields}
+            return _typed(["put", words[1], json.dumps(record, ensure_ascii=False), "--merge"])
     return ""
+
+
+def _fields(words: Sequence[str]) -> dict[str, object]:
+    """The fields that `FIELD=VALUE` set, values as JSON where they are that. Raises ValueError where a word is not of this form."""
+    fields: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ValueError(word)
+        fields[name] = value
+        with suppress(ValueError):
+            fields[name] = json.loads(value)
+    return fields
 
 
 def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
@@ -148,6 +192,9 @@ def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     is_below = problem.ctx is not None and problem.ctx.parent is not None
     if problem.word in ("count", "length") and rest and (table := rest[0].lower().replace("-", "_")).isidentifier():
         yield [*before, "sql", f"SELECT count(*) AS n FROM {table}"]
+    if problem.word in UNDOING and not is_below:
+        words = [word for word in rest if not word.startswith("-")]
+        yield [*before, "log", *words] if len(words) == 2 else [*before, "diff"]
     if problem.word in OF_GIT and not is_below:
         yield f"git {shlex.join(args[at:])}"
     if problem.better:
@@ -197,6 +244,9 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
     if slip.path == ["ls"] and _first_of_records(slip.ctx, args[1:]):
         yield _replaced(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
+        yield from _as_format(option, args)
+        yield from _as_filter(option, slip, args)
+        yield from _as_verb(option, slip, args)
         yield from _without(option, args)
     elif slip.path == ["watch"]:
         yield [*_replaced(next(_without(option, args)), "watch", "update")]
@@ -224,6 +274,13 @@ def _instead(option: str, slip: _Slip, args: _Line, known: Sequence[str]) -> Ite
     value = _behind(args, option)
     if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known:
         yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
+    elif (
+        option in ("--count", "--total")
+        and not value.isdigit()
+        and (table := name.lower().replace("-", "_")).isidentifier()
+    ):
+        condition = _behind(args, "-w") or _behind(args, "--where")
+        yield ["sql", f"SELECT count(*) AS n FROM {table}{f' WHERE {condition}' if condition else ''}"]
     elif option in ("-w", "--where", "--filter") and "--cascade" in known:
         hits = _typed(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
@@ -243,6 +300,72 @@ def _instead(option: str, slip: _Slip, args: _Line, known: Sequence[str]) -> Ite
     elif option in ("--file", "--input", "-f", "--type", "-t") and slip.path == ["import"]:
         (plain, *_) = [*_without(option, args)]
         yield [*plain, value] if "f" in option[:4] or "input" in option else [plain[0], value, *plain[1:]]
+
+
+def _as_format(option: str, args: _Line) -> Iterator[_Line]:
+    """`--table` is the format of this name."""
+    if (name := option.removeprefix("--")) in (*FORMATS, "markdown"):
+        at = args.index(option) if option in args else len(args)
+        yield [*args[:at], "--format", name, *args[at + 1 :]]
+
+
+def _as_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
+    """`--lang zh` is a filter, where the records have such a field."""
+    value, kinds = _behind(args, option), _type_names(slip.ctx)
+    if slip.path not in (["find"], ["list"]) or not value or not option.startswith("--"):
+        return
+    line = next(_without(option, args))
+    kind = next((word for word in line if word in kinds), "")
+    condition = _accepted(slip.ctx, kind, option[2:].replace("-", "_"), value) if kind else ""
+    if not condition:
+        return
+    line = _replaced(line, slip.path[0], "find")
+    if spelled := next((name for name in ("-w", "--where") if _behind(line, name)), ""):
+        before = _behind(line, spelled)
+        yield [word.replace(before, f"({before}) AND {condition}") for word in line]
+    else:
+        yield [*line, "-w", condition]
+
+
+def _accepted(ctx: click.Context, kind: str, name: str, value: str) -> str:
+    """The comparison of a field with a value that the records of a type take as a filter; empty where they have no such field."""
+    from duckkb import app
+
+    text = "'" + value.replace("'", "''") + "'"
+    with suppress(DuckkbError, OSError), app.open(_kb(ctx), command=True) as kb:
+        for condition in (f"{name}={text}", f"{name}={value}"):
+            try:
+                kb.find(kind, where=condition, limit=1)
+            except FilterError as error:
+                if error.correction is not None:
+                    return error.correction[1]
+            else:
+                return condition
+    return ""
+
+
+def _as_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+    """An option with the name of a verb that reads leads there, with what was given beside it. Of a search it is asked of the
+    first record that this finds."""
+    name, root = option.removeprefix("--"), slip.ctx.find_root()
+    words = [word for word in _without_flag(option, args) if not word.startswith("-")]
+    kinds = _type_names(slip.ctx)
+    kind = next((word for word in words if word in kinds), "")
+    is_verb = isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None
+    verb = shlex.split((*((name,) if is_verb else VERBS.get(name, ())), "")[0])
+    if not verb or verb[-1] not in _READING or not kind:
+        return
+    if slip.path == ["find"] and verb[0] in ("graph", "log", "blame", "get"):
+        hits = _typed([*_without_flag(option, args), "--fields", "id", "-l", "1"])
+        yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb {' '.join(verb)} {shell_word(kind)}"
+    else:
+        yield [*verb, *words[len(slip.path) :]]
+
+
+def _without_flag(option: str, args: _Line) -> _Line:
+    """The line without an option that takes no value."""
+    *_, line = [args, *_without(option, args)]
+    return line
 
 
 def _as_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
@@ -316,6 +439,12 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if last == "json_text" and all("=" in word for word in (pair, *extra)):
         fields = dict(word.split("=", 1) for word in (pair, *extra))
         yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept]
+    if last == "json_text":
+        from duckkb.actions.writing import as_json
+
+        meant = as_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
+        line = [word if word != pair else meant or '{"id": "..."}' for word in kept]
+        yield line if meant or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
     if last in ("range_text", "range") and len(extra) == 1:
@@ -407,18 +536,24 @@ def _first_of_records(ctx: click.Context, words: Sequence[str]) -> str:
 
 
 def _type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:
-    """The types of the base that the line is about, or those of documents alone, by its files; none where they cannot be read."""
-    from duckkb import config
-    from duckkb.errors import DuckkbError
+    """The names of `_types`, or of those of documents alone."""
+    return [kind.name for kind in _types(ctx) if not documents or (kind.kind == "node" and kind.source)]
 
-    kb = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
+
+def _types(ctx: click.Context) -> "list[RecordType]":
+    """The types of the base that the line is about, by its files; none where they cannot be read."""
+    from duckkb import config
+
     around = config.environment()
     with suppress(DuckkbError, OSError):
-        ontology = config.load(config.find_root(Path.cwd(), kb, around), around).ontology
-        return [
-            kind.name for kind in (ontology.nodes.values() if documents else ontology) if not documents or kind.source
-        ]
+        return [*config.load(config.find_root(Path.cwd(), _kb(ctx), around), around).ontology]
     return []
+
+
+def _kb(ctx: click.Context) -> str | None:
+    """The base that the line names."""
+    named: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
+    return named
 
 
 def _behind(args: Sequence[str], option: str) -> str:

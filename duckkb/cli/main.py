@@ -221,7 +221,7 @@ def run(args: Sequence[str]) -> int:
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
-        return _interrupted() if stop.asked() else _expected(problem)
+        return _interrupted() if stop.asked() else _expected(problem, args)
     return result if isinstance(result, int) else 0
 
 
@@ -247,11 +247,11 @@ def _interrupted() -> int:
     return printed.error("interrupted", "E_INTERRUPTED", suggestion, stop.exit_code(130))
 
 
-def _expected(problem: Exception) -> int:
+def _expected(problem: Exception, args: Sequence[str] = ()) -> int:
     from duckkb.errors import DuckkbError
 
     if isinstance(problem, DuckkbError):
-        return _fail(problem)
+        return _fail(problem, args)
     if isinstance(problem, OSError):
         from duckkb.truth.state import remedy_of
 
@@ -261,11 +261,16 @@ def _expected(problem: Exception) -> int:
     return printed.error(said, "E_INTERNAL", "report it; truth was not changed", 1)
 
 
-def _fail(problem: "DuckkbError") -> int:
+def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
     """An error without a suggestion of its own gets its code's remedy: there is always a next step."""
     from duckkb.codes import CODES
 
-    suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
+    again = ""
+    if problem.correction is not None:
+        from duckkb.cli.advice import correct
+
+        again = correct(args, *problem.correction)
+    suggestion = again or problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details)
     outcome = details.pop("outcome", None)
     if problem.findings:

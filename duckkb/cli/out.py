@@ -9,7 +9,7 @@ import click
 
 from duckkb.cli import formats, printed
 from duckkb.cli.formats import dumps
-from duckkb.cli.options import chosen, chosen_format, wants_json
+from duckkb.cli.options import Format, chosen, chosen_format, wants_json
 
 if TYPE_CHECKING:
     from duckkb.queries import Notice, Receipt
@@ -72,7 +72,10 @@ def only_json(what: str) -> None:
     """Raise `click.UsageError` where the command line asks for rows of what has none."""
     form = chosen_format()
     if form in formats.ROWS:
-        raise click.UsageError(f"{what} cannot be printed as {form}; leave --format {form} out")
+        command = click.get_current_context().command
+        kind = next((one.type for one in command.params if isinstance(one.type, Format)), Format())
+        others = ", ".join(name for name in kind.choices if name not in formats.ROWS)
+        raise click.UsageError(f"{what} cannot be printed as {form}; it has the formats {others}")
 
 
 def patch(receipt: "Receipt", *, lines: int | None = None) -> None:

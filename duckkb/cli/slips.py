@@ -29,7 +29,7 @@ VERBS = _by_word({
     "log": "history",
     "check": "validate lint fix verify",
     "fmt": "format",
-    "graph neighbors": "neighbors edges related",
+    "graph neighbors": "neighbors edges related links",
     "policy list": "policies",
     "index refresh": "reindex",
     "index build": "rebuild",
@@ -87,15 +87,28 @@ MODES = _by_word({
 """Words for how to search, by the flag and by the verb of documents that do so."""
 
 
+UNDOING = frozenset(["undo", "revert", "rollback", "unput", "undelete", "discard"])
+UNDONE = (
+    "`git stash push -u -- data` takes back what is not committed, "
+    "and `duckkb diff HEAD..HEAD~1 --format patch | duckkb apply -` the last commit"
+)
+"""What other tools have a verb for: how a change is undone here, by what is committed of it."""
 PROPOSED = ("put", "import", "delete", "rename")
 """Verbs that `propose` takes, with the branch in front of them."""
+
+
+_NEAR = 0.75
+"""How alike an option is to one of ours (0 to 1) from which on it is taken for a slip of that."""
 
 
 def near_options(problem: click.NoSuchOption) -> list[str]:
     """The options that one which there is not may have meant."""
     if problem.option_name == "--branch" and problem.ctx is not None and problem.ctx.info_name in PROPOSED:
         return ["propose --branch"]
-    return [name for name in problem.possibilities or () if name != "--help"]
+    import difflib
+
+    names = [name for name in problem.possibilities or () if name != "--help"]
+    return difflib.get_close_matches(problem.option_name, names, 2, _NEAR)
 
 
 class NoSuchVerb(click.UsageError):
@@ -105,8 +118,14 @@ class NoSuchVerb(click.UsageError):
         import difflib
 
         near = [verb for verb in meant if verb.split()[0] in known] or difflib.get_close_matches(word, known, 1, 0.7)
+        is_first = ctx.parent is None
+        if is_first and word in UNDOING:
+            near, hint = [], f"To undo: {UNDONE}."
+        elif is_first and word in OF_GIT:
+            near, hint = [], f"Did you mean git {word}?"
+        else:
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
         self.word, self.better = word, near[0] if near else ""
-        hint = f"Did you mean {self.better}?" if near else f"There are {', '.join(known)}."
         super().__init__(f"No such verb {word!r}. {hint}", ctx)
 
 

@@ -146,6 +146,23 @@ def steps_through_lists(records: Iterable[Mapping[str, Any]], path: str) -> list
     return next((steps for record in records if len(steps := cut(record, "", names)) > 1), [path])
 
 
+def paths_to(records: Iterable[Mapping[str, Any]], name: str) -> list[str]:
+    """The dotted paths in the records of which `name` is the last step; case does not count.
+
+    >>> paths_to([{"ticket": {"status": "open", "by": {"Status": 1}}, "status": 1}], "status")
+    ['ticket.status', 'ticket.by.Status']
+    """
+    paths: dict[str, None] = {}
+    for record in records:
+        open_values: list[tuple[str, Mapping[str, Any]]] = [
+            (key, value) for key, value in record.items() if isinstance(value, Mapping)
+        ]
+        for at, inner in open_values:
+            paths |= {f"{at}.{key}": None for key in inner if key.casefold() == name.casefold()}
+            open_values += [(f"{at}.{key}", value) for key, value in inner.items() if isinstance(value, Mapping)]
+    return list(paths)
+
+
 def name_known(word: str, known: Iterable[str]) -> str:
     """A remedy for an unknown name: the nearest known one, else the first few that there are."""
     names = list(known)

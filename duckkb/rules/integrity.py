@@ -219,7 +219,9 @@ def _lost(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> F
         return at(row, "E_AMBIGUOUS_END", said, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
     said = f"no {' or '.join(types)} {shown}"
-    return at(row, "E_DANGLING_EDGE", said, "add the node, or delete the edge", f"/{name}")
+    ends = f"{kind.name} joins {' or '.join(kind.from_types)} to {' or '.join(kind.to_types)}"
+    own = "`echo 'edges: {NAME: {from: TYPE, to: TYPE}}' > ontology/NAME.yaml` makes an edge type for other ends"
+    return at(row, "E_DANGLING_EDGE", said, f"add the node, or delete the edge; {ends}, {own}", f"/{name}")
 
 
 def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:

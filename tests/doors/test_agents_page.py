@@ -39,7 +39,28 @@ def test_every_command_of_the_page_runs_and_no_block_stands_outside_of_the_run(r
 @pytest.mark.long
 @pytest.mark.model
 def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
-    _, (made, put, many, found, told, refused, counted, packed, read, raised, whole, stored, acted, tools, own) = ran
+    (
+        _,
+        (
+            made,
+            put,
+            many,
+            found,
+            told,
+            refused,
+            counted,
+            packed,
+            read,
+            raised,
+            whole,
+            joined,
+            stored,
+            acted,
+            tools,
+            own,
+        ),
+    ) = ran
+    assert joined.splitlines()[-1] == "journal"
     assert made.splitlines()[3:11] == [
         "documents",
         "feature-store",

@@ -281,6 +281,9 @@ def test_an_address_is_asked_for_that_others_reach_and_that_names_no_package_of_
 
 def test_what_pip_cannot_install_or_what_may_move_is_no_address(tmp_path: Path) -> None:
     page, branch = "https://github.com/acme/duckkb", "git+ssh://git@github.com/acme/duckkb@main"
+    placeholder = "git+https://HOST/OWNER/duckkb@COMMIT"
+    again = run_in(tmp_path, ["init", "--github", "--install", placeholder]).err.partition("try: ")[2]
+    assert placeholder not in again and ("git -C " in again or "--install git+" in again)
     for install, why in ((page, "is a page"), (f"git+{page}", "names no commit"), (branch, "names no commit")):
         ran = run_in(tmp_path, ["init", "--github", "--install", install])
         assert ran.code == 2 and why in ran.err

@@ -1,6 +1,7 @@
 """What agents mistype: each error names the next command, and that command works as it is printed."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from tests.conftest import make_base, run_in
+from tests.conftest import commit, make_base, run_in
 from tests.doors.shell import run_script
 
 RECORD = {"id": "wal", "content": "A journal survives a crash.", "author": "ann", "year": 2024, "flag": True}
@@ -88,7 +89,7 @@ def test_a_date_without_quotes_is_no_arithmetic(tmp_path: Path, slip: str, meant
         refused = run_in(root, [*verb, "--json"])
         assert refused.code == 2 and "without quotes" in refused.error["error"]
         advised = shlex.split(refused.error["suggestion"])
-        assert meant in advised[-1] and run_in(root, advised[1:]).line["key"] == "a"
+        assert meant in advised[-2] and run_in(root, advised[1:-1]).line["key"] == "a"
     assert run_in(root, ["find", "days", "-w", "n = 2024-01-02"]).line["key"] == "a", "numbers are subtracted"
 
 
@@ -146,6 +147,19 @@ LINES = [
     ("list notes -w \"author = 'ann'\"", "find notes -w \"author = 'ann'\""),
     ("find notes crash --mode=fts", "find notes crash --match"),
     ("put notes \"{id: 'new', ok: true,}\"", 'put notes \'{"id": "new", "ok": true}\''),
+    ("find notes crash -w 'author = ann' -l 2", "find notes crash -w \"author = 'ann'\" -l 2"),
+    ("list notes -l 2 --fields id,autor", "list notes -l 2 --fields id,author"),
+    ("find notes crash -l 2 -w \"source = 'wiki'\"", "find notes crash -l 2 -w \"meta.source = 'wiki'\""),
+    ("list notes --fields id,source", "list notes --fields id,meta.source"),
+    ("find notes crash --author ann -l 2", "find notes crash -l 2 -w \"author='ann'\""),
+    ("list notes --year 2024", "find notes -w \"year='2024'\""),
+    ("list notes --source wiki", "find notes -w \"meta.source='wiki'\""),
+    ("find notes -w \"author = 'ann'\" --count", "sql \"SELECT count(*) AS n FROM notes WHERE author = 'ann'\""),
+    ("list notes --count", "sql 'SELECT count(*) AS n FROM notes'"),
+    ("get notes wal --history", "log notes wal"),
+    ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
+    ("put notes {id: new, ok: true}", 'put notes \'{"id": "new", "ok": true}\''),
+    ("put notes {id new", 'put notes \'{"id": "..."}\' --dry-run'),
     ("put notes \"{'id': 'new', 'is': None}\"", 'put notes \'{"id": "new", "is": null}\''),
 ]
 
@@ -161,6 +175,61 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
     if not {"nobody", "vector", "propose", "query"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
+
+
+def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
+    for slip, meant in (("restore", "duckkb backup restore"), ("branch", "git branch"), ("fetch", "git fetch")):
+        error = run_in(base, [slip, "--json"]).error
+        assert f"Did you mean {meant.removeprefix('duckkb ')}?" in error["error"]
+        assert error["suggestion"].startswith(meant)
+    assert "Did you mean" not in run_in(base, ["find", "notes", "--lang", "zh"]).err
+    assert run_in(base, ["find", "notes", "x", "--table"]).err.endswith("try: duckkb find notes x --format table\n")
+
+
+def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    assert run_in(root, ["col", "init", "notes", "--policy", "simple-kv"]).code == 0
+    assert run_in(root, ["put", "notes", '{"key": "a"}']).code == 0
+    edge = ["put", "links", '{"from": "a", "to": "b"}', "--json"]
+    unknown = run_in(root, edge).error
+    assert "edges have a type of their own" in unknown["error"]
+    assert run_script(unknown["suggestion"], root).returncode == 0
+    (lost,) = run_in(root, edge).error["details"]["findings"]
+    assert "links joins notes to notes" in lost["remedy"] and "ontology/" in lost["remedy"]
+    assert run_in(root, ["put", "links", '{"from": "a", "to": "a"}']).code == 0
+
+
+def test_who_has_no_neighbors_is_told_a_command_that_asks_more(base: Path) -> None:
+    alone = ["graph", "neighbors", "notes", "wal"]
+    for walk, meant in ((alone, "duckkb schema"), ([*alone, "--direction", "in"], "duckkb graph neighbors notes wal")):
+        assert run_in(base, [*walk, "--json"]).error["suggestion"] == meant
+
+
+def test_an_import_beside_a_type_is_answered_with_the_collection_to_make(tmp_path: Path, base: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "d"}\n', "utf-8")
+    error = run_in(base, ["import", "notes2", str(tmp_path / "a.jsonl"), "--json"]).error
+    assert error["suggestion"] == "duckkb col init notes2 --policy knowledge-base"
+
+
+@pytest.mark.parametrize(("verb", "formats"), [("review", "markdown, html, github, sarif"), ("growth", "jsonl, json")])
+def test_who_asks_for_a_format_that_is_not_there_is_told_which_are(base: Path, verb: str, formats: str) -> None:
+    assert f"it has the formats {formats}" in run_in(base, [verb, "--format", "table"]).err
+
+
+@pytest.mark.parametrize("verb", ["undo", "revert", "rollback"])
+def test_who_wants_to_undo_is_told_what_does(tmp_path: Path, verb: str) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    assert run_in(root, ["col", "init", "notes", "--policy", "simple-kv"]).code == 0
+    commit(root)
+    assert run_in(root, ["put", "notes", '{"key": "kept"}']).code == 0
+    commit(root)
+    message = run_in(root, [verb, "--json"]).error["error"]
+    not_committed, last_commit = re.findall("`(.+?)`", message)
+    assert run_in(root, ["put", "notes", '{"key": "loose"}']).code == 0
+    assert run_script(not_committed, root).returncode == 0
+    assert [line["key"] for line in run_in(root, ["list", "notes"]).lines] == ["kept"]
+    assert run_script(last_commit, root).returncode == 0
+    assert run_in(root, ["list", "notes"]).lines == []
 
 
 @pytest.mark.long
@@ -258,7 +327,9 @@ def test_slips_of_field_names_in_many_records_are_one_notice(base: Path) -> None
 def test_names_that_are_not_there_are_answered_with_what_is(base: Path) -> None:
     unknown = run_in(base, ["find", "noets", "crash", "--json"])
     assert unknown.code == 1 and "did you mean notes?" in unknown.error["error"]
-    assert unknown.error["suggestion"] == "duckkb find notes crash"
+    assert unknown.error["suggestion"] == "duckkb find notes crash --json"
+    for slip, meant in (("get noets wal", "get notes wal"), ("find noets crash -l 2", "find notes crash -l 2")):
+        assert run_in(base, slip.split()).err.splitlines()[-1].endswith(f"duckkb {meant}")
     unknown = run_in(base, ["put", "noets", "{}", "--json"])
     assert unknown.code == 1 and unknown.error["suggestion"] == "duckkb col init noets --policy knowledge-base"
     field = run_in(base, ["find", "notes", "-w", "zzzz = 5", "--json"])

@@ -82,9 +82,9 @@ def _refuse_slip(base: Base, request: ImportRequest) -> None:
     names = {name.casefold(): kind.name for kind in base.ontology for name in _names(kind)}
     if near := get_close_matches(request.type.casefold(), names, 1, _NEAR):
         meant = names[near[0]]
-        other = f"`duckkb col init {request.type} --policy {_POLICY}` makes a collection of this name"
-        said = f"no type {request.type!r}; did you mean {meant}? {other}"
-        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=request.command(type=meant))
+        made = f"duckkb col init {request.type} --policy {_POLICY}"
+        said = f"no type {request.type!r}; did you mean {meant}? Else make a collection of this name first"
+        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=made)
 
 
 def _names(kind: RecordType) -> Iterable[str]:

@@ -38,9 +38,12 @@ def project(
     wholes, notices = [whole for whole, _ in lines], list[Notice]()
     if lacking := wanted.lacking(wholes) if wholes else []:
         kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
-        _refuse_unknown(lacking, kinds, [name for kind in kinds for name in field_names(kind)], wanted.own)
-        from duckkb.ontology.names import did_you_mean, paths_inside, steps_through_lists
+        from duckkb.ontology.names import did_you_mean, paths_inside, paths_to, steps_through_lists
 
+        known = [name for kind in kinds for name in field_names(kind)]
+        for path in lacking:
+            if not {path, path.partition(".")[0]} & {*known}:
+                raise _unknown(path, kinds, (*known, *wanted.own), paths_to(wholes, path))
         near = [
             f"{path} is inside a list; --fields {steps[0]} has all of it"
             if len(steps := steps_through_lists(wholes, path)) > 1
@@ -54,9 +57,11 @@ def project(
     return [wanted.shown(whole, form) for whole, form in lines], notices
 
 
-def say_cut(result: "FindResult", lines: Sequence[Line], asked: FieldChoice | None) -> "FindResult":
+def say_cut(
+    result: "FindResult", lines: Sequence[Line], asked: FieldChoice | None, full: str = "`full`"
+) -> "FindResult":
     """The answer with a notice where `lines`, its hits as they are given, have long texts in brief: how to have one of these records, or
-    all, whole."""
+    all, whole. `full` is how the caller asks for that."""
     if asked is not None and not asked.are_more:
         return result
     pairs = zip(result, lines, strict=True)
@@ -68,22 +73,19 @@ def say_cut(result: "FindResult", lines: Sequence[Line], asked: FieldChoice | No
     said = "a long text is in brief" if len(cut) == 1 else f"long texts of {len(cut)} results are in brief"
     get = f"duckkb get {shell_word(cut[0].type)} {shell_word(name)}"
     return replace(
-        result, notices=(*result.notices, Notice("W_OMITTED", said, f"`{get}` gives one whole, the option full all"))
+        result, notices=(*result.notices, Notice("W_OMITTED", said, f"`{get}` gives one whole, {full} gives all"))
     )
 
 
-def _refuse_unknown(paths: Sequence[str], kinds: Sequence[str], known: Sequence[str], own: Sequence[str]) -> None:
-    for path in paths:
-        if not {path, path.partition(".")[0]} & {*known}:
-            raise _unknown(path, kinds, (*known, *own))
-
-
-def _unknown(path: str, kinds: Sequence[str], known: Sequence[str]) -> UsageError:
-    from duckkb.ontology.names import name_known
+def _unknown(path: str, kinds: Sequence[str], known: Sequence[str], nested: Sequence[str]) -> UsageError:
+    """The error for a field that no type has; `nested` are paths of the records that end with this name."""
+    from duckkb.ontology.names import name_known, nearest
 
     head = path.partition(".")[0]
     if head in (*OF_HITS, *_OPTIONS):
         said = f"{head} is not printed here"
         return UsageError(said, suggestion=_OPTIONS.get(head, f"`duckkb find` prints {head}"))
     said = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
-    return UsageError(said, code="E_FIELD", suggestion=name_known(path, known))
+    near = nested[0] if nested else nearest(path, known)
+    advice = f"did you mean `{nested[0]}`?" if nested else name_known(path, known)
+    return UsageError(said, code="E_FIELD", suggestion=advice, correction=(path, near) if near else None)

@@ -21,6 +21,7 @@ from duckkb.cli.lines import fields_option, full_option, known_columns, project
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, opened, verb
 from duckkb.errors import shell_word
+from duckkb.settings import NO_MODEL
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
@@ -92,7 +93,7 @@ def find_command(
         for _, form in found if no_chunk else ():
             form.pop("_chunk", None)
         lines = project(kb, found, asked, of=type_name, own=OF_HITS)
-        result = say_cut(result, lines, asked)
+        result = say_cut(result, lines, asked, "--full")
         out.tell(result.notices)
         if wants_json():
             out.emit(result_object(result, lines))
@@ -258,11 +259,21 @@ def neighbors_command(
     out.tell(kb.notices)
     if not found.records:
         whole = {"records": [], "truncated": found.truncated, "next": found.next}
-        out.raise_no_results(whole, "no neighbors", "--direction both, or leave --label out")
+        out.raise_no_results(whole, "no neighbors", _other_walk(kb, type_name, identity, walk))
     out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
+
+
+def _other_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapping[str, Any]) -> str:
+    """The command that asks more where a walk found nothing: by edges that it left out, by meaning, or for the edge types."""
+    place = f"{shell_word(type_name)} {shell_word(identity)}"
+    if walk["label"] or walk["direction"] != "both":
+        return f"duckkb graph neighbors {place}"
+    embeds = kb.configured.embedding.model != NO_MODEL
+    has_vectors = any(kind.get("vectors") for kind in kb.types() if type_name in (kind["name"], kind["table"]))
+    return f"duckkb graph near {place}" if embeds and has_vectors else "duckkb schema"
 
 
 @base_verb("near", group=graph_command, reads=True, tells=False, action="near")

@@ -50,7 +50,7 @@ def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
     """Say how many records, parts and bytes each type has (`types`), and had at commits of the history (`commits`, the oldest first).
 
     Commits are counted once, by what changed between them. Looked at are those on the line of first parents that touched records, at most
-    --limit of them; what is not done in time is counted (`left`), and goes on with the next call. Prints one object.
+    --limit of them; what is not done in time is counted (`left`), and goes on with the next call. Prints one object, as jsonl or json alone.
     """
     out.only_json("an account of growth")
     return kb.growth(**how)

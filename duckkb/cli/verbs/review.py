@@ -46,7 +46,7 @@ def review_command(
     duckkb review main...HEAD --fail-on ndcg=0.05 --page knowledge.html --sarif duckkb.sarif
 
     All findings are those of `duckkb check --since`, in every format. The headline names errors and warnings by their codes, limits
-    that were crossed, what could not run, and what nobody judged. Exit 1 unless it passed. The default is --format markdown.
+    that were crossed, what could not run, and what nobody judged. Exit 1 unless it passed. The default is --format markdown; csv and table there are not.
     """
     from duckkb.actions.impact import ImpactOptions
     from duckkb.actions.reviewing import lines, refuse_places, review, save

@@ -7,7 +7,7 @@ they are columns too, of the type that all their values have.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,10 +17,11 @@ from duckkb.lanes.sql.kinds import SHAPES, fitting, kind_of_shapes, shape_of, sq
 from duckkb.ontology.kinds import kind_of, target
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
-from duckkb.values import dataclass
+from duckkb.values import dataclass, field
 
 EXTRA = "__extra"
 FROM_ID, TO_ID = "from_id", "to_id"
+_MOST_PATHS = 3  # that are named
 
 _SCALARS = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 _FORMATS = {"date": "date", "date-time": "timestamp"}
@@ -118,8 +119,13 @@ class Observation:
     of [field, kind that its value does not fit, false] and, for a field that no schema declares, [field, shape, true].
     """
 
-    def __init__(self, kind: RecordType, counts: Mapping[str, int] | None = None) -> None:
-        self._kind = kind
+    def __init__(
+        self,
+        kind: RecordType,
+        counts: Mapping[str, int] | None = None,
+        paths_to: Callable[[str], Sequence[str]] = lambda name: (),
+    ) -> None:
+        self._kind, self._paths_to = kind, paths_to
         self._declared = declared_columns(kind)
         self.counts = Counter(counts or {})
 
@@ -165,7 +171,7 @@ class Observation:
         business += [Column(name, _free(name, taken), kind_of_shapes(shapes[name])) for name in columns]
         extra = frozenset(shapes).difference(columns)
         shown_by = f"duckkb {'col show' if self._kind.is_collection else 'schema'} {self._kind.name}"
-        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by)
+        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by, self._paths_to)
 
     def _is_column(self, name: str, shapes: set[str]) -> bool:
         """Whether a field that no schema declares is a column: all, all but nested values, or those named."""
@@ -184,13 +190,15 @@ def _written(unfit: tuple[tuple[str, str, bool], ...], loose: tuple[str, ...], s
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one table, the undeclared names that occur in it, and the command that prints them."""
+    """The columns of one table, the undeclared names that occur in it, the command that prints them, and what finds the paths
+    inside nested values that end with a name."""
 
     type: str
     business: tuple[Column, ...]
     has_ends: bool = False
     extra: frozenset[str] = frozenset()
     shown_by: str = ""
+    paths_to: Callable[[str], Sequence[str]] = field(default=lambda name: (), compare=False)
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.all)
@@ -251,8 +259,9 @@ def unknown_field(name: str, columns: Columns) -> FilterError:
             details={"construct": "character"},
         )
     folded = {known.casefold(): known for known in columns.names}
-    near = [folded[match] for match in get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)]
-    hint = f"; did you mean {near[0]!r}?" if near else "."
+    near = [*columns.paths_to(name)[:_MOST_PATHS]]
+    near = near or [folded[match] for match in get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)]
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     return FilterError(
         f"{columns.type} has no field {name!r}{hint}",
         suggestion=columns.shown_by,

@@ -16,6 +16,7 @@ from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.sql.columns import Columns, Observation
 from duckkb.lanes.sql.simple import Test, matching
 from duckkb.ontology.model import RecordType
+from duckkb.ontology.names import paths_to
 from duckkb.ports import Rows
 from duckkb.records import ID, Record
 
@@ -27,6 +28,7 @@ _BATCH = 8192  # records that are made into rows at a time
 _DELTA = 100  # changed records up to which the base is kept, however small it is
 _LEAST_GROUPED = 2_000  # rows from which grouping them by a value pays
 _SAMPLE = 1_000  # of them, in which values have to repeat for that
+_SOME_RECORDS = 1_000  # in which a name inside nested values is looked for
 _MOST_ANSWERS = 16  # that are held; eight bytes for each of their ids
 
 Ends = Callable[[Record], tuple[int | None, int | None]]
@@ -207,7 +209,7 @@ class RowTable(RowMirror):
 
     def _open(self, folder: Path | None, state: State) -> None:
         """What lies in a folder as a state says; nothing where there is none."""
-        self._seen = Observation(self.kind, state.get("said"))
+        self._seen = Observation(self.kind, state.get("said"), self._paths_to)
         self._columns = self._seen.columns()
         self._replaced, self._step = frozenset[int](state.get("replaced", ())), int(state.get("step", 0))
         self._pieces: dict[str, Piece] = {}
@@ -217,6 +219,10 @@ class RowTable(RowMirror):
             self._pieces["base"] = Piece(folder / "base.arrow")
             if self._step:
                 self._pieces |= {"delta": Piece(folder / f"delta-{self._step}.arrow"), "gone": _gone(self._replaced)}
+
+    def _paths_to(self, name: str) -> list[str]:
+        """The paths inside nested values of the first records that end with a name."""
+        return paths_to((record.fields for record in islice(self._rows.records(), _SOME_RECORDS)), name)
 
     def _build(self, folder: Path | None) -> State:
         self._open(None, {})

@@ -69,8 +69,9 @@ class Slip:
     reserved: Callable[[str], Sequence[str]]
 
 
-def mended(slip: Slip, error: FilterError) -> str:
-    """The command with the text as it should be; the empty string where nobody can tell."""
+def advise(slip: Slip, error: FilterError) -> str:
+    """The command with the text as it should be; the empty string where nobody can tell. The text alone becomes the
+    correction of the error."""
     text, name = slip.source.text, slip.columns.type
     if len(text) > MAX_FILTER // 4:
         return ""
@@ -78,6 +79,15 @@ def mended(slip: Slip, error: FilterError) -> str:
     if scored and slip.source.is_filter:
         head = f'duckkb find {shell_word(name)} "what you look for"'
         return f"{head} | jq -c 'select(._score {scored[1].replace('=', '==', scored[1] == '=')} {scored[2]})'"
+    better = _mended(slip, error)
+    if not better:
+        return ""
+    error.correction = text, better
+    return f"duckkb {f'find {shell_word(name)} -w' if slip.source.is_filter else 'sql'} {shell_word(better)}"
+
+
+def _mended(slip: Slip, error: FilterError) -> str:
+    text = slip.source.text
     now: FilterError | None = error
     for _ in range(_MOST_STEPS):
         assert now is not None
@@ -87,8 +97,7 @@ def mended(slip: Slip, error: FilterError) -> str:
         text = step
         now = _refusal(slip, text)
         if now is None:
-            verb = f"find {shell_word(name)} -w" if slip.source.is_filter else "sql"
-            return f"duckkb {verb} {shell_word(text.strip())}"
+            return text.strip()
     return ""
 
 

@@ -156,7 +156,7 @@ def _advised(
     except FilterError as error:
         known = columns() if len(source.text) <= MAX_FILTER else None
         if known is not None:
-            from duckkb.lanes.sql.reader.advice import Slip, mended
+            from duckkb.lanes.sql.reader.advice import Slip, advise
 
             def reserved(text: str) -> list[str]:
                 """Which field names of a text SQL keeps for itself, as `order` or `from`."""
@@ -165,7 +165,7 @@ def _advised(
                 return [word for word in words if word.casefold() in names and is_reserved(engine, word)]
 
             with suppress(Unavailable):  # what takes too long to try is not advised; the refusal stands
-                command = mended(Slip(source, known, ask, reserved), error)
+                command = advise(Slip(source, known, ask, reserved), error)
                 if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
                     names = ", ".join(map(quoted, words[:5]))
                     command = f"put field names that are words of SQL in double quotes: {names}"

@@ -324,8 +324,8 @@ class TreeReader:
             return Term({**node, "children": [self.condition(node["children"][0], scope).whole]}, "boolean")
         if kind == "ARRAY_CONSTRUCTOR":  # ARRAY['a'] is ['a']
             shared = {key: node[key] for key in ("alias", "query_location", "query_location_length")}
-            plain_call = {"catalog": "", "schema": "", "filter": None, "distinct": False, **shared}
-            return self._visit_function(plain_call | call_node("list_value", *node["children"]), scope)
+            plain_call: Node = {"catalog": "", "schema": "", "filter": None, "distinct": False, **shared}
+            return self._visit_function({**plain_call, **call_node("list_value", *node["children"])}, scope)
         terms = self._terms(node["children"], scope)
         if "_IN" in kind:
             self._refuse_bare_dates(terms[0], *node["children"][1:])
