@@ -219,7 +219,7 @@ def test_a_call_is_executed_never_or_once_wherever_its_process_is_killed(tmp_pat
 
 
 def _not_written_down() -> None:
-    Harness.begin = lambda self, begun, again=False: None  # type: ignore[method-assign]
+    Harness.begin = lambda self, begun, again=False: None  # type: ignore[method-assign]  # broken on purpose: a control
 
 
 def _no_lock() -> None:

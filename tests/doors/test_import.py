@@ -294,6 +294,11 @@ def test_records_that_are_there_under_made_ids_are_not_added_once_more_under_the
     assert "1 of 2 records are in customers already" in refused.err
     assert refused.err.splitlines()[-1] == f"  try: duckkb delete customers {made} && duckkb import customers {own}"
     assert len(stored(run, "customers")) == 30
+    assert run("put", "customers", json.dumps({"id": made, "mood": "glad"}), "--merge").code == 0
+    refused = run("import", "customers", file, "--id", "customer_id")
+    assert refused.code == 1 and " rm " not in refused.err and "delete" not in refused.err, (
+        "what was edited since stays"
+    )
 
     assert run("col", "rm", "customers", "--yes").code == 0
     assert run(*again.split()[1:]).line["inserted"] == 30

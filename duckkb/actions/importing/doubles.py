@@ -4,7 +4,7 @@ ids of its own, with it what is there under made ones."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from duckkb.actions.importing.field_map import FieldMap
+from duckkb.actions.importing.field_map import FieldMap, id_of_contents
 from duckkb.actions.importing.new_collection import is_made_by_import
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
@@ -46,7 +46,8 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, given: Seque
         if len(ids) == len(given) > 1
         else f"{len(ids):,} of {len(given):,} records are"
     )
-    removal = removal_command(base, kind, ids, base.tree.count(kind))
+    is_as_imported = all(_is_as_imported(base, kind, made) for made in ids)  # what was edited since is not taken away
+    removal = removal_command(base, kind, ids, base.tree.count(kind)) if is_as_imported else ""
     plain = "" if removal else fields.command_without_id()
     raise Conflict(
         f"{'the record is' if len(given) == 1 else count} in {kind.name} already, under an {identity} that an import made of "
@@ -54,6 +55,17 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, given: Seque
         code="E_EXISTS",
         suggestion=plain or fields.command_after(removal, fields.command()),
     )
+
+
+def _is_as_imported(base: Base, kind: RecordType, made_id: str) -> bool:
+    """Whether the record with an id that was made of its contents still has these."""
+    row = base.tree.get(kind, (made_id,))
+    contents = (
+        {}
+        if row is None
+        else {name: value for name, value in row.record.fields.items() if name != kind.identity_fields[0]}
+    )
+    return str(id_of_contents(contents)) == made_id
 
 
 def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:

@@ -155,7 +155,7 @@ class FieldMap:
             return fields
         self._keys.note(fields)
         made = self._kind.generated
-        key = _id_of_contents(fields)
+        key = id_of_contents(fields)
         if made is None or made.method != "uuid4" or key is None:
             return fields
         self._contents[key] += 1
@@ -169,12 +169,12 @@ class FieldMap:
         name = self._kind.identity_fields[0]
         renames = {to: of for to, of in self._request.renames.items() if to != name}
         contents = fields if renames == self._request.renames else self._renamed(item, renames)
-        made_id = _id_of_contents(_without(contents, name))
+        made_id = id_of_contents(_without(contents, name))
         if made_id is not None and is_stored(str(made_id)):
             self.made_ids[str(fields.get(name))] = str(made_id)
 
 
-def _id_of_contents(fields: Fields) -> uuid.UUID | None:
+def id_of_contents(fields: Fields) -> uuid.UUID | None:
     """The id that follows from fields; None where they cannot be stored: whoever checks the record says what is wrong."""
     content = {name: value for name, value in fields.items() if name not in PRINTED}
     try:
