@@ -3,13 +3,14 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import duckkb
-from tests.conftest import commit, make_base, run_in
+from tests.conftest import commit, git, make_base, run_in
 from tests.doors.shell import run_script
 
 RECORD = {"id": "wal", "content": "A journal survives a crash.", "author": "ann", "year": 2024, "flag": True}
@@ -131,6 +132,10 @@ LINES = [
     ("remove notes nobody", "delete notes nobody"),
     ("collections list", "col list"),
     ("col info notes", "col show notes"),
+    ("col note", "col show notes"),
+    ("col unheard-of", "col list"),
+    ("policy knowlege-base", "policy show knowledge-base"),
+    ("collection notes", "collection list"),
     ("col delete empty", "col rm empty"),
     ("find notes crash --top-k 3", "find notes crash --limit 3"),
     ("find notes crash --limit=all", "find notes crash --limit=1000000"),
@@ -157,6 +162,7 @@ LINES = [
     ("find notes -w \"author = 'ann'\" --count", "sql \"SELECT count(*) AS n FROM notes WHERE author = 'ann'\""),
     ("list notes --count", "sql 'SELECT count(*) AS n FROM notes'"),
     ("get notes wal --history", "log notes wal"),
+    ("update notes wal topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("put notes {id: new, ok: true}", 'put notes \'{"id": "new", "ok": true}\''),
     ("put notes {id new", 'put notes \'{"id": "..."}\' --dry-run'),
@@ -184,6 +190,23 @@ def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
         assert error["suggestion"].startswith(meant)
     assert "Did you mean" not in run_in(base, ["find", "notes", "--lang", "zh"]).err
     assert run_in(base, ["find", "notes", "x", "--table"]).err.endswith("try: duckkb find notes x --format table\n")
+
+
+def test_a_restore_leads_to_the_newest_backup_or_says_what_lacks(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    asks = (["restore"], ["backup", "restore"], ["--kb", ".", "restore"])
+    for ask in asks:
+        head = ["duckkb", *(word for word in ask if word not in ("backup", "restore")), "backup", "restore"]
+        suggestion = run_in(root, [*ask, "--json"]).error["suggestion"]
+        assert shlex.split(suggestion) == [*head, "--json", "FILE"]
+    commit(root)
+    created = run_in(root, ["backup", "create"])
+    assert created.code == 0 and git(root, "status", "--porcelain") == ""
+    for ask in asks:
+        advised = shlex.split(run_in(root, [*ask, "--json"]).error["suggestion"])
+        restored = run_in(root, advised[1:])
+        assert restored.code == 0 and created.line["file"] in advised
+        shutil.rmtree(restored.line["folder"])
 
 
 def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -> None:
