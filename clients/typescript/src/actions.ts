@@ -1062,6 +1062,7 @@ export type ConflictsAnswer = {
   "next": string | null;
   "unreadable": Array<string>;
   "unstaged": Array<string>;
+  "staged": Array<string>;
   "others": Array<string>;
   "files": Array<string>;
   "rescued": Array<string>;
@@ -1107,6 +1108,7 @@ export type ResolveAnswer = {
   "next": string | null;
   "unreadable": Array<string>;
   "unstaged": Array<string>;
+  "staged": Array<string>;
   "others": Array<string>;
   "files": Array<string>;
   "rescued": Array<string>;
