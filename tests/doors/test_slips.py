@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
+from duckkb.caller import Caller
 from tests.conftest import commit, git, make_base, run_in
 from tests.doors.shell import run_script
 
@@ -207,6 +208,26 @@ def test_a_restore_leads_to_the_newest_backup_or_says_what_lacks(tmp_path: Path)
         restored = run_in(root, advised[1:])
         assert restored.code == 0 and created.line["file"] in advised
         shutil.rmtree(restored.line["folder"])
+
+
+def test_a_filter_of_all_types_asks_those_that_have_its_fields_and_names_the_others(base: Path) -> None:
+    assert run_in(base, ["col", "init", "plans", "--policy", "knowledge-base"]).code == 0
+    assert run_in(base, ["put", "plans", '{"id": "p", "content": "of a crash", "tier": "gold"}']).code == 0
+    for question in ([], ["crash"], ["crash", "-m"]):
+        ran = run_in(base, ["find", "all", *question, "-w", "tier = 'gold'", "--json"])
+        (notice,) = (one for one in ran.line["notices"] if one["code"] == "W_NOT_ASKED")
+        assert [hit["id"] for hit in ran.line["results"]] == ["p"] and notice["message"].endswith("no tier: notes")
+    none = run_in(base, ["find", "all", "-w", "colour = 'gold'", "--json"])
+    assert none.code == 2 and "has no field 'colour'" in none.error["error"]
+    unquoted = run_in(base, ["find", "all", "-w", "tier = gold", "--json"])
+    assert unquoted.error["suggestion"] == "duckkb find plans -w \"tier = 'gold'\""
+    with duckkb.open(base) as kb:
+        seen = Caller("ann", "viewer", frozenset({"plans"}))
+        answer = kb.run("find", {"type": "all", "where": "tier = 'gold'"}, seen)
+        assert len(answer["results"]) == 1 and answer["notices"] == [], (
+            "nothing tells of types that a caller may not see"
+        )
+    assert run_in(base, ["col", "rm", "plans", "--yes"]).code == 0
 
 
 def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -> None:

@@ -1134,7 +1134,7 @@ export type StatusAnswer = {
   "records": Record<string, number> | null;
   "missing": number | null;
   "unverified": number | null;
-  "stale": boolean | null;
+  "team_cache": "absent" | "stale" | "current" | null;
   "model": string;
   "trust"?: boolean;
   "endpoints"?: Record<string, unknown>;
