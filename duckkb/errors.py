@@ -87,6 +87,8 @@ class DuckkbError(Exception):
     correction: tuple[str, str] | None = None
     """An argument as the caller gave it, and as it should be: a door that knows the whole call suggests it with this alone
     corrected, one that does not says `suggestion`."""
+    call: str = ""
+    """The call of an action with that alone corrected, for who calls actions; empty where nobody knows the whole call."""
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {finding}" for finding in self.findings)])

@@ -83,7 +83,8 @@ def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str
     """What is open for programs: `limit` conflicts behind that with the name `after`. Raises `errors.NotFound`."""
     left = done.left
     shown, following = page_of(left.conflicts, limit, after)
-    told = {name: list(getattr(left, name)) for name in ("unreadable", "unstaged", "others", "files", "rescued")}
+    paths = ("unreadable", "unstaged", "staged", "others", "files", "rescued")
+    told = {name: list(getattr(left, name)) for name in paths}
     open_now = {"conflicts": list(map(conflict_object, shown)), "total": len(left.conflicts), "next": following}
     return {"operation": left.operation, **open_now, **told, "violations": list(map(finding_line, done.violations))}
 

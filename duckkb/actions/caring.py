@@ -63,11 +63,11 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
 
 
 def status(base: Base) -> dict[str, Any]:
-    """The base in a few words, the same keys always; `missing`, `unverified` and `stale` are None where it would take long to say. Who sees a
-    part of the base is told of its records and the model alone."""
+    """The base in a few words, the same keys always; `missing`, `unverified` and `team_cache` (as `index plan` has it) are None where it would take
+    long to say. Who sees a part of the base is told of its records and the model alone."""
     records = {kind.name: base.tree.count(kind) for kind in base.ontology}
     if base.is_narrowed:
-        unknown = dict.fromkeys(("missing", "unverified", "stale"))
+        unknown = dict.fromkeys(("missing", "unverified", "team_cache"))
         return {"records": records, **unknown, "model": base.settings.embedding.model}
     known, holder = plan.glance(base), lock.holder(base.root)
     facts = _facts(base.root, base.notes, base.settings, base.ontology, str(holder) if holder else None)
@@ -75,7 +75,7 @@ def status(base: Base) -> dict[str, Any]:
         "records": records,
         "missing": known.missing,
         "unverified": known.unverified,
-        "stale": None if known.is_fresh is None else not known.is_fresh,
+        "team_cache": known.team,
         "read_only": base.read_only,
         "warnings": [notice.message for notice in unsearchable(base, base.ontology)],
     }
@@ -119,7 +119,7 @@ def _facts(
         "records": None,
         "missing": None,
         "unverified": None,
-        "stale": None,
+        "team_cache": None,
         "model": settings.embedding.model,
         "trust": config.is_trusted(root, settings, config.around(root), ontology),
         "endpoints": {name: value for name, value in demands.items() if name.endswith("base_url")},
@@ -142,7 +142,8 @@ def background(known: Mapping[str, Any]) -> dict[str, Any]:
     goes_on = job is not None and job["ended"] in ("interrupted", "partial", "failed")
     shown = {"running": job is not None and job["running"], "job": job}
     shown |= {"next": "duckkb index refresh" if goes_on else None}
-    return shown | {name: known[name] for name in ("locked_by", "missing", "unverified", "stale", "model", "read_only")}
+    names = ("locked_by", "missing", "unverified", "team_cache", "model", "read_only")
+    return shown | {name: known[name] for name in names}
 
 
 def doctor(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from duckkb.cli.base_types import base_ontology, base_root, base_types, first_of_records, named_base, type_names
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
 from duckkb.errors import DuckkbError, FilterError, shell_word
@@ -17,7 +18,7 @@ from duckkb.ontology.rules import looks_secret
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
-    from duckkb.ontology.model import RecordType
+    pass
 
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
@@ -77,7 +78,7 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     meant = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
     advice = "" if keeps_help else _mend(duckkb, slip, [*args], _MOST_SLIPS)
     if (
-        meant and meant not in advice and slip.ctx.parent is None
+        meant and f" {better}" not in advice and slip.ctx.parent is None
     ):  # what the message names lacks something that only the caller knows
         return f"{meant} --help"
     return advice or f"{slip.ctx.command_path} --help"
@@ -153,7 +154,7 @@ def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _merge_fields(ctx: click.Context, args: _Line) -> str:
-    """`update TYPE ID JSON` and `update TYPE ID --set FIELD=VALUE`: a record says its identity itself, beside the fields that
+    """`update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set`: a record says its identity itself, beside the fields that
     change."""
     words = [word for word in args if not word.startswith("-")]
     if (
@@ -162,7 +163,7 @@ def _merge_fields(ctx: click.Context, args: _Line) -> str:
         or re.search("[={]", words[2])
     ):
         return ""
-    kind = next((kind for kind in _types(ctx) if kind.name == words[1]), None)
+    kind = next((kind for kind in base_types(ctx) if kind.name == words[1]), None)
     if kind is None or len(kind.identity_fields) != 1:
         return ""
     with suppress(ValueError):
@@ -234,14 +235,14 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
     yield from _instead(option, slip, args, [*known])
     near = difflib.get_close_matches(option, [name for name in known if name.startswith("--")], 2, 0.8)
     is_search = slip.path[:1] and slip.path[0] in _OF_DOCUMENTS
-    if option in ("--type", "-t") and is_search and _behind(args, option) not in _type_names(slip.ctx, documents=True):
+    if option in ("--type", "-t") and is_search and _behind(args, option) not in type_names(slip.ctx, documents=True):
         yield from _as_find(slip.path[0], slip.ctx, args)
     if is_search and option in _OF_FIND:
         yield from _as_find(slip.path[0], slip.ctx, args)
     yield from (_replaced(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in known)
     if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
         yield [*_replaced(args, "list", "find")]
-    if slip.path == ["ls"] and _first_of_records(slip.ctx, args[1:]):
+    if slip.path == ["ls"] and first_of_records(slip.ctx, args[1:]):
         yield _replaced(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
         yield from _as_format(option, args)
@@ -250,7 +251,7 @@ def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iter
         yield from _without(option, args)
     elif slip.path == ["watch"]:
         yield [*_replaced(next(_without(option, args)), "watch", "update")]
-    elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and args[1:] and args[1] in _type_names(slip.ctx):
+    elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and args[1:] and args[1] in type_names(slip.ctx):
         yield ["list", args[1]]
     elif slip.path[1:]:
         yield from _usual(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
@@ -311,7 +312,7 @@ def _as_format(option: str, args: _Line) -> Iterator[_Line]:
 
 def _as_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     """`--lang zh` is a filter, where the records have such a field."""
-    value, kinds = _behind(args, option), _type_names(slip.ctx)
+    value, kinds = _behind(args, option), type_names(slip.ctx)
     if slip.path not in (["find"], ["list"]) or not value or not option.startswith("--"):
         return
     line = next(_without(option, args))
@@ -332,7 +333,7 @@ def _accepted(ctx: click.Context, kind: str, name: str, value: str) -> str:
     from duckkb import app
 
     text = "'" + value.replace("'", "''") + "'"
-    with suppress(DuckkbError, OSError), app.open(_kb(ctx), command=True) as kb:
+    with suppress(DuckkbError, OSError), app.open(named_base(ctx), command=True) as kb:
         for condition in (f"{name}={text}", f"{name}={value}"):
             try:
                 kb.find(kind, where=condition, limit=1)
@@ -349,7 +350,7 @@ def _as_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     first record that this finds."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
     words = [word for word in _without_flag(option, args) if not word.startswith("-")]
-    kinds = _type_names(slip.ctx)
+    kinds = type_names(slip.ctx)
     kind = next((word for word in words if word in kinds), "")
     is_verb = isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None
     verb = shlex.split((*((name,) if is_verb else VERBS.get(name, ())), "")[0])
@@ -373,8 +374,8 @@ def _as_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
     named = _behind(args, "-c") or _behind(args, "--collection") or _behind(args, "--type")
     line = next((plain for option in ("-c", "--collection", "--type") for plain in _without(option, args)), args)
     at = line.index(verb)
-    is_named = line[at + 1 : at + 2] and line[at + 1] in _type_names(ctx)
-    kinds = [] if is_named else [named] if named else _type_names(ctx, documents=True)[:1] or ["all"]
+    is_named = line[at + 1 : at + 2] and line[at + 1] in type_names(ctx)
+    kinds = [] if is_named else [named] if named else type_names(ctx, documents=True)[:1] or ["all"]
     yield [*line[:at], "find", *kinds, *line[at + 1 :]]
 
 
@@ -430,7 +431,7 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     extra, arguments = slip.extra, [one for one in slip.ctx.command.params if isinstance(one, click.Argument)]
     kept = _drop(args, extra)
     last = arguments[-1].name if arguments else None
-    if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := _first_of_records(slip.ctx, extra)):
+    if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
         yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
     if last in _TEXTS and (before := slip.ctx.params.get(last or "")):
         at = kept.index(before) if before in kept else len(kept) - 1
@@ -452,9 +453,27 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield [f"{version}...{extra[0]}" if word == version else word for word in kept]
     group = slip.ctx.parent.command if slip.ctx.parent else None
     if isinstance(group, click.Group) and slip.path[-1:] == ["list"] and "show" in group.commands:
-        yield _replaced(args, "list", "show")
+        names = _near_names(slip, extra[0])
+        yield from (_replaced(_replaced(args, extra[0], name), "list", "show") for name in names)
     changes = any("--dry-run" in param.opts for param in slip.ctx.command.params)
     yield [*kept, *(["--dry-run"] if changes and "--dry-run" not in kept else [])]
+
+
+def _near_names(slip: _Slip, word: str) -> list[str]:
+    """The policy, or the type, with the name that is nearest to a word; the word itself where no file of the base has the names."""
+    import difflib
+
+    from duckkb.ontology.presets import presets
+
+    ontology = base_ontology(slip.ctx)
+    if slip.path[0] == "tenant" or ontology is None:
+        return [word]
+    if slip.path[0] == "policy":
+        names = [*ontology.policies, *presets()]
+    else:
+        names = type_names(slip.ctx, documents=slip.path[0] == "collection")
+    by_case = {name.lower(): name for name in names}
+    return [by_case[near] for near in difflib.get_close_matches(word.lower(), by_case, 1)]
 
 
 def _drop(args: _Line, extra: Sequence[str]) -> _Line:
@@ -477,6 +496,8 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if missing is None or not slip.path:
         return
     words = [word for word in args[len(slip.path) :] if not word.startswith("-")]
+    if slip.path[0] == "backup" and missing.name == "file":
+        yield _with_backup(slip, args)
     if missing.name in _NEEDED:
         yield [*args, missing.opts[0], _NEEDED[missing.name]]
     if isinstance(missing.type, click.Choice):
@@ -489,13 +510,26 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     yield from _named(missing, slip, words)
 
 
+def _with_backup(slip: _Slip, args: _Line) -> _Line | str:
+    """The line with the newest backup of the base, to be restored beside it; with FILE where nobody knows of one."""
+    from duckkb.actions.backup.create import newest_backup
+    from duckkb.truth.backup.gather import SUFFIX
+
+    root = base_root(slip.ctx)
+    file = newest_backup(root) if root else None
+    if file is None:
+        return f"{_typed(args)} FILE"
+    folder = str(file).removesuffix(SUFFIX)
+    return [*args, str(file), *([folder] if slip.path[-1] == "restore" else ())]
+
+
 def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
     """A folder is a collection of documents; a file's records are of the type that it is named after."""
     place = Path(word)
     if place.is_dir():
         yield ["collection", "add", word]
     elif place.exists():
-        name = next((kind for kind in _type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
+        name = next((kind for kind in type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
         at = args.index(word)
         yield [*args[:at], name, *args[at:]]
 
@@ -521,39 +555,12 @@ def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Itera
         yield from (
             line for line in _usual(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1]) if isinstance(line, list)
         )
-    kinds = _type_names(slip.ctx)
+    kinds = type_names(slip.ctx)
     if words and words[0] in kinds:
         yield ["schema", words[0]] if name in ("json_text", "files") else ["list", words[0]]
     elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds:
         yield ["find", "all", " ".join(words)]
     yield ["schema"]
-
-
-def _first_of_records(ctx: click.Context, words: Sequence[str]) -> str:
-    """The first of the words that is a type of records and not of documents; empty where none is."""
-    kinds = {*_type_names(ctx)} - {*_type_names(ctx, documents=True)}
-    return next((word for word in words if word in kinds), "")
-
-
-def _type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:
-    """The names of `_types`, or of those of documents alone."""
-    return [kind.name for kind in _types(ctx) if not documents or (kind.kind == "node" and kind.source)]
-
-
-def _types(ctx: click.Context) -> "list[RecordType]":
-    """The types of the base that the line is about, by its files; none where they cannot be read."""
-    from duckkb import config
-
-    around = config.environment()
-    with suppress(DuckkbError, OSError):
-        return [*config.load(config.find_root(Path.cwd(), _kb(ctx), around), around).ontology]
-    return []
-
-
-def _kb(ctx: click.Context) -> str | None:
-    """The base that the line names."""
-    named: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
-    return named
 
 
 def _behind(args: Sequence[str], option: str) -> str:

@@ -87,15 +87,15 @@ class QuestionReading:
 def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
-    chosen = _plan(base, intent)
-    allowed = _allowed(base, intent)
+    chosen, intent, allowed, unasked = _prepare(base, intent)
     if not chosen.lanes:
-        return _filtered(base, intent, chosen, allowed)
+        filtered = _filtered(base, intent, chosen, allowed)
+        return replace(filtered, notices=(*filtered.notices, *unasked))
     search = Search(base, intent, chosen, allowed)
     first = search.read(intent.text or "")
     hits = tuple(search.hit(first, fused) for fused in first.fused[: chosen.limit])
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_unsearchable(base, intent, first))
-    notices = (*boot.notices(base), *chosen.notices, *first.notices, *unsaid)
+    notices = (*boot.notices(base), *chosen.notices, *unasked, *first.notices, *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
     account = ranking.plan_account(chosen, moved_to, first.gate) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
@@ -115,8 +115,7 @@ class Ranked:
 @boot.answered
 def rank(base: Base, intent: Intent) -> Ranked:
     """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
-    chosen = _plan(base, intent)
-    allowed = _allowed(base, intent)
+    chosen, intent, allowed, _ = _prepare(base, intent)
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
     search = Search(base, intent, chosen, allowed, records)
     first = search.read(intent.text or "")
@@ -128,12 +127,35 @@ def _plan(base: Base, intent: Intent) -> Plan:
     return plan(intent, sum(base.tree.count(kind) for kind in intent.kinds), base.settings)
 
 
-def _allowed(base: Base, intent: Intent) -> Allowed:
-    where = intent.where
+def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[Notice, ...]]:
+    """Plan and filter. Of several types those that lack a field of the filter are asked nothing, which a notice says of those
+    with records; where all do, their error is raised, best the one that says what the filter should be."""
+    chosen, where = _plan(base, intent), intent.where
     if where is None:
-        return dict.fromkeys((kind.name for kind in intent.kinds), None)
+        return chosen, intent, dict.fromkeys((kind.name for kind in intent.kinds), None), ()
+    allowed, refusals = dict[str, IdSet | None](), dict[str, FilterError]()
     with step("filter"):
-        return {kind.name: base.sql.where(kind, where) for kind in intent.kinds}
+        for kind in intent.kinds:
+            try:
+                allowed[kind.name] = base.sql.where(kind, where)
+            except FilterError as error:
+                if "nearest" not in error.details:
+                    raise
+                refusals[kind.name] = error
+    if not refusals:
+        return chosen, intent, allowed, ()
+    if not allowed:
+        raise max(refusals.values(), key=lambda error: error.correction is not None)
+    left_out = [kind.name for kind in intent.kinds if kind.name in refusals and base.tree.count(kind)]
+    intent = replace(intent, kinds=tuple(kind for kind in intent.kinds if kind.name in allowed))
+    return _plan(base, intent), intent, allowed, (_without_field(left_out, refusals),) if left_out else ()
+
+
+def _without_field(names: Sequence[str], refusals: Mapping[str, FilterError]) -> Notice:
+    fields = ", ".join(dict.fromkeys(str(refusals[name].details["field"]) for name in names))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    said = f"left out, as they have no {fields}: {', '.join(names[:_MOST_NAMED])}{more}"
+    return Notice("W_NOT_ASKED", said, f"`duckkb schema {shell_word(names[0])}` has the fields of one")
 
 
 class Search:

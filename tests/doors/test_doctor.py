@@ -431,7 +431,7 @@ def test_a_fresh_clone_whose_team_cache_is_whole_lacks_nothing_in_any_command(ba
     assert plan.unverified > 0 and not any(each.verified for each in plan.types), (
         "nobody has checked the team's vectors here"
     )
-    assert (status["missing"], status["unverified"], status["stale"]) == (0, plan.unverified, False)
+    assert (status["missing"], status["unverified"], status["team_cache"]) == (0, plan.unverified, "current")
     assert (counted["missing"], counted["unverified"], counted["fresh"]) == (0, plan.unverified, True)
     assert plan.missing == 0 and plan.fresh
     assert look(base)["coverage"].status == "ok"

@@ -112,6 +112,8 @@ def test_what_reads_answers_from_head_while_a_merge_has_conflicts(base: Path) ->
     settled = run_in(base, ["resolve", "--theirs", "Note:n1"])
     assert "duckkb resolve --stage" in settled.err
     assert run_in(base, ["resolve", "--theirs", "Note:n1"]).err.splitlines()[-1] == "  try: duckkb resolve --stage"
-    assert run_in(base, ["resolve", "--theirs", "Note:n1", "--stage"]).code == 0
+    staged = run_in(base, ["resolve", "--theirs", "Note:n1", "--stage"])
+    (path,) = git(base, "diff", "--name-only", "--cached").split()
+    assert (staged.code, staged.out, staged.err) == (0, "", f"staged: {path}\n")
     git(base, "commit", "-q", "--no-edit")
     assert run_in(base, ["get", "Note", "n1"]).line["title"] == "theirs"

@@ -1,6 +1,7 @@
 """import takes what people have: CSV and TSV, JSON arrays and documents, Parquet, and says what it made of them."""
 
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,14 @@ def test_a_file_without_ids_that_is_imported_again_is_not_doubled(run: Run, rows
     assert (first.line["inserted"], first.line["generated_ids"]) == (3, 3) and "W_GENERATED_ID" in first.err
     assert run("import", rows, file).line["unchanged"] == 3
     assert len(stored(run, rows)) == 3
+
+
+def test_a_file_in_which_no_field_is_a_key_is_answered_with_its_import_and_a_place_for_the_fields(
+    run: Run, rows: str, tmp_path: Path
+) -> None:
+    said = run("import", rows, write(tmp_path, "t.csv", "title,topic\nA,x\nA,y\nB,x\n"), "--dry-run").err
+    (command,) = re.findall("`duckkb (import .+ --id FIELD)`", said)
+    assert run(*command.replace("FIELD", "title,topic").split()).line["inserted"] == 3
 
 
 def test_the_refusal_for_want_of_an_id_names_the_field_that_tells_records_apart(run: Run, tmp_path: Path) -> None:

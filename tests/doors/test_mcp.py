@@ -269,12 +269,23 @@ _MISTAKEN: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+_ONE_ARGUMENT_WRONG: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("find", {"type": "Nota", "query": "ducks", "limit": 2, "mode": "match"}, {"type": "Note"}),
+    ("find", {"type": "Note", "query": "ducks", "where": "titel = 'x'", "limit": 2}, {"where": "title = 'x'"}),
+    ("list", {"type": "Note", "fields": ["id", "titel"], "limit": 1}, {"fields": ["id", "title"]}),
+)
+
+
 def test_over_mcp_an_error_names_the_next_call_and_that_call_works(base: Path) -> None:
     with piped(base) as pipe:
         for name, given in _MISTAKEN:
             suggestion = pipe.call(name, **given)["error"]["suggestion"]
             tool, _, arguments = suggestion.partition(" ")
             assert "error" not in pipe.call(tool, **json.loads(arguments)), (name, given, suggestion)
+        for name, given, better in _ONE_ARGUMENT_WRONG:
+            suggestion = pipe.call(name, **given)["error"]["suggestion"]
+            assert suggestion == f"{name} {json.dumps(given | better)}", "all others stay"
+            assert "error" not in pipe.call(name, **(given | better))
         assert pipe.call("put", type="new", records={})["error"]["suggestion"].startswith("at a shell: duckkb col init")
 
 

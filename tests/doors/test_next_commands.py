@@ -36,7 +36,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commit(root)
     git(root, "branch", "topic")
     (folder / "faq.jsonl").write_text('{"id": "f1", "content": "How a refund is paid.", "topic": "billing"}\n')
-    assert run_in(root, ["backup", "create", "../base.backup"]).code == 0
+    for file in (["../base.backup"], []):
+        assert run_in(root, ["backup", "create", *file]).code == 0
     return folder
 
 
@@ -141,6 +142,7 @@ restore ../base.backup
 backup
 backup ../other.backup
 backup verify
+restore
 index
 index rebuild
 index embed

@@ -235,6 +235,8 @@ def test_kx_09_answers_are_those_of_the_command_line_and_of_the_openapi_document
         assert run_in(base, ["get", "Note", "n2"]).line["title"] == "二"
         assert sound("/actions/get", {"type": "Note", "identity": "n3"}, 404)["error"]["code"] == "E_NOT_FOUND"
         assert sound("/actions/get", {"type": "Nota", "identity": "n3"}, 404)["error"]["code"] == "E_UNKNOWN_TYPE"
+        wrong_type = sound("/actions/find", {"type": "Nota", "query": "鸭子", "limit": 1}, 404)["error"]
+        assert wrong_type["suggestion"] == 'find {"type": "Note", "query": "鸭子", "limit": 1}'
         stale = put | {"records": {"id": "n2", "_etag": "0" * 16}}
         assert sound("/actions/put", stale, 409)["error"]["code"] == "E_STALE"
         wrong = sound("/actions/find", {"typ": "Note", "limit": "3"}, 400)["error"]["details"]["findings"]

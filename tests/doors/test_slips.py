@@ -3,13 +3,15 @@
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import duckkb
-from tests.conftest import commit, make_base, run_in
+from duckkb.caller import Caller
+from tests.conftest import commit, git, make_base, run_in
 from tests.doors.shell import run_script
 
 RECORD = {"id": "wal", "content": "A journal survives a crash.", "author": "ann", "year": 2024, "flag": True}
@@ -131,6 +133,10 @@ LINES = [
     ("remove notes nobody", "delete notes nobody"),
     ("collections list", "col list"),
     ("col info notes", "col show notes"),
+    ("col note", "col show notes"),
+    ("col unheard-of", "col list"),
+    ("policy knowlege-base", "policy show knowledge-base"),
+    ("collection notes", "collection list"),
     ("col delete empty", "col rm empty"),
     ("find notes crash --top-k 3", "find notes crash --limit 3"),
     ("find notes crash --limit=all", "find notes crash --limit=1000000"),
@@ -157,6 +163,7 @@ LINES = [
     ("find notes -w \"author = 'ann'\" --count", "sql \"SELECT count(*) AS n FROM notes WHERE author = 'ann'\""),
     ("list notes --count", "sql 'SELECT count(*) AS n FROM notes'"),
     ("get notes wal --history", "log notes wal"),
+    ("update notes wal topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("put notes {id: new, ok: true}", 'put notes \'{"id": "new", "ok": true}\''),
     ("put notes {id new", 'put notes \'{"id": "..."}\' --dry-run'),
@@ -184,6 +191,43 @@ def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
         assert error["suggestion"].startswith(meant)
     assert "Did you mean" not in run_in(base, ["find", "notes", "--lang", "zh"]).err
     assert run_in(base, ["find", "notes", "x", "--table"]).err.endswith("try: duckkb find notes x --format table\n")
+
+
+def test_a_restore_leads_to_the_newest_backup_or_says_what_lacks(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    asks = (["restore"], ["backup", "restore"], ["--kb", ".", "restore"])
+    for ask in asks:
+        head = ["duckkb", *(word for word in ask if word not in ("backup", "restore")), "backup", "restore"]
+        suggestion = run_in(root, [*ask, "--json"]).error["suggestion"]
+        assert shlex.split(suggestion) == [*head, "--json", "FILE"]
+    commit(root)
+    created = run_in(root, ["backup", "create"])
+    assert created.code == 0 and git(root, "status", "--porcelain") == ""
+    for ask in asks:
+        advised = shlex.split(run_in(root, [*ask, "--json"]).error["suggestion"])
+        restored = run_in(root, advised[1:])
+        assert restored.code == 0 and created.line["file"] in advised
+        shutil.rmtree(restored.line["folder"])
+
+
+def test_a_filter_of_all_types_asks_those_that_have_its_fields_and_names_the_others(base: Path) -> None:
+    assert run_in(base, ["col", "init", "plans", "--policy", "knowledge-base"]).code == 0
+    assert run_in(base, ["put", "plans", '{"id": "p", "content": "of a crash", "tier": "gold"}']).code == 0
+    for question in ([], ["crash"], ["crash", "-m"]):
+        ran = run_in(base, ["find", "all", *question, "-w", "tier = 'gold'", "--json"])
+        (notice,) = (one for one in ran.line["notices"] if one["code"] == "W_NOT_ASKED")
+        assert [hit["id"] for hit in ran.line["results"]] == ["p"] and notice["message"].endswith("no tier: notes")
+    none = run_in(base, ["find", "all", "-w", "colour = 'gold'", "--json"])
+    assert none.code == 2 and "has no field 'colour'" in none.error["error"]
+    unquoted = run_in(base, ["find", "all", "-w", "tier = gold", "--json"])
+    assert unquoted.error["suggestion"] == "duckkb find plans -w \"tier = 'gold'\""
+    with duckkb.open(base) as kb:
+        seen = Caller("ann", "viewer", frozenset({"plans"}))
+        answer = kb.run("find", {"type": "all", "where": "tier = 'gold'"}, seen)
+        assert len(answer["results"]) == 1 and answer["notices"] == [], (
+            "nothing tells of types that a caller may not see"
+        )
+    assert run_in(base, ["col", "rm", "plans", "--yes"]).code == 0
 
 
 def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -> None:

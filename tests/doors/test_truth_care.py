@@ -259,7 +259,7 @@ def test_status_names_at_once_who_writes(notes: Path, run: Run) -> None:
     with duckkb.open(notes) as kb, lock.exclusive(notes, 5):
         said = run("status").line
         assert str(os.getpid()) in said["locked_by"]
-        assert (said["records"], said["stale"], said["model"]) == (None, None, "none")
+        assert (said["records"], said["team_cache"], said["model"]) == (None, None, "none")
         (notes / "data/nodes/note/x.txt").write_text("a change that the open base has not seen", "utf-8")
         assert kb.status().keys() | {"server"} == said.keys() and kb.status()["records"]["Note"] == 1
     assert run("status").line["locked_by"] is None

@@ -93,7 +93,7 @@ def test_a_conflict_stops_it_as_gits_does_and_git_concludes_it(base: Path) -> No
     assert run_in(base, ["put", "Note", '{"id": "z"}']).code == 1
     again = merge(base, "topic")
     assert (again.code, again.error["code"]) == (1, "E_MERGE_IN_PROGRESS")
-    assert run_in(base, ["resolve", "--theirs", "--stage"]).code == 0
+    assert run_in(base, ["resolve", "--theirs", "--stage", "--format", "jsonl"]).lines == [{"staged": path}]
     git(base, "commit", "-q", "--no-edit")
     assert notes_of(base)["a"]["title"] == "theirs"
     assert git(base, "log", "-1", "--format=%s").strip() == "Merge branch 'topic'"

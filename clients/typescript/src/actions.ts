@@ -1062,6 +1062,7 @@ export type ConflictsAnswer = {
   "next": string | null;
   "unreadable": Array<string>;
   "unstaged": Array<string>;
+  "staged": Array<string>;
   "others": Array<string>;
   "files": Array<string>;
   "rescued": Array<string>;
@@ -1107,6 +1108,7 @@ export type ResolveAnswer = {
   "next": string | null;
   "unreadable": Array<string>;
   "unstaged": Array<string>;
+  "staged": Array<string>;
   "others": Array<string>;
   "files": Array<string>;
   "rescued": Array<string>;
@@ -1132,7 +1134,7 @@ export type StatusAnswer = {
   "records": Record<string, number> | null;
   "missing": number | null;
   "unverified": number | null;
-  "stale": boolean | null;
+  "team_cache": "absent" | "stale" | "current" | null;
   "model": string;
   "trust"?: boolean;
   "endpoints"?: Record<string, unknown>;

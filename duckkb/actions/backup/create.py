@@ -1,5 +1,6 @@
 """A base as one file."""
 
+import glob
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from duckkb.errors import DuckkbError
 from duckkb.truth import state
 from duckkb.truth.backup import gather
 from duckkb.truth.backup.archive import Manifest
+from duckkb.truth.backup.gather import SUFFIX
 from duckkb.truth.commit import outside
 from duckkb.truth.files.document_parts import walk
 from duckkb.truth.git.run import find_repository
@@ -23,7 +25,7 @@ STAMP = "%Y%m%dT%H%M%SZ"
 def create(
     root: Path, path: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
 ) -> dict[str, Any]:
-    """Save a base in one file, by itself `NAME-TIME.duckkb.zip` in the current folder: history, and the files that the commit
+    """Save a base in one file, by itself `NAME-TIME.duckkb.zip` in `default_folder`: history, and the files that the commit
     does not have, of documents too. A file that exists is overwritten where `force`. Says what is `left_out`, and why.
 
     Raises `errors.UsageError` (E_PATH), `errors.Refused` in the middle of a merge, `errors.Conflict` (E_STALE) where files
@@ -31,7 +33,7 @@ def create(
     """
     refuse_tracked_state(root)
     env, now = config.around(root), datetime.now(UTC)
-    named = Path(path or f"{root.resolve().name}-{now:{STAMP}}{gather.SUFFIX}")
+    named = Path(path or default_folder(root) / f"{root.resolve().name}-{now:{STAMP}}{SUFFIX}")
     folders, documents, left_out = _documents(root)
     with outside.drafted(named, root, env, force=force) as file:
         target = Path(os.path.realpath(named.parent), named.name)
@@ -40,6 +42,23 @@ def create(
         manifest = gather.save(source, file)
     state.fsync_folder(target.parent)
     return {"file": str(named), "bytes": named.stat().st_size} | holds(manifest)
+
+
+def default_folder(root: Path) -> Path:
+    """Return the folder of backups without a path, from the current one: that itself, or the one around the repository (the
+    base, where there is none) when it lies inside, as a backup there would be a new file of what it saves."""
+    repository, here = find_repository(root), Path.cwd().resolve()
+    top = (repository.work_tree if repository else root).resolve()
+    if config.around(root).sandbox or not here.is_relative_to(top):
+        return Path()
+    return Path(os.path.relpath(top.parent, here))
+
+
+def newest_backup(root: Path) -> Path | None:
+    """Return the newest backup of a base that lies where `create` writes them, or in the current folder; None without one."""
+    folders = {default_folder(root), Path()}
+    named = [file for folder in folders for file in folder.glob(f"{glob.escape(root.resolve().name)}-*{SUFFIX}")]
+    return max(named, key=lambda file: file.name, default=None)
 
 
 def _documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]]:

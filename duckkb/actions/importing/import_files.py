@@ -100,7 +100,9 @@ def _notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Receipt, b
         is_all = fields.generated_ids == len(ids)
         removal = removal_command(base, kind, ids, before + receipt.inserted) if is_all else ""
         remedy = fields.command_after(removal, remedy)
-    remedy = remedy or "--id FIELD[,FIELD] names the fields that tell records apart, before the first import"
+    remedy = (
+        remedy or f"before the first import: `{fields.command(['FIELD'])}`, or FIELD,FIELD, which tell records apart"
+    )
     yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.offered import ACTIONS
 
 _CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -46,6 +47,8 @@ _MODES = {
     "--match": "match",
     "--hybrid": "hybrid",
 }
+_LONGEST = 4_000
+"""Characters of a call that is repeated to its caller; vectors and texts that are longer are not."""
 _IN_TICKS = re.compile(r"`(duckkb [^`]+)`")
 
 
@@ -60,6 +63,25 @@ def with_calls(suggestion: str) -> str:
     if suggestion.startswith("duckkb "):
         return _call(suggestion) or f"at a shell: {suggestion}"
     return _IN_TICKS.sub(lambda match: f"`{_call(match[1]) or match[1]}`", suggestion)
+
+
+def correct_call(action: Action, given: Mapping[str, Any], correction: tuple[str, str]) -> str:
+    """Return a call of an action that reads, with one argument, or one name in a list, corrected; empty where it stands in no or several places."""
+    word, better = correction
+    better_arguments = {name: _correct(value, word, better) for name, value in given.items()}
+    call = f"{action.name} {json.dumps(better_arguments, ensure_ascii=False)}"
+    is_one = sum(better_arguments[name] != value for name, value in given.items()) == 1
+    return call if is_one and not action.writes and len(call) <= _LONGEST else ""
+
+
+def _correct(value: Any, word: str, better: str) -> Any:
+    return (
+        [_correct(one, word, better) for one in value]
+        if isinstance(value, list)
+        else better
+        if value == word
+        else value
+    )
 
 
 def with_calls_in_notices(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ CONFLICTS = object_of(
         "conflicts": list_of(_CONFLICT),
         "total": WHOLE,
         "next": TEXT_OR_NONE,
-        **dict.fromkeys(("unreadable", "unstaged", "others", "files", "rescued"), list_of(TEXT)),
+        **dict.fromkeys(("unreadable", "unstaged", "staged", "others", "files", "rescued"), list_of(TEXT)),
         "violations": list_of(FINDING, "What the settled records break together."),
     }
 )

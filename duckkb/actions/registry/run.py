@@ -9,7 +9,7 @@ from typing import Any
 from duckkb import deadline
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.answers import plain, with_notices
-from duckkb.actions.registry.next_calls import with_calls
+from duckkb.actions.registry.next_calls import correct_call, with_calls
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.parameters import TIMES
 from duckkb.actions.registry.record_lines import finding_line
@@ -37,8 +37,12 @@ def run(
         seen = narrowed(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
         if strict and not action.lenient:
             refuse_unreadable(seen.tree)
-        value = action.call(seen, arguments)
-        answer: dict[str, Any] = plain(with_notices(seen, value, action.answer(seen, value, arguments)))
+        try:
+            value = action.call(seen, arguments)
+            answer: dict[str, Any] = plain(with_notices(seen, value, action.answer(seen, value, arguments)))
+        except DuckkbError as problem:
+            problem.call = correct_call(action, given, problem.correction) if problem.correction else ""
+            raise
     if base.wiring.published and caller.types is None:  # a commit changes with what others may see
         answer["_commit"] = base.wiring.published
     return answer
@@ -138,6 +142,6 @@ def failure(problem: Exception, *, for_calls: bool = False) -> dict[str, Any]:
     told = {
         "code": problem.code,
         "message": problem.message,
-        "suggestion": with_calls(suggestion) if for_calls else suggestion,
+        "suggestion": problem.call or with_calls(suggestion) if for_calls else suggestion,
     }
     return {"error": told | ({"details": plain(details)} if details else {})}

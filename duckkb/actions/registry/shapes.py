@@ -312,7 +312,7 @@ STATUS = object_of(
         "records": {"type": ["object", "null"], "additionalProperties": WHOLE},
         "missing": WHOLE_OR_NONE,
         "unverified": WHOLE_OR_NONE,
-        "stale": {"type": ["boolean", "null"]},
+        "team_cache": {"enum": ["absent", "stale", "current", None]},
         "model": TEXT,
         "trust": FLAG,
         "endpoints": {"type": "object"},

@@ -61,7 +61,8 @@ def status_command() -> None:
     """Say what this base is: revision, records, pending vectors, model, trust, the endpoints of models, lock, the last index
     job, where what is derived of it lies, and (`server`) the process and URL of the one that serves it in the background.
 
-    `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
+    `team_cache` says whether data/indices/ has all that is stored: absent, stale or current (`duckkb index build` makes it so).
+    It and `missing` are null where a large base has changed since it was last counted (`duckkb index status` counts).
     While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).
     """
     status, notices = _status()

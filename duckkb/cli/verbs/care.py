@@ -114,7 +114,10 @@ def backup_command() -> None:
 @click.argument("file", required=False, type=options.PathName(written=True))
 @options.force
 def backup_create_command(file: str | None, *, force: bool) -> None:
-    """Save the base, its repository's history and its documents in FILE (NAME-TIME.duckkb.zip in the current folder).
+    """Save the base, its repository's history and its documents in FILE.
+
+    Without FILE it is NAME-TIME.duckkb.zip in the current folder, or, as that would be a new file of the repository, beside it
+    when the current folder lies inside.
 
     All branches, tags and stashes, what is staged, and each file that HEAD does not have as it is: changed, deleted, and in the
     base's own folder new, but not what git ignores, unless it is truth or a document. Settings, hooks and remotes of git are not saved, nor what can be

@@ -272,7 +272,7 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
     from duckkb.errors import Refused
     from duckkb.review.reports.markup import many
 
-    if names and names[-1].lstrip().startswith("{"):
+    if any("=" in name or name.lstrip().startswith("{") for name in names):
         raise click.UsageError("collections are updated by name; `duckkb put` changes records")
     with opened() as kb:
         updated = kb.update(names, pull=pull)

@@ -136,7 +136,8 @@ def resolve_command(
     Needs no driver: it merges the three versions anew, by key and field, and writes only parts. Each open conflict is a line,
     `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours, theirs,
     base, newest), `value`, `record`, or `"delete": true`. --format html is one page on which all of them are chosen in a
-    browser; it prints the command, or FILE, that carries the choices out. Exit 1 while any is open.
+    browser; it prints the command, or FILE, that carries the choices out. What --stage gave to the index is a note, or with
+    --format jsonl a line with `staged`. Exit 1 while any is open.
     """
     from duckkb.actions import branches
     from duckkb.review.merging.conflicts import Side, SideChoice
@@ -194,7 +195,7 @@ def _tell_resolution(done: "Resolution", limit: int, after: str) -> None:
         for one in shown:
             printed.result(printed.one_line(one["name"]))
     else:
-        out.lines(shown)
+        out.lines([*shown, *({"staged": path} for path in left.staged)])
     if following is not None:
         printed.note(f"stopped at {len(shown)} of {len(left.conflicts)}; go on with --after {following!r}")
     for path in left.unreadable:
@@ -203,9 +204,11 @@ def _tell_resolution(done: "Resolution", limit: int, after: str) -> None:
         printed.note(f"what {path} held, with what was done in it by hand, is kept in .duckkb/rescued/")
     for path in left.others:
         printed.note(f"left to git: {path}")
+    for path in left.staged if form == "text" else ():
+        printed.note(f"staged: {path}")
     if left.unstaged:
         printed.note(f"{len(left.unstaged)} settled parts are not in the index yet: duckkb resolve --stage, or git add")
-    if left.is_done and not (left.files or left.unstaged):
+    if left.is_done and not (left.files or left.unstaged or left.staged):
         printed.note("no record is in conflict")
     _tell_violations(done.violations)
 

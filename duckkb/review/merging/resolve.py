@@ -58,13 +58,14 @@ class ResolveOptions:
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """What is left: the conflicts that are open, parts that cannot be merged by records (`unreadable`), settled parts that
-    git's index does not have yet (`unstaged`), and other paths in conflict, from the top of the work tree. `files` were
-    written; of those in `rescued` what they held is kept under `.duckkb/rescued/`."""
+    git's index does not have yet (`unstaged`) or was given now (`staged`), and other paths in conflict, from the top of the
+    work tree. `files` were written; of those in `rescued` what they held is kept under `.duckkb/rescued/`."""
 
     operation: str
     conflicts: tuple[OpenConflict, ...] = ()
     unreadable: tuple[str, ...] = ()
     unstaged: tuple[str, ...] = ()
+    staged: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     rescued: tuple[str, ...] = ()
@@ -178,12 +179,13 @@ class _Merging:
 
     def resolved(self, operation: str, parts: Sequence[_Part], options: ResolveOptions) -> Resolved:
         open_now = tuple(one for part in parts for one in self.open_in(part))
-        unstaged = [part.path for part in parts if not self._is_open(part) and not part.was_merged]
+        settled = tuple(part.path for part in parts if not self._is_open(part) and not part.was_merged)
         return Resolved(
             operation,
             open_now,
             tuple(part.path for part in parts if not part.is_settled),
-            () if options.stage else tuple(unstaged),
+            () if options.stage else settled,
+            settled if options.stage else (),
             self._index.others + tuple(path for path in self._index.unmerged if path not in self._merged.parts),
             () if options.only_list else tuple(part.path for part in parts if part.bytes() != part.before),
             tuple(self._rescued),
