@@ -54,7 +54,7 @@ def test_the_inputs_reach_most_branches_of_what_they_fuzz(campaign: Campaign, tm
 def test_inputs_that_atheris_finds_by_coverage_do_no_harm(campaign: Campaign, tmp_path: Path, name: str) -> None:
     pytest.importorskip(
         "atheris",
-        reason="atheris, of the extra dev, has wheels for Linux on x86-64 alone; the other test_fuzz_*.py draw inputs without a guide",
+        reason="atheris, of the extra dev, has wheels for Linux on x86-64 and Python below 3.14 alone; the other test_fuzz_*.py draw inputs without a guide",
     )
     number = campaign.pick(*GUIDED[name])
     done = _child("guided", name, campaign.seed, number, tmp_path)

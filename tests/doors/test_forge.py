@@ -133,6 +133,8 @@ def test_the_workflows_pass_the_linters_wherever_the_base_lies(tmp_path: Path) -
         assert _workflow(top, "index")["jobs"]["index"]["defaults"]["run"]["working-directory"] == place
         assert _workflow(top, "index")["jobs"]["index"]["env"]["BRANCH"] == "trunk/1"
         assert len(yaml.safe_load((top / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]) == 2
+    assert _lint("actionlint", at=ROOT) == 0
+    assert _lint("zizmor", "--offline", "--no-progress", ".github", at=ROOT) == 0
 
 
 def test_the_linters_find_what_is_wrong(hosted: Path) -> None:

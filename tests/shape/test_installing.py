@@ -7,6 +7,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import yaml
+
 from duckkb.review.health.machine import within
 from tests.conftest import ROOT
 from tests.harness.installed import packages_with, pinned_versions, plain_name
@@ -73,6 +75,15 @@ def test_the_makefile_installs_the_pinned_versions() -> None:
     rule = text[text.index("$(STAMP): pyproject.toml") :].split("\n\n")[0]
     assert "constraints.txt\n" in rule, "new versions are installed when the file changes"
     assert "-c constraints.txt -e '.[dev]'" in rule
+
+
+def test_ci_runs_the_suite_on_the_oldest_python_and_on_the_one_that_workflows_set_up() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    templates = [path.read_text("utf-8") for path in (ROOT / "duckkb/actions/templates").glob("*.yml")]
+    (newest,) = {version for text in templates for version in re.findall(r'python-version: "([\d.]+)"', text)}
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == [project["requires-python"].removeprefix(">="), newest]
+    assert job["steps"][-1]["run"] == ".ci/run" and f"NEXT ?= {newest}\n" in (ROOT / "Makefile").read_text("utf-8")
 
 
 def _tests_in(place: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """Whole numbers past 2^53 in fields that hold other numbers too: filters and aggregates are exact to the last digit, or refuse."""
 
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import pytest
 
@@ -76,6 +77,8 @@ def test_a_column_of_doubles_is_compared_so_too(tables: Tables, condition: str, 
     [
         "{} + 0",
         "{} % 2",
+        "{} // 2",
+        "2 // {}",
         "-{}",
         "{} * 1.0",
         "{} / 1",
@@ -100,6 +103,33 @@ def test_a_calculation_that_would_round_is_refused_where_such_a_number_is_met(
         assert str(LARGE) not in str(caught.value)
         assert "CAST(FIELD AS HUGEINT)" in caught.value.suggestion
     assert tables.where(NUM, f"CAST({field} AS HUGEINT) + 0 = {LARGE}") == {1}
+
+
+MIXED: list[object] = [7, -7, 7.5, -7.5, 0, "9", " 8.5 ", "x", None, True, [1], {"a": 1}, LARGE - 2, -(LARGE - 2)]
+
+
+def test_a_whole_quotient_of_a_field_with_other_values_is_that_of_plain_python() -> None:
+    """Towards zero, as that of a field of whole numbers: what else is in the field changes no answer."""
+    made = RecordTables(Ontology({"Num": NUM}, {}), lambda kind: ())
+    rows = [{"name": f"n{at}", "u": value, "w": {"k": value}} for at, value in enumerate(MIXED, 1)]
+    made.put(NUM, [Record("Num", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(rows, 1)])
+    numbers = {
+        at: Fraction(str(value).strip())
+        for at, value in enumerate(MIXED, 1)
+        if type(value) in (int, float) or value in ("9", " 8.5 ")
+    }
+    quotients = {(at, by): int(number / by) for at, number in numbers.items() for by in (1, 2, 3, -2, LARGE - 2)}
+    for (at, by), quotient in quotients.items():
+        wanted = {other for other in numbers if quotients[other, by] == quotient}
+        for field in ("u", "w.k"):
+            assert at in wanted == made.where(NUM, f"{field} // {by} = {quotient}"), (field, by, quotient)
+        asked = f"SELECT u // {by} FROM num WHERE __id = {at}"
+        assert made.sql(asked, SqlLimits()).rows == ((quotient,),)
+    assert made.where(NUM, "u // 0 IS NULL") == set(range(1, len(MIXED) + 1))
+    assert made.where(NUM, "u // 2 IS NULL") == set(range(1, len(MIXED) + 1)) - numbers.keys()
+    assert made.where(NUM, "5 // u = 0") == {at for at, number in numbers.items() if number and not int(5 / number)}
+    assert made.where(NUM, f"CAST(u AS HUGEINT) // 2 = {(LARGE - 2) // 2}") == {13}
+    made.close()
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "avg", "median", "min", "max", "stddev"])

@@ -272,7 +272,7 @@ class Honest:
         return pick.choice([self._calculated, self._calculated, self._counted, self._picked_number])(depth - 1)
 
     def _calculated(self, depth: int) -> Piece:
-        left, right, sign = self.number(depth), self.number(depth), self._chance.choice("+-*/%")
+        left, right, sign = self.number(depth), self.number(depth), self._chance.choice(("+", "-", "*", "/", "//", "%"))
         sql = f"({left.sql} {sign} {right.sql})"
         exact = left.exact and right.exact and sign != "/"
         return Piece(sql, lambda row: o.arithmetic(sign, left.value(row), right.value(row)), exact)

@@ -101,12 +101,13 @@ def text_of_time(value: datetime | None) -> str | None:
 
 
 def arithmetic(operator: str, left: float | None, right: float | None) -> float | None:
-    """Integers are exact and have 64 bits, all else is a double; a division by zero gives nothing."""
-    if left is None or right is None or (operator in "/%" and right == 0):
+    """Integers are exact and have 64 bits, all else is a double; a division by zero gives nothing. `//` goes towards zero."""
+    if left is None or right is None or (operator in ("/", "//", "%") and right == 0):
         return None
     if type(left) is type(right) is int and operator != "/":
         rest = abs(left) % abs(right or 1) * (1 if left >= 0 else -1)
-        found = {"+": left + right, "-": left - right, "*": left * right, "%": rest}[operator]
+        whole = (left - rest) // (right or 1)
+        found = {"+": left + right, "-": left - right, "*": left * right, "//": whole, "%": rest}[operator]
         return found if -(2**63) <= found < 2**63 else None
     left, right = float(left), float(right)
     match operator:
@@ -118,6 +119,8 @@ def arithmetic(operator: str, left: float | None, right: float | None) -> float 
             return left * right
         case "/":
             return left / right
+        case "//":
+            return float(math.trunc(left / right))
         case _:
             return math.fmod(left, right)
 

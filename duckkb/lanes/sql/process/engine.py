@@ -120,6 +120,15 @@ def over_limit(seconds: float | None) -> Unavailable:
     )
 
 
+def over_parser_limit() -> Unavailable:
+    """The error for a text that the parser does not finish: more time for the statement does not help."""
+    return Unavailable(
+        "The parser of DuckDB took too much time or memory for this text and was stopped.",
+        code="E_LIMIT",
+        suggestion="write it shorter, with fewer expressions inside of each other",
+    )
+
+
 def unknown_version() -> Unavailable:
     """The error for a DuckDB whose syntax trees the walks do not know: what cannot be judged is not run."""
     return Unavailable(

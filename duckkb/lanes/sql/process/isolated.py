@@ -19,7 +19,7 @@ from duckkb import deadline, installed
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.process.bounds import OVER_MEMORY, UNKNOWN_VERSION
-from duckkb.lanes.sql.process.engine import Engine, Rejected, broken, over_limit, unknown_version
+from duckkb.lanes.sql.process.engine import Engine, Rejected, broken, over_limit, over_parser_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -40,7 +40,7 @@ MOST_FILES = 64
 _START = (
     "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.lanes.sql.process.child import main; main()"
 )
-_MEMORY_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
+_LIMIT_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
 
 
 class Isolated(Engine):
@@ -155,7 +155,7 @@ class Isolated(Engine):
                     process.stdin.flush()
                 answer = receive(process.stdout)
         except (EOFError, OSError, ValueError) as error:
-            raise self._ended(process, monotonic() >= end) from error
+            raise self._ended(process, op, monotonic() >= end) from error
         except BaseException:
             self.drop()  # half of a message may be on its way
             raise
@@ -167,7 +167,7 @@ class Isolated(Engine):
         self._ready = True
         return self._value(answer)
 
-    def _ended(self, process: "subprocess.Popen[bytes]", too_late: bool) -> Unavailable:
+    def _ended(self, process: "subprocess.Popen[bytes]", op: str, too_late: bool) -> Unavailable:
         """The error for a process that did not answer."""
         from subprocess import TimeoutExpired
 
@@ -179,7 +179,9 @@ class Isolated(Engine):
             return deadline.late()
         if code == UNKNOWN_VERSION:
             return unknown_version()
-        return over_limit(self._given) if too_late or _is_over_memory(code) else broken()
+        if op == "parse" and not too_late and _is_over_limit(code):
+            return over_parser_limit()
+        return over_limit(self._given) if too_late or _is_over_limit(code) else broken()
 
     def _value(self, answer: dict[str, Any]) -> Any:
         match answer:
@@ -246,5 +248,5 @@ def _import_path() -> list[str]:
     return [*found, str(home)]
 
 
-def _is_over_memory(code: int | None) -> bool:
-    return code == OVER_MEMORY or (code is not None and code < 0 and Signals(-code).name in _MEMORY_SIGNALS)
+def _is_over_limit(code: int | None) -> bool:
+    return code == OVER_MEMORY or (code is not None and code < 0 and Signals(-code).name in _LIMIT_SIGNALS)

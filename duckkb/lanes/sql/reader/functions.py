@@ -13,13 +13,11 @@ from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS, type_name
 from duckkb.lanes.sql.reader.syntax import (
     Node,
     any_node,
-    arguments_of,
     call_node,
     cast_node,
     coalesce_node,
     text_node,
     try_node,
-    with_arguments,
 )
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
@@ -46,7 +44,6 @@ from duckkb.values import dataclass
 
 Build = Callable[[Sequence[Term]], Term]
 
-_DIVIDING = frozenset(("//", "mod"))
 _PARTLY_DEFINED = frozenset(["sqrt", "ln", "log", "log2", "log10", "acos", "asin"])
 _TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _PARTS = (*_TRUNCATIONS, "dow", "isodow", "doy", "isoyear", "epoch")
@@ -162,21 +159,13 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
             nodes = [term.node for term in _lists(terms)]
         if result == "same":
             return _exact(name, terms[0]) if terms[0].kind == "integer" else Term(call_node(name, *nodes), "number")
-        return Term(soften(name, call_node(name, *nodes), terms), result, terms[0].name)
+        return Term(soften(name, call_node(name, *nodes)), result, terms[0].name)
 
     return build
 
 
-def soften(name: str, call: Node, terms: Sequence[Term]) -> Node:
-    """A call of a function, NULL where the engine fails or gives what is no number; what would be rounded still fails."""
-    if name in _DIVIDING and any(term.kind == ANY for term in terms):
-        return try_node(call)
-    if name in _DIVIDING and len(terms) == 2:
-        number, divisor = arguments_of(call)
-        divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
-        if all(term.kind == "integer" for term in terms):
-            return _exact(name, Term(number, "integer"), Term(divisor, "integer")).node
-        return with_arguments(call, (number, divisor))
+def soften(name: str, call: Node) -> Node:
+    """A call of a function, NULL where it gives what is no number."""
     for undefined in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
         call = call_node("nullif", call, cast_node(text_node(undefined), "DOUBLE"))
     return call
@@ -345,6 +334,7 @@ _SPECIAL = {
     **_each("date_part datepart", Function(2, 2, _date_part)),
     **_each("date_trunc datetrunc", Function(2, 2, _date_trunc)),
     **_each("date_diff datediff", Function(3, 3, _date_diff)),
+    **_each("mod", Function(2, 2, lambda arguments: arithmetic("%", *arguments))),
     **_each("||", Function(2, 2, _joined("||"))),
     **_each("concat", Function(1, 50, _joined("concat"))),
     **{name: Function(1, 50, _concatenated(name)) for name in ("list_concat", "list_cat", "array_concat", "array_cat")},
@@ -352,13 +342,14 @@ _SPECIAL = {
     **{name: _picked(name) for name in ("coalesce", "greatest", "least")},
 }
 
-_ARITHMETIC = frozenset("+-*/%")
+_DIVIDING = frozenset(("/", "//", "%"))
+_ARITHMETIC = frozenset("+-*") | _DIVIDING
 _TEXT_OPERATORS = frozenset(("~~", "!~~", "~~*", "!~~*", "~~~", "||"))
 
 
 def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     """What cannot fail: text takes part where it is a number, integers past 64 bits and divisions by zero are NULL, dates
-    take days and intervals."""
+    take days and intervals. `//` gives a whole number, whatever other values a field has."""
     if right is None:
         number = as_number(left)
         if number.kind == "integer":
@@ -369,11 +360,14 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     if left.is_moment or right.is_moment or "interval" in (left.kind, right.kind):
         return _shifted(operator, left, right)
     one, other = as_number(left), as_number(right)
-    divisor = call_node("nullif", other.node, cast_node(text_node("0"), "BIGINT")) if operator in "/%" else other.node
+    divisor = other.node
+    if operator in _DIVIDING:
+        divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
     if one.kind == other.kind == "integer" and operator != "/":
         return _exact(operator, one, Term(divisor, "integer"))
     doubles = (cast_node(one.node, "DOUBLE"), cast_node(divisor, "DOUBLE"))
-    return Term(call_node(operator, *doubles), "number", left.name)
+    whole = call_node("trunc", call_node("/", *doubles))  # of doubles the engine's `//` is `/`
+    return Term(whole if operator == "//" else call_node(operator, *doubles), "number", left.name)
 
 
 def _exact(name: str, *integers: Term) -> Term:

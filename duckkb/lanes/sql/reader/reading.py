@@ -412,7 +412,7 @@ class TreeReader:
         kind = functions.result_kind(name, terms) if typed else ANY
         rest = {key: self._mapped(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
         call = with_arguments({**node, **rest}, [functions.given(name, term) for term in terms])
-        soft = functions.soften(name, call, terms) if typed and self._is_where else call
+        soft = functions.soften(name, call) if typed and self._is_where else call
         return Term(soft, kind, A_LIST if is_list(kind) else name)
 
     def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
