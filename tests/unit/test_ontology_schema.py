@@ -250,6 +250,6 @@ def test_what_the_standard_refuses_is_refused_and_what_passes_can_be_used(rule: 
             assert validator.is_valid(fields) == (validator.findings(fields) == [])
 
 
-@pytest.mark.parametrize("pattern", [r"(?=a)(a+)+$", r"(?<!x)(a*)*b$", r"^(a|aa)+\1$", r"(a{1,1000}){1,1000}"])
+@pytest.mark.parametrize("pattern", [r"(?=a)(a+)+$", r"(?<!x)(a*)*b$", r"^(a|aa)+\1$", r"(a{1000}){1000}"])
 def test_a_pattern_whose_time_could_explode_is_refused(pattern: str) -> None:
     assert "is not a regular expression" in findings(field({"type": "string", "pattern": pattern}))[0].message
