@@ -1,10 +1,11 @@
 """A base as one file."""
 
 import os
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.documents.source import below
