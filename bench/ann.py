@@ -16,11 +16,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from duckkb.entries import IndexEntry
 from duckkb.id_set import IdSet

@@ -2,15 +2,14 @@
 
 from typing import Literal
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 Role = Literal["viewer", "editor", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "editor", "admin")
 """From the least to the most: each may what those before it may."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """A caller by `tenant` (a name for logs and limits), `role`, and the types and collections that exist for it; None: all."""
 
     tenant: str = ""

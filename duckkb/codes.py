@@ -1,10 +1,9 @@
 """The catalogue of codes: what each finding, error and notice means and what mends it. `docs/errors.md` is made from it."""
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """`exit_code` is what a command ends with when this stops it; warnings never do (0)."""
 
     name: str

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,8 +11,7 @@ FORM, VALUE = "|", " | "
 """In a sequence of tokens: what stands between a token and the form in which it is written, and between values."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """Names a tokenizer, chunker or model so exactly that two that agree give the same output.
 
     `digest` covers everything that shapes the output (weights' hash, mode, prefix rule, dictionary version); `dimension`
@@ -27,8 +26,7 @@ class Fingerprint:
         return f"{self.name}/{self.dimension}/{self.digest}" if self.dimension else f"{self.name}/{self.digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     """A text's tokens, each list joined by single spaces.
 
     `words` feeds ranking: lower-cased Latin words (not stemmed; the index stems), whole identifiers and their parts,
@@ -42,8 +40,7 @@ class Tokens:
     sequence: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """A piece of a text: `text == whole[start:start + len(text)]`. The chunks of a text cover it; each of a document's begins
     with the end of the one before."""
 
@@ -52,8 +49,7 @@ class Chunk:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(Struct, frozen=True):
     """A chunk of one field of one record, with what the lanes need of it.
 
     `tokens` is None where the field is not searched lexically. `vector_key` is None where the field has no vectors;
@@ -70,8 +66,7 @@ class IndexEntry:
     meaning: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """As much of a text as a model reads in one go: `text` is the whole or its beginning.
 
     `original` and `tokens` count the whole and `text` with everything that the model adds to them. `limit` is the most that

@@ -18,11 +18,11 @@ command line, the filter or the ontology alone, 1 for what depends on stored sta
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from shlex import quote
 from typing import Any
 
-from duckkb.values import dataclass, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 
 def shell_word(text: str) -> str:
@@ -34,8 +34,7 @@ def shell_word(text: str) -> str:
     return f'"{text}"' if "'" in text and not re.search(r'["$`\\!\n]', text) else quote(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that is wrong, where it is, and the command or edit that mends it.
 
     `code` is a rule id of `duckkb.codes` (`E_*` error, `W_*` warning). `path` is relative to the knowledge base and uses
@@ -74,74 +73,73 @@ class Finding:
         return f"{head}: {self.message}{tail}"
 
 
-@dataclass(eq=False)
 class DuckkbError(Exception):
-    """Base of every error that duckkb raises on purpose."""
+    """Base of every error that duckkb raises on purpose. `code` and `exit_code` are those of the class where none are given.
+    `correction` is an argument as the caller gave it, and as it should be: a door that knows the whole call suggests it with
+    this alone corrected, one that does not says `suggestion`. `call` is the call of an action so corrected; empty where nobody
+    knows the whole call."""
 
-    message: str
     code: str = "E_STATE"
-    suggestion: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
-    findings: Sequence[Finding] = ()
     exit_code: int = 1
     correction: tuple[str, str] | None = None
-    """An argument as the caller gave it, and as it should be: a door that knows the whole call suggests it with this alone
-    corrected, one that does not says `suggestion`."""
     call: str = ""
-    """The call of an action with that alone corrected, for who calls actions; empty where nobody knows the whole call."""
+
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        suggestion: str = "",
+        details: Mapping[str, Any] | None = None,
+        findings: Sequence[Finding] = (),
+        exit_code: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message, self.suggestion, self.details, self.findings = message, suggestion, details or {}, findings
+        self.code = self.code if code is None else code
+        self.exit_code = self.exit_code if exit_code is None else exit_code
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"  {finding}" for finding in self.findings)])
 
 
-@dataclass(eq=False)
 class UsageError(DuckkbError):
-    code: str = "E_USAGE"
-    exit_code: int = 2
+    code = "E_USAGE"
+    exit_code = 2
 
 
-@dataclass(eq=False)
 class OntologyError(UsageError):
-    code: str = "E_ONTOLOGY"
+    code = "E_ONTOLOGY"
 
 
-@dataclass(eq=False)
 class FilterError(UsageError):
-    code: str = "E_FILTER"
+    code = "E_FILTER"
 
 
-@dataclass(eq=False)
 class InvalidRecord(UsageError):
     """Records given by a caller that do not parse or do not fit; `exit_code` is 1 where they came as a stream or file."""
 
-    code: str = "E_INVALID"
+    code = "E_INVALID"
 
 
-@dataclass(eq=False)
 class StateError(DuckkbError):
     pass
 
 
-@dataclass(eq=False)
 class NotFound(StateError):
-    code: str = "E_NOT_FOUND"
+    code = "E_NOT_FOUND"
 
 
-@dataclass(eq=False)
 class Conflict(StateError):
-    code: str = "E_STALE"
+    code = "E_STALE"
 
 
-@dataclass(eq=False)
 class Refused(StateError):
-    code: str = "E_REFUSED"
+    code = "E_REFUSED"
 
 
-@dataclass(eq=False)
 class Unreadable(StateError):
-    code: str = "E_UNREADABLE"
+    code = "E_UNREADABLE"
 
 
-@dataclass(eq=False)
 class Unavailable(DuckkbError):
-    code: str = "E_UNAVAILABLE"
+    code = "E_UNAVAILABLE"

@@ -6,14 +6,13 @@ Nothing here asks a model.
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 Speaker = Literal["system", "user", "assistant", "tool"]
 Effort = Literal["low", "medium", "high"]
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call that a model asks for. `arguments` is the JSON text that it wrote, whatever that is worth."""
 
     id: str
@@ -21,8 +20,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One turn of a conversation. `reasoning` is what a model thought before it spoke, kept beside the `content`; a message of a
     tool answers the call `tool_call_id`."""
 
@@ -73,8 +71,7 @@ def _call_of(value: object) -> ToolCall:
     return ToolCall(*map(str, found))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens as a provider counts them; `cached` is how many of the prompt's it had read before, None where it does not say.
 
     >>> Usage(5, 2, 7) + Usage(1, 1, 2, 1)
@@ -96,8 +93,7 @@ class Usage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """A tool as a model is told of it; `parameters` is a JSON Schema of an object."""
 
     name: str
@@ -105,8 +101,7 @@ class ToolSpec:
     parameters: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """One question to a chat model. None leaves a setting to the provider."""
 
     messages: tuple[Message, ...]
@@ -119,29 +114,25 @@ class ChatRequest:
     reasoning_effort: Effort | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct, frozen=True):
     """A piece of what the model thinks before it speaks."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContentDelta:
+class ContentDelta(Struct, frozen=True):
     """A piece of what it says."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDone:
+class ToolCallDone(Struct, frozen=True):
     """A call that it asks for, which has arrived whole."""
 
     call: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """The end of an answer: why it ended, what it took (None where the provider does not say), and who gave it."""
 
     reason: Literal["stop", "length", "tool_calls", "content_filter"]
@@ -153,8 +144,7 @@ ChatEvent = ReasoningDelta | ContentDelta | ToolCallDone | Finish
 """What a streamed answer consists of; `Finish` comes once and last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """A whole answer. `parsed` is the value of an answer in JSON, None for one in text."""
 
     content: str

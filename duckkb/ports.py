@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from msgspec import Struct
+
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
 from duckkb.id_set import IdSet
@@ -17,7 +19,6 @@ from duckkb.ontology.model import Ontology, RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult, Variant, Weight
 from duckkb.records import Component, Identity, Record
 from duckkb.settings import ChatModelSettings, Settings
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from threading import Event
@@ -117,8 +118,7 @@ class ChatModel(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A record with its index entries, in the order of the ontology's fields and of the text."""
 
     record: Record
@@ -175,8 +175,7 @@ class Rows(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class RowVersion:
+class RowVersion(Struct, frozen=True):
     """Which rows of a type a lane has to mirror. `store` names the lines; `revision` rises with their changes and is never given
     twice; `changed` gives the ids that were put or went after a revision, None where that is not known any more.
 
@@ -219,8 +218,7 @@ class Ahead(StateError):
     """State on disk mirrors a later revision than the one asked for: take in what changed on disk, and ask again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SqlLimits:
+class SqlLimits(Struct, frozen=True):
     """Caps of one query: rows, bytes of result, seconds."""
 
     rows: int = 10_000
@@ -326,8 +324,7 @@ class Sql(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(Struct, frozen=True):
     """What is published of a base: the records of a `commit` (hex), as what has this `fingerprint` (ontology, tokenizer, models) made
     them ready to be searched."""
 
@@ -335,27 +332,24 @@ class Watermark:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRow:
+class PublishedRow(Struct, frozen=True):
     """A record with its entries, and the canonical line that holds it."""
 
     row: Row
     line: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TypeDelta:
+class TypeDelta(Struct, frozen=True):
     """What becomes of the records of one type: those with the ids `gone` leave, what is replaced among them, then `puts` come, some
     hundred at a time. `notes` are what the publisher wants to know of them the next time: plain JSON, kept as it is."""
 
     kind: RecordType
     puts: Iterable[Sequence[PublishedRow]]
     gone: Collection[int] = ()
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedFile:
+class PublishedFile(Struct, frozen=True):
     """A file of the configuration of what is published. Whoever may see some types alone is given it where `every` one of these types
     is among them, and one at least of `some`, if there are any."""
 
@@ -364,8 +358,7 @@ class PublishedFile:
     some: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Struct, frozen=True):
     """What leads from what is published (`parent`, None where nothing is) to a commit. One that `is_whole` holds every record: it
     is built beside what there is, and put in its place. `configuration` is that of the commit, as files by path."""
 

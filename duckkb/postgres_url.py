@@ -4,8 +4,9 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
-from duckkb.values import dataclass
 
 EXAMPLE = "postgresql://USER@HOST:5432/DATABASE, with the password in PGPASSWORD or ~/.pgpass"
 _HOST = r"(?:\[[\w:.%]*\]|[^\s:/?#@\[\],]*)(?::\d*)?"
@@ -18,8 +19,7 @@ _HIDDEN = "•••"
 _SHORTEST = 4  # of a secret that can be taken out of a message without spoiling it
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresUrl:
+class PostgresUrl(Struct, frozen=True):
     """`url` is as libpq takes it; `place` is host, port and database, as a person is told them; `secrets` are the passwords, as
     they are written and as they are meant, the longest first."""
 

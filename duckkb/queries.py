@@ -1,20 +1,21 @@
 """What a caller asks and what comes back: intents, plans, hits, traces, notices, receipts."""
 
+from abc import ABCMeta
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
+
+from msgspec import Struct, StructMeta
 
 from duckkb.errors import Finding
 from duckkb.records import Identity
 from duckkb.settings import Expansion, Fusion
-from duckkb.values import dataclass, field
 
 Mode = Literal["similar", "match", "hybrid", "where"]
 Lane = Literal["vector", "fts"]
 VariantKind = Literal["lex", "vec", "hyde"]
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True):
     """Something the caller must know about an answer: `code` is `degraded`, `truncated`, `pending`, ... in `W_*` form. `reason` says
     of a part that an answer went without which one and why, in one word for counters: `rerank_timeout`."""
 
@@ -24,8 +25,7 @@ class Notice:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """Another form of a question: words for the lexical lane (`lex`), a paraphrase (`vec`) or a made-up answer (`hyde`) for
     the vector lane."""
 
@@ -33,8 +33,7 @@ class Variant:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class LexicalQuery:
+class LexicalQuery(Struct, frozen=True):
     """A parsed lexical query. Each phrase is the text between quotes; prefixes come without their `*`.
 
     `text` is everything that is neither operator nor excluded: the words to rank by. An empty query matches nothing.
@@ -68,8 +67,7 @@ Weight = tuple[bool, float]
 NOTHING: Weight = (False, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How one find is done: the lanes to run, how deep, how they are fused. A pure function of intent and policy.
 
     `depth` is the number of distinct records a lane yields, max(50, 5 x limit) for hybrid plans.
@@ -79,13 +77,12 @@ class Plan:
     lanes: tuple[Lane, ...]
     limit: int
     depth: int
-    fusion: Fusion = field(default_factory=Fusion)
-    expansion: Expansion = field(default_factory=Expansion)
+    fusion: Fusion = Fusion()
+    expansion: Expansion = Expansion()
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LaneHit:
+class LaneHit(Struct, frozen=True):
     """One record in one lane: higher scores are better. `field` and `seq` name the best chunk of a hit by vector; that of
     one by words is asked for where it is shown."""
 
@@ -95,8 +92,7 @@ class LaneHit:
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRef:
+class ChunkRef(Struct, frozen=True):
     """The chunk a hit is shown by; `start` is where it begins in its field's text, in characters."""
 
     field: str
@@ -105,8 +101,7 @@ class ChunkRef:
     start: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """Where what fits the question begins: a field, a place in its text in characters, and of a document the `line` of its file."""
 
     field: str
@@ -114,8 +109,7 @@ class Excerpt:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
     `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
     `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does.
@@ -138,8 +132,11 @@ class Hit:
     in_collection: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FindResult(Sequence[Hit]):
+class SequenceMeta(StructMeta, ABCMeta):
+    """Of a value that is the sequence of its rows as well."""
+
+
+class FindResult(Struct, Sequence[Hit], frozen=True, metaclass=SequenceMeta):
     """Hits, best first, with what must be said about them. Behaves as the list of its hits."""
 
     hits: tuple[Hit, ...]
@@ -162,8 +159,7 @@ class FindResult(Sequence[Hit]):
         return self.hits[index]
 
 
-@dataclass(frozen=True, slots=True)
-class SqlResult:
+class SqlResult(Struct, frozen=True):
     """Rows of a read-only query. `truncated` says that the row or byte cap cut them."""
 
     columns: tuple[str, ...]
@@ -171,8 +167,7 @@ class SqlResult:
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ImportSummary:
+class ImportSummary(Struct, frozen=True):
     """What an import read: how many records, the types of columns by name, how many records got an id that was made for
     them, and the first few as they were given to the write."""
 
@@ -182,8 +177,7 @@ class ImportSummary:
     first: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What a write did. `etags` and `ids` run in the order of the records given; `files` are paths relative to the base;
     `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`);
     `errors` has what is wrong with each record that a batch left out; `imported` is of an import alone."""

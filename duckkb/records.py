@@ -9,14 +9,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import shell_word
-from duckkb.values import dataclass
 
 Scalar = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class TypedEnd:
+class TypedEnd(Struct, frozen=True):
     """An edge's end that names its type: `{"type": "Group", "id": "G1"}` in files."""
 
     type: str
@@ -96,8 +96,7 @@ def identity_key(identity: Identity) -> tuple[Any, ...]:
     return tuple(map(component_key, identity))
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One node or edge. `fields` holds the business fields, identity included (an edge's `from` and `to` too), without
     top-level nulls and without `__id` and the times. Times are canonical text, `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
 
@@ -109,8 +108,7 @@ class Record:
     updated_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One step of a changeset: insert (`old` is None), delete (`new` is None) or update. Swapping the two inverts it."""
 
     old: Record | None
@@ -130,8 +128,7 @@ class Change:
         return Change(self.new, self.old)
 
 
-@dataclass(frozen=True, slots=True)
-class Changeset:
+class Changeset(Struct, frozen=True):
     """Changes in the order in which they apply; at most one per record."""
 
     changes: tuple[Change, ...] = ()

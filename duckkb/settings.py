@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from duckkb.values import dataclass, field
+from msgspec import Struct
 
 VectorStorage = Literal["float32", "float16", "int8"]
 Reasoning = Literal["none", "native", "mapped", "fixed"]
@@ -24,8 +24,7 @@ _GRAPH_FROM = 2_000_000
 """Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
+class Fusion(Struct, frozen=True):
     """How two ranked lists become one: `rrf` with `k`, or `minmax` with the vector lane's `weight` (0 to 1) and the `gate`, the
     share of the question (0 to 1) that the best record of the lexical lane has to cover for that lane to count."""
 
@@ -35,8 +34,7 @@ class Fusion:
     gate: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(Struct, frozen=True):
     """How a question grows before it is answered: `none`, or `feedback`, which moves its vector by `weight` (0 to 1)
     towards the mean of the best chunks of its first `hits` records."""
 
@@ -45,8 +43,7 @@ class Expansion:
     hits: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class VectorSettings:
+class VectorSettings(Struct, frozen=True):
     """How the vector lane compares: all chunks (`exact`), or those that a graph leads to (`hnsw`); as what numbers it
     keeps their vectors; and whether beside those of 32 bits a copy lies by which most of them are ruled out."""
 
@@ -59,8 +56,7 @@ class VectorSettings:
         return self.ann == "hnsw" or (self.ann == "auto" and chunks >= _GRAPH_FROM)
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingSettings:
+class EmbeddingSettings(Struct, frozen=True):
     """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model;
     `concurrency` is how many batches are embedded at the same time, `price_per_million_tokens` in any currency. `base_url` and
     `api_key_env` are as configured, for whichever model needs an endpoint; `address` and `key_variable` are this model's."""
@@ -98,8 +94,7 @@ class EmbeddingSettings:
         return DEFAULT_READS if self.model == DEFAULT_MODEL else None
 
 
-@dataclass(frozen=True, slots=True)
-class RerankSettings:
+class RerankSettings(Struct, frozen=True):
     """`global.rerank.*`: who judges the first candidates of a `query` by their texts. `timeout_ms` is the longest wait of one
     question in all, in milliseconds; at most `concurrency` requests are under way at once in a process, and `queue_limit`
     questions wait behind them."""
@@ -122,8 +117,7 @@ class RerankSettings:
         return self.method != "none"
 
 
-@dataclass(frozen=True, slots=True)
-class ExpandSettings:
+class ExpandSettings(Struct, frozen=True):
     """`global.expand.*`: who writes variants of the question of a `query`. `timeout_ms` is the longest wait, in milliseconds."""
 
     method: Literal["none", "feedback", "chat"] = "none"
@@ -139,8 +133,7 @@ class ExpandSettings:
         return self.method == "chat"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSettings:
+class ProviderSettings(Struct, frozen=True):
     """Who serves a chat model: an address that speaks OpenAI's protocol, the model's name there, the variable with the key, and
     how long one answer may take, in seconds. `stream_usage`: it understands that it is asked to count tokens;
     `returns_reasoning`: it wants to read again what the model thought; `reasoning_body` is what a request has besides where
@@ -152,7 +145,7 @@ class ProviderSettings:
     timeout_s: float = 60.0
     stream_usage: bool = True
     returns_reasoning: bool = False
-    reasoning_body: Mapping[str, Any] = field(default_factory=dict)
+    reasoning_body: Mapping[str, Any] = {}
     reasoning_off: Mapping[str, Any] | None = None
 
     def map_effort(self, effort: str) -> Mapping[str, Any]:
@@ -177,8 +170,7 @@ class ProviderSettings:
         return f"{self.model}@{self.host}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChatModelSettings:
+class ChatModelSettings(Struct, frozen=True):
     """`global.models.NAME`: one row of the registry of chat models. Its `providers` are asked in this order. `json_mode` says whether
     it can be held to JSON; `reasoning` whether it thinks before it speaks: not at all, by the effort that is asked (`native`), by
     a provider's own switch that stands for it (`mapped`), or always (`fixed`). `context_tokens` is what it reads at once."""
@@ -191,8 +183,7 @@ class ChatModelSettings:
     context_tokens: int = 8_192
 
 
-@dataclass(frozen=True, slots=True)
-class AskSettings:
+class AskSettings(Struct, frozen=True):
     """`global.ask.*`: the chat model that answers questions, by its name in `global.models` (None: the only one there is), and the
     tokens of evidence that it is given."""
 
@@ -200,8 +191,7 @@ class AskSettings:
     budget: int = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class ArchSettings:
+class ArchSettings(Struct, frozen=True):
     """`arch.*`: the command that writes a graph of the code to the file `output` of the folder in which it runs, in at most
     `timeout_s` seconds; None where there is none. At most `hints` edges of it are said beside an answer, none of which has a
     `confidence` below `min_confidence`."""
@@ -213,8 +203,7 @@ class ArchSettings:
     min_confidence: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shrink:
+class Shrink(Struct, frozen=True):
     """How many records of a table one change may delete without anybody having said so: `records`, or where that is more
     the `share` (0 to 1) of all."""
 
@@ -225,8 +214,7 @@ class Shrink:
         return max(self.records, int(total * self.share))
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Everything config.yaml says outside the ontology. Sizes in characters (`chunk_size`) or bytes."""
 
     chunk_size: int = 800
@@ -234,28 +222,27 @@ class Settings:
     language: str = "english"
     fold_chinese: Literal["none", "simplified"] = "none"
     word_forms: Literal["written", "all"] = "written"
-    embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
-    fusion: Fusion = field(default_factory=Fusion)
-    expansion: Expansion = field(default_factory=Expansion)
-    vectors: VectorSettings = field(default_factory=VectorSettings)
+    embedding: EmbeddingSettings = EmbeddingSettings()
+    fusion: Fusion = Fusion()
+    expansion: Expansion = Expansion()
+    vectors: VectorSettings = VectorSettings()
     part: Literal["branch", "fixed"] = "branch"
     max_record_bytes: int = 8_388_608
     max_depth: int = 64
     merge_granularity: Literal["field", "record"] = "field"
     embed_wait_s: float = 20.0
     snapshot_bytes: int = 262_144
-    shrink: Shrink = field(default_factory=Shrink)
-    rerank: RerankSettings = field(default_factory=RerankSettings)
-    expand: ExpandSettings = field(default_factory=ExpandSettings)
-    arch: ArchSettings = field(default_factory=ArchSettings)
-    models: Mapping[str, ChatModelSettings] = field(default_factory=dict)
-    ask: AskSettings = field(default_factory=AskSettings)
+    shrink: Shrink = Shrink()
+    rerank: RerankSettings = RerankSettings()
+    expand: ExpandSettings = ExpandSettings()
+    arch: ArchSettings = ArchSettings()
+    models: Mapping[str, ChatModelSettings] = {}
+    ask: AskSettings = AskSettings()
     served_seconds: float = 30.0
-    origins: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True):
     """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made.
     `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says
     whether a warm process is started (`auto`). `settings` are the variables that stand over what config.yaml says, by name, as text."""
@@ -270,4 +257,4 @@ class Environment:
     cache_home: Path = Path("~/.cache/duckkb")
     cache_limit: int = CACHE_LIMIT
     state_home: Path = Path("~/.local/state/duckkb")
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = {}

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+from msgspec import structs
 
 from duckkb.settings import EmbeddingSettings
 from tests.fakes import HashEmbedder
@@ -107,7 +108,7 @@ class FakeEndpoint:
 
     def settings(self, **changes: Any) -> EmbeddingSettings:
         settings = EmbeddingSettings("fake-model", self.url, "FAKE_KEY", timeout_s=120.0, max_retries=0)
-        return replace(settings, **changes)
+        return structs.replace(settings, **changes)
 
     def next(self, *replies: Reply) -> None:
         """Give these answers to the coming requests, in this order; after them the truth again."""

@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.actions.reading import line_of, row_named
 from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
@@ -16,12 +18,11 @@ from duckkb.engine.base import Base
 from duckkb.errors import FilterError, NotFound, UsageError, shell_word
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
-from duckkb.queries import FindResult, Mode, Notice, SqlResult
+from duckkb.queries import FindResult, Mode, Notice, SequenceMeta, SqlResult
 from duckkb.records import component_of, component_value, identity_key, identity_text, identity_value
 from duckkb.search.plan import Intent, servable
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,8 +37,7 @@ _OF_CACHES = re.compile("search_(?:index|cache)", re.IGNORECASE)
 """What a statement says that asks for vectors: those of a cache from elsewhere are withheld until a sample was checked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbors(Sequence[dict[str, Any]]):
+class Neighbors(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
     """Records around a node; `truncated` says that the limit cut them, `next` how to go on where that is possible."""
 
     records: tuple[dict[str, Any], ...]

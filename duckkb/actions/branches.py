@@ -4,11 +4,13 @@ writes become a commit on a branch of their own; merge, resolve, compact and git
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
@@ -33,11 +35,9 @@ from duckkb.truth.git.git_changes import Branch
 from duckkb.truth.git.revisions import Revision
 from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.merge_rules import RulesByTable
-from duckkb.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """What came of a merge, and what the merged records break without being in conflict."""
 
     outcome: Outcome
@@ -48,8 +48,7 @@ class Merge:
         return not (self.outcome.conflicts or self.outcome.others or self.violations)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     """What is left to resolve; where nothing is, what the merged records break."""
 
     left: Resolved
@@ -264,8 +263,7 @@ def _broken(stack: ExitStack, unopened: Unopened, lock_timeout: float) -> tuple[
         return None, (Finding(problem.code, problem.message, remedy=problem.suggestion),)
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What to propose: on which `branch` (made up where None), from which revision (`base`; where None the branch's own tip if
     it goes beyond HEAD, else HEAD), with which message. `goes_on`: the branch is there, and whoever made it may have
     something added to it; without it that is so only for what this clone has proposed."""
@@ -277,8 +275,7 @@ class Wish:
     goes_on: bool = False
 
 
-@dataclass
-class Proposed:
+class Proposed(Struct):
     """A proposal on its way: `commit` is empty until there was something to propose."""
 
     branch: str
@@ -286,7 +283,7 @@ class Proposed:
     commit: str = ""
     push: str = ""
     url: str = ""
-    files: tuple[str, ...] = field(default_factory=tuple)
+    files: tuple[str, ...] = ()
 
     @property
     def line(self) -> dict[str, Any]:

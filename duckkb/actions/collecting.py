@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.actions.packing import (
     digest,
     folder_of,
@@ -32,7 +34,6 @@ from duckkb.ontology.source import read_yaml
 from duckkb.truth import layout
 from duckkb.truth.commit import outside, protocol
 from duckkb.truth.files import render
-from duckkb.values import dataclass
 
 DOCUMENTS = "documents"
 """The policy of collections whose records are files."""
@@ -41,8 +42,7 @@ BaseNow = Callable[[], AbstractContextManager[Base]]
 """Gives a base as its files are now, for one call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """What became of a collection: its name, the records in it, and the files that were written or removed; of a folder that
     is added, what is `left_out` of it, and why (`documents.left_out`)."""
 

@@ -3,10 +3,12 @@ there are to review."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
@@ -23,15 +25,13 @@ from duckkb.review.propose import remote
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import branches, repository, revisions
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.errors import Finding
     from duckkb.review.check.findings import CheckReport
 
 
-@dataclass(frozen=True, slots=True)
-class DiffRequest:
+class DiffRequest(Struct, frozen=True):
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
     count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
     whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell.

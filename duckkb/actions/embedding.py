@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from msgspec import Struct
+
 from duckkb.actions.resolve import regular_file
 from duckkb.engine.base import Base
 from duckkb.entries import Cut
@@ -12,7 +14,6 @@ from duckkb.errors import UsageError
 from duckkb.llm.vector_form import from_hex, from_numbers, to_hex
 from duckkb.queries import Notice
 from duckkb.truth.files.line import Limits, LineError, parse_json
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +26,7 @@ _SUGGESTION = "give a JSON array of numbers, or of 8 hex digits each as `duckkb 
 _BATCH_EXAMPLE = 'duckkb embed --batch \'["one", "two"]\''
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(Struct, frozen=True):
     """Vectors as lists of 8 hex digits a value (float32, big-endian), the model's name, the tokens that it read for them
     (its prefix and marks included; an estimate for an endpoint), and a notice for each text that was truncated."""
 

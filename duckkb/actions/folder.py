@@ -3,9 +3,11 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.engine.base import Base, Progress, Proposal, Wiring
@@ -16,7 +18,6 @@ from duckkb.settings import EmbeddingSettings
 from duckkb.truth import layout, state
 from duckkb.truth.commit import lock, outside, protocol
 from duckkb.truth.git import begun_merge
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.actions.diffing import Matching
@@ -60,8 +61,7 @@ edges:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOptions:
+class OpenOptions(Struct, frozen=True):
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
     `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
@@ -94,8 +94,7 @@ class OpenOptions:
     backend: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unopened:
+class Unopened(Struct, frozen=True):
     """A base that need not load, for what is done around one: its folder, how its parts are wired, and what evaluates a
     filter over records that are read, where one is asked."""
 
@@ -129,8 +128,7 @@ def find(path: "str | Path | None", backend: str | None = None) -> Path:
     return config.stand_in(backend)
 
 
-@dataclass(frozen=True, slots=True)
-class FilesMade:
+class FilesMade(Struct, frozen=True):
     """A new base: its folder, and the files that were written, relative to it or, for a forge, to the top of its repository;
     `kept` are files of these that were there already, with other content; `notes` what is left to do."""
 

@@ -10,11 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from textwrap import indent
 
+from msgspec import Struct
+
 from duckkb import config
 from duckkb.errors import UsageError
 from duckkb.truth import layout, state
 from duckkb.truth.git import repository, run
-from duckkb.values import dataclass
 
 _WORKFLOWS = ".github/workflows"
 _TARGETS = {
@@ -39,8 +40,7 @@ _INSTALLING = re.compile(r"(?<=pip install --disable-pip-version-check ).+")
 _PLACEHOLDER = re.compile(rf"{re.escape(_UNKNOWN)}@\w+")
 
 
-@dataclass(frozen=True, slots=True)
-class Hosted:
+class Hosted(Struct, frozen=True):
     """What was written for a forge, relative to `top`, the top of the repository; `kept` are files that were there already
     and say something else: they stay as they are. `install` is the address from which the workflows install duckkb, `keys` are the
     secrets that they hand to its models, by name."""

@@ -3,9 +3,11 @@ each lane, now and at commits of the history."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.diffing import range_of
@@ -30,13 +32,11 @@ from duckkb.review.impact import quality as evaluation
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import Revision
-from duckkb.values import dataclass
 
 _Opened = tuple[Loaded, Wiring]
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """A side by its name, and the revision to open; None for the working tree."""
 
     label: Label
@@ -47,8 +47,7 @@ class _Side:
         return self.label.shown
 
 
-@dataclass(frozen=True, slots=True)
-class ImpactOptions:
+class ImpactOptions(Struct, frozen=True):
     """`k` is how many results count. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean), `lost` and `faded`:
     those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings;
     with `allow_weaker` those of the newer side count alone. Of questions about other `types` (None: all), and then of those with a

@@ -5,6 +5,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.actions.resolve import GivenIdentity, identity_named, kind_named, positive
 from duckkb.config.keys import DEFAULT, KEYS, Key
 from duckkb.engine.base import Base
@@ -12,15 +14,14 @@ from duckkb.engine.draft import not_found, plain_identity
 from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
 from duckkb.ontology.rules import MODES
+from duckkb.queries import SequenceMeta
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
 from duckkb.truth.commit import outside
 from duckkb.truth.files.line import LineShape, encode, etag
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Sequence[dict[str, Any]]):
+class Page(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
     """Some records in the order of their identities; `next` is the identity to go on behind, None at the end."""
 
     records: tuple[dict[str, Any], ...]

@@ -44,12 +44,10 @@ def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda n
     from difflib import get_close_matches
 
     near = get_close_matches(str(name), known, 1)
-    raise NotFound(
-        f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
-        code="E_UNKNOWN_TYPE",
-        suggestion=otherwise(near[0] if near else ""),
-        correction=(str(name), near[0]) if near else None,
-    )
+    said = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+    error = NotFound(said, "E_UNKNOWN_TYPE", otherwise(near[0] if near else ""))
+    error.correction = (str(name), near[0]) if near else None
+    raise error
 
 
 _WORDS_OF_EDGES = frozenset(

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.collecting import BaseNow

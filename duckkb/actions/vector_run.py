@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
 from duckkb.ontology.names import name_known
 from duckkb.truth.files.line import Limits, LineError, parse_json
-from duckkb.values import dataclass, field
 
 _HINT = "duckkb vector schema"
 _CAPITAL = re.compile("(?<=[a-z])[A-Z]")
@@ -19,12 +20,11 @@ _PATHS = ("filepath", "file_path", "filename", "file_name")  # what others call 
 _COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; made by the first action that stores."}
 
 
-@dataclass(frozen=True, slots=True)
-class VectorAction:
+class VectorAction(Struct, frozen=True):
     """What an action does and takes: JSON Schema by the name of the argument, in camelCase."""
 
     description: str
-    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    arguments: Mapping[str, Mapping[str, Any]] = {}
     required: tuple[str, ...] = ()
 
 

@@ -8,6 +8,8 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from duckkb.actions import vector_run, writing
 from duckkb.actions.collecting import BaseNow, checked_name, create, policy_named
 from duckkb.actions.embedding import decoded, flaw
@@ -19,13 +21,12 @@ from duckkb.engine.vectors import fill_pending
 from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
-from duckkb.queries import Notice
+from duckkb.queries import Notice, SequenceMeta
 from duckkb.records import identity_text
 from duckkb.truth import state
 from duckkb.truth.commit import outside, vector_base
 from duckkb.truth.files import ids
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +36,7 @@ TEXT, VALUE = "embedding_text", "value"
 _SHORTEST_PREFIX, _MOST_NAMED = 4, 10
 
 
-@dataclass(frozen=True, slots=True)
-class VectorRows(Sequence[dict[str, Any]]):
+class VectorRows(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
     """Records of a vector store, each as a dict, and what must be said of them."""
 
     rows: tuple[dict[str, Any], ...]

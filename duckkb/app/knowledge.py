@@ -8,6 +8,8 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec import Struct
+
 from duckkb import config
 from duckkb.actions.folder import OpenOptions
 from duckkb.app.call_lock import CallLock, give_back_import_lock
@@ -19,7 +21,6 @@ from duckkb.engine.base import Base, Wiring
 from duckkb.indexing.cache import SearchCache
 from duckkb.queries import Notice
 from duckkb.truth.commit import lock
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.actions import asking, caring, embedding, impact, reading, tracing, writing
@@ -70,8 +71,7 @@ else:
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Wired:
+class Wired(Struct, frozen=True):
     """The parts of a base under the configuration with this stamp, and the caches that all have in common who are loaded with
     them."""
 

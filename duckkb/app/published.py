@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions

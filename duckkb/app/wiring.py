@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, find

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from duckkb.cli.base_types import base_ontology, base_root, base_types, first_of_records, named_base, type_names
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
 from duckkb.errors import DuckkbError, FilterError, shell_word
 from duckkb.ontology.rules import looks_secret
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     pass
@@ -53,8 +53,7 @@ _TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
 _Line = list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Slip:
+class _Slip(Struct, frozen=True):
     """What the verbs say of a line: the context and the error, or the words that have no place."""
 
     ctx: click.Context

@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.cli import printed
 from duckkb.cli.printed import one_line, without_commands
 from duckkb.review.reports import markup
-from duckkb.values import dataclass
 
 Record = Mapping[str, Any]
 _PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
@@ -26,8 +27,7 @@ _WIDEST = 200  # of a cell where there is no terminal to fit
 _ELLIPSIS = "…"
 
 
-@dataclass(frozen=True, slots=True)
-class RowLines:
+class RowLines(Struct, frozen=True):
     """Rows as lines without their ends, and how many of their cells are not whole."""
 
     lines: tuple[str, ...]
@@ -204,8 +204,7 @@ def _numbers(values: Iterable[Any]) -> bool:
     return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
 
 
-@dataclass(frozen=True, slots=True)
-class RowFormat:
+class RowFormat(Struct, frozen=True):
     """A format of rows: what writes it, and what it `prints`, for its documentation. `show` prints a line. In one that has
     no escapes (`is_verbatim`) a text stands as it is stored, which the log of a job must not see. `by_field`: one result is
     shown with a row a field."""

@@ -8,17 +8,16 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from duckkb.cli import printed, stop
 from duckkb.cli.options import Format, agree
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(Struct, frozen=True):
     """One line of `duckkb --help`: where the command lives, and its group and summary without importing it."""
 
     name: str

@@ -6,9 +6,10 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from duckkb.config.keys import SETTING_VARIABLES
 from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE, Environment

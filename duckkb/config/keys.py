@@ -7,6 +7,8 @@ from functools import reduce
 from operator import attrgetter
 from typing import Any, cast
 
+from msgspec import Struct
+
 from duckkb.errors import Finding
 from duckkb.ontology.names import is_folder, name_known
 from duckkb.ontology.policies import OVERRIDES
@@ -29,14 +31,12 @@ from duckkb.ontology.rules import (
 )
 from duckkb.ontology.source import Section
 from duckkb.settings import DEFAULT_MODEL, KNOWN_MODELS, NO_MODEL, Settings
-from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
 DEFAULT = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class InnerPath:
+class InnerPath(Struct, frozen=True):
     """A path below the folder that it is relative to."""
 
     def __str__(self) -> str:
@@ -47,8 +47,7 @@ class InnerPath:
         return None if is_path else "must be a relative path, with / and without `..`"
 
 
-@dataclass(frozen=True, slots=True)
-class Include:
+class Include(Struct, frozen=True):
     """The one pattern that there is, written as text or as a list of it."""
 
     def __str__(self) -> str:
@@ -58,8 +57,7 @@ class Include:
         return None if value in (INCLUDE, [INCLUDE]) else f"must be {INCLUDE}; put the files of types there"
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """One setting. `name` is its dotted place in config.yaml, `attribute` that in `Settings`, whose standard is its default;
     one of None means absent, and may be written so. `where` says what else may set it, for less than the whole base."""
 

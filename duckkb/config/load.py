@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.config.environment import environment
 from duckkb.config.keys import SECTIONS, read_settings
 from duckkb.config.remembered import OUTSIDE, outside_definitions, outside_files, recall_schemas
@@ -20,11 +22,9 @@ from duckkb.ontology.rules import looks_secret
 from duckkb.ontology.source import MAX_BYTES, MAX_FINDINGS, Document, pointer, read_yaml, root_section
 from duckkb.open_files import open_unblocked
 from duckkb.settings import Environment, Settings
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A base's configuration. `documents` are the files it came from, config.yaml first; `env` what was around it."""
 
     root: Path

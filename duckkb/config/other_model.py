@@ -6,23 +6,23 @@ JSON mapping `{embedding_model: NAME, embedding: {base_url: ...}}` whose keys ta
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.config.keys import read_settings
 from duckkb.config.load import Loaded, secret_findings
 from duckkb.errors import Finding, UsageError
 from duckkb.ontology.source import read_yaml, root_section
 from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
-from duckkb.values import dataclass
 
 _MODEL, _EMBEDDING = "embedding_model", "embedding"
 _OF_ENDPOINTS = ("base_url", "api_key_env", "dimensions", "concurrency", "price_per_million_tokens")
 _REMEDY = "give NAME, or '{embedding_model: NAME, embedding: {base_url: URL, ...}}' as below `global:` in config.yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class OtherModel:
+class OtherModel(Struct, frozen=True):
     """The settings with the other model, and the `line` of config.yaml that switches to it: `embedding_model: NAME` below
     `global:` where nothing else differs, else the whole of `global:`."""
 

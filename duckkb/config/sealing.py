@@ -5,9 +5,10 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+
+from msgspec.structs import replace
 
 from duckkb.errors import StateError
 from duckkb.queries import Notice

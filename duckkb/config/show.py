@@ -1,8 +1,9 @@
 """The whole configuration in one normal form, each value with its origin."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import to_builtins
 
 from duckkb.config.keys import DEFAULT, KEYS
 from duckkb.config.load import Loaded
@@ -98,7 +99,7 @@ def _model(row: ChatModelSettings, settings: Settings) -> dict[str, Any]:
     def leaves(values: Mapping[str, Any], at: str) -> dict[str, Any]:
         return {name: _leaf(value, settings.origins.get(f"{at}.{name}", DEFAULT)) for name, value in values.items()}
 
-    at, own = f"global.models.{row.name}", asdict(row)
+    at, own = f"global.models.{row.name}", to_builtins(row)
     providers, _ = own.pop("providers"), own.pop("name")
     listed = [leaves(one, f"{at}.providers.{index}") for index, one in enumerate(providers)]
     return {"providers": listed} | leaves(own, at)
@@ -118,5 +119,5 @@ def _policy(policy: Policy, origin: _Origin) -> dict[str, Any]:
             "allowed": _leaf(list(policy.intents) if policy.intents else None, origin(*at, "intents", "allowed")),
             "default": _leaf(policy.default_intent, origin(*at, "intents", "default")),
         },
-        **{key: _leaf(asdict(value) if value else None, origin(*at, key)) for key, value in groups.items()},
+        **{key: _leaf(to_builtins(value) if value else None, origin(*at, key)) for key, value in groups.items()},
     }

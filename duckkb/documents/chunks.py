@@ -15,9 +15,10 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 from zlib import crc32
 
+from msgspec import Struct
+
 from duckkb.documents import markdown
 from duckkb.entries import Fingerprint
-from duckkb.values import dataclass, field
 
 FINGERPRINT = Fingerprint("documents", "estimate-1")
 """Names the break points and the estimator."""
@@ -58,8 +59,7 @@ class Span(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """How long pieces are, in estimated tokens."""
 
     target: int = TARGET
@@ -67,12 +67,11 @@ class Size:
     window: int = WINDOW
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(Struct, frozen=True):
     """What is known of a text beside its lines: base scores of places, those of them where sections begin (ascending), what must
     not be cut (from, to), and whether its lines are those of Markdown."""
 
-    scores: Mapping[int, int] = field(default_factory=dict)
+    scores: Mapping[int, int] = {}
     sections: Sequence[int] = ()
     whole: Sequence[tuple[int, int]] = ()
     is_markdown: bool = False

@@ -3,9 +3,11 @@
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 from unicodedata import normalize
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.documents import markdown
 from duckkb.documents.extract.result import FORMATS
@@ -13,7 +15,6 @@ from duckkb.documents.text import decoded
 from duckkb.ontology.model import Extraction
 from duckkb.ontology.source import read_yaml
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.values import dataclass, field
 
 PATH = "path"
 OWN = frozenset({
@@ -44,13 +45,12 @@ _MOST_PROBLEMS = 20
 _PLAIN = Extraction()
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
+class Extracted(Struct, frozen=True):
     """What a file says: its fields but the path, the links to other files (paths as its own, in the order of the text, with
     the lines of the file that hold them), and warnings by code."""
 
     fields: dict[str, Any]
-    links: dict[str, list[int]] = field(default_factory=dict)
+    links: dict[str, list[int]] = {}
 
 
 def is_whole(fields: Mapping[str, Any]) -> bool:

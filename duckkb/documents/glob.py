@@ -11,8 +11,9 @@ from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
-from duckkb.values import dataclass
 
 MOST_CHARACTERS, MOST_CHOICES = 1_000, 1_000
 _ANY = None
@@ -68,8 +69,7 @@ def _own_parts(pattern: str) -> Parts:
     return tuple(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoreLine:
+class IgnoreLine(Struct, frozen=True):
     """A line of a .gitignore: what it names, whether folders alone, and whether that is kept (`!`) instead of left out."""
 
     pattern: str

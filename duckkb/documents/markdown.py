@@ -11,7 +11,7 @@ from typing import Any
 from unicodedata import normalize
 from urllib.parse import unquote
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)(?:^---|^\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
@@ -32,8 +32,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 _LONGEST_FRONT = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """A heading: its level, 1 to 6, its text, and where its line begins in the text, in characters."""
 
     level: int
@@ -41,8 +40,7 @@ class Heading:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A link as it is written: what it leads to, and the place of the link, in characters. A wiki link names a page."""
 
     target: str

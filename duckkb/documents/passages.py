@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.documents import code, markdown
 from duckkb.documents.chunks import PREFIX, Marks, Size, Span, chunks, clipped, estimated_tokens, markdown_marks
 from duckkb.documents.document import format_of
 from duckkb.documents.markdown import Heading
-from duckkb.values import dataclass
 
 TEXT = "text"
 """The field that is cut into passages."""
@@ -20,8 +21,7 @@ _MARKDOWN = frozenset({"md", "html", "docx"})
 _known: "dict[tuple[bytes, str, str, Size], tuple[list[Heading], list[Span]]]" = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A chunk of a document: its `text`, which begins at the character `start` of the whole; `words`, by which it is found: what
     the passage before does not have, so that each word counts once, and in the first what its folders are about; and `meaning`,
     the text below what it stands under, which is what a model reads."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from msgspec import Struct
+
 from duckkb.engine.loading import Ground
 from duckkb.engine.observed import FEW, Observed, key_of_text
 from duckkb.entries import Chunk, Fingerprint, IndexEntry
@@ -43,7 +45,6 @@ from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, StoredRow, collector_paused
 from duckkb.truth.files.tree import Differences, Tree
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Revision
@@ -60,8 +61,7 @@ Made = TypeVar("Made")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """Where the writes of a base read at a revision go: the `branch` that they are for, and what takes the files, by path
     with their bytes, None for those that go."""
 
@@ -69,8 +69,7 @@ class Proposal:
     keep: Callable[[Mapping[str, bytes | None]], None]
 
 
-@dataclass(frozen=True)
-class Wiring(Ground):
+class Wiring(Ground, frozen=True):
     """The real parts of one base, as `app` chose them. `lanes` makes those of a type over its rows; `sql` takes what gives the
     rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model, `reranker` and `expander` those of a `query`, None where there is none; `chat` the chat model of a name, None for that which answers questions (`errors.UsageError`, E_NO_MODEL); `beside` loads the same base as it was at a
     commit, or (None) as it is now; `preview`
@@ -208,7 +207,6 @@ def made_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Con
     return by_one
 
 
-@dataclass
 class Base:
     """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
     `lines` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the store has gone on, or
@@ -217,25 +215,31 @@ class Base:
     files of the caches have been found forged since lanes were made anew for that. `checked` has what rules find in a generation,
     by the types that are seen."""
 
-    wiring: Wiring
-    tree: Tree
-    cache: SearchCache
-    lines: StoredLines | None = None
-    read_only: bool = False
-    reason: str = ""
     is_stale: bool = False
     in_memory: bool = False
     is_generation: bool = False
     dropped: int = 0
     _notes: BaseStore | None = None
     _builder: EntryBuilder | None = None
-    _validators: dict[str, Validator] = field(default_factory=dict)
-    _rows: dict[str, TreeRows] = field(default_factory=dict)
-    _lanes: dict[str, Lanes] = field(default_factory=dict)
     _sql: Sql | None = None
-    _observed: dict[str, Observed] = field(default_factory=dict)
-    checked: dict[tuple[bool, frozenset[str]], tuple[Finding, ...]] = field(default_factory=dict)
-    turn: RLock = field(default_factory=RLock)
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        tree: Tree,
+        cache: SearchCache,
+        lines: StoredLines | None = None,
+        read_only: bool = False,
+        reason: str = "",
+    ) -> None:
+        self.wiring, self.tree, self.cache = wiring, tree, cache
+        self.lines, self.read_only, self.reason = lines, read_only, reason
+        self.turn = RLock()
+        self._validators: dict[str, Validator] = {}
+        self._rows: dict[str, TreeRows] = {}
+        self._lanes: dict[str, Lanes] = {}
+        self._observed: dict[str, Observed] = {}
+        self.checked: dict[tuple[bool, frozenset[str]], tuple[Finding, ...]] = {}
 
     @property
     def whole(self) -> "Base":

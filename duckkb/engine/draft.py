@@ -4,9 +4,11 @@ One edge, one identity: an end is written bare where that is clear, with its typ
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError, shell_word
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
@@ -30,11 +32,9 @@ from duckkb.truth.files import ids
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Ambiguous, Tree, bare_end, end_identity
-from duckkb.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """One record as a caller gave it: checked fields and, where given, what duckkb itself had printed. `place` says
     where it stood (`line 3`, `file.jsonl:3`)."""
 
@@ -47,8 +47,7 @@ class Given:
     updated_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Upsert:
+class Upsert(Struct, frozen=True):
     """Insert or replace records; `merge` changes only the fields given; `keep_times` takes the times of new records;
     `definition` is that of a collection which comes to be with its first records."""
 
@@ -59,8 +58,7 @@ class Upsert:
     definition: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Delete records; `cascade` deletes the edges that touch them too."""
 
     kind: RecordType
@@ -69,8 +67,7 @@ class Delete:
     etag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(Struct, frozen=True):
     """Give a record another identity: it keeps its id, and the edges that name it follow."""
 
     kind: RecordType
@@ -78,18 +75,16 @@ class Rename:
     new: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Struct, frozen=True):
     """Apply a changeset; each old side must be what is stored, with `exact` its times too. `places` has by type and id the
     part in which a record is to stand, of those that are not left where they are or put with the new ones."""
 
     changeset: Changeset
     exact: bool = False
-    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    places: Mapping[tuple[str, int], str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Supersede:
+class Supersede(Struct, frozen=True):
     """Have the records of some types be those given and no others."""
 
     upserts: tuple[Upsert, ...]
@@ -98,8 +93,7 @@ class Supersede:
 Request = Upsert | Delete | Rename | Apply | Supersede
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """A changeset and what the caller is told of each record given: its identity, in the order given. `replaced` has each of
     those given that another one with its identity followed and differs from, and that one."""
 
@@ -107,17 +101,16 @@ class Draft:
     asked: tuple[tuple[RecordType, Identity], ...] = ()
     unchanged: int = 0
     replaced: tuple[tuple[Given, Given], ...] = ()
-    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    places: Mapping[tuple[str, int], str] = {}
 
 
-@dataclass
-class Drafting:
+class Drafting(Struct):
     """The state of one drafting: rows as they stand, the time of the write, ids taken so far by type."""
 
     tree: Tree
     now: str
-    taken: dict[str, set[int]] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    taken: dict[str, set[int]] = {}
+    findings: list[Finding] = []
 
 
 def draft(request: Request, tree: Tree, now: str) -> Draft:

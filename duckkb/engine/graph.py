@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.records import Identity, identity_key
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Side, Tree
-from duckkb.values import dataclass
 
 Edge = tuple[EdgeType, StoredRow, Side]
 Place = tuple[str, str, tuple[tuple[Any, ...], ...]]
 """Where an edge stands among those at a node: its type, its side, and the key of its identity."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A node where a walk stands."""
 
     kind: NodeType
@@ -29,8 +29,7 @@ class Node:
         return self.kind.name, self.row.record.identity
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Which edges a walk follows: their direction as seen from where it stands, their types (None: every type), and of a walk of
     one step only those behind a place."""
 
@@ -39,8 +38,7 @@ class Steps:
     after: Place | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A node reached at some depth over an edge, from the step `before`; the start of a path has neither."""
 
     node: Node

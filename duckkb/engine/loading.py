@@ -7,6 +7,8 @@ it, or of which most has changed, is read as a stream.
 from collections.abc import Iterable
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.errors import Unavailable, Unreadable
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.settings import Settings
@@ -17,13 +19,11 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import collector_paused
 from duckkb.truth.files.read import Survey, survey
 from duckkb.truth.files.tree import Tree
-from duckkb.values import dataclass
 
 _FEW = 8  # parts of a type that are taken in singly, however few there are
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A tree, and the store of its lines; None where it is in memory alone, `reason` says why where it should not be."""
 
     tree: Tree
@@ -31,8 +31,7 @@ class Opened:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Ground:
+class Ground(Struct, frozen=True):
     """What a load needs to know: the base's folder, its types and settings, the `place` where what is derived lies, and how
     many seconds are waited for others."""
 

@@ -4,9 +4,11 @@ said of a type whose records have text in none of its fields."""
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Request, Upsert
@@ -16,7 +18,6 @@ from duckkb.ontology.model import RecordType, SearchField
 from duckkb.queries import Notice
 from duckkb.truth.commit import journal
 from duckkb.truth.commit.protocol import FileChange
-from duckkb.values import dataclass
 
 _SEVERAL_WORDS = re.compile(r"\S\s+\S|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _NO_WORDS = re.compile(r"[\d\s.,:;/+TZ-]+|\S+@\S+|\w+://\S+|[0-9a-fA-F-]{16,}")
@@ -29,8 +30,7 @@ _WORDS_OF_YAML = frozenset(["true", "false", "yes", "no", "on", "off", "null", "
 Fields = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenFields:
+class ChosenFields(Struct, frozen=True):
     """The type as it is with the fields that were chosen, the change of its definition, and what is said of it."""
 
     kind: RecordType

@@ -7,8 +7,9 @@ made of the visible types. Folder, notes and preview of the base are refused: th
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from duckkb.engine.base import Base, TreeRows
 from duckkb.engine.boot import BEHIND, refuse_unreadable

@@ -5,8 +5,10 @@ asked each in the lane that it names. What a model could not do is said, and the
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
@@ -20,19 +22,17 @@ from duckkb.search.plan import Intent, plan
 from duckkb.search.ranking import Fused
 from duckkb.search.typed import TypedQuestion
 from duckkb.steps import step
-from duckkb.values import dataclass, field
 
 _LANES: Mapping[str, Lane] = {"lex": "fts", "vec": "vector", "hyde": "vector"}
 
 
-@dataclass(slots=True)
-class _Lists:
+class _Lists(Struct):
     """The lists so far, each with the reading that it is of; and what must be said of them."""
 
-    lists: list[RankedList] = field(default_factory=list)
-    readings: list[tuple[Search, QuestionReading]] = field(default_factory=list)
+    lists: list[RankedList] = []
+    readings: list[tuple[Search, QuestionReading]] = []
     is_filled: bool = False
-    notices: list[Notice] = field(default_factory=list)
+    notices: list[Notice] = []
 
     def add(self, search: Search, reading: QuestionReading, lane: Lane, kind: QueryKind, text: str) -> None:
         self.lists.append(RankedList(lane, kind, text, reading.rankings.get(lane, ())))

@@ -3,10 +3,12 @@
 import heapq
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.documents.passages import line_at
 from duckkb.engine import boot
@@ -39,7 +41,6 @@ from duckkb.search.spans import fitting_span
 from duckkb.steps import step, stepped
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass
 
 Key = tuple[str, int]
 Allowed = Mapping[str, IdSet | None]
@@ -64,8 +65,7 @@ _EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionReading:
+class QuestionReading(Struct, frozen=True):
     """What the lanes have for one reading of a question: per lane a ranking of (type, id) with scores, each record's hit
     there, and the records as they are fused.
 
@@ -101,8 +101,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
     limit."""
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import batches
 from duckkb.errors import DuckkbError, Unavailable
@@ -20,7 +22,6 @@ from duckkb.queries import Notice, Variant
 from duckkb.search import syntax
 from duckkb.settings import Expansion, RerankSettings, Settings
 from duckkb.steps import step, stepped
-from duckkb.values import dataclass
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
@@ -34,8 +35,7 @@ _EXPANSIONS = 4  # at once in a process, and as many questions as rerankers let 
 _ROUNDING = 1e-3  # by which a score from 0 to 1 may lie outside
 
 
-@dataclass(frozen=True, slots=True)
-class ModelBudget:
+class ModelBudget(Struct, frozen=True):
     """What one question may cost; None for what the settings say. `timeout_ms` is of all requests together, in milliseconds.
     Questions of two `caller`s are never joined: how long an answer takes would tell one what the other asks."""
 
@@ -44,8 +44,7 @@ class ModelBudget:
     caller: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reranked(Generic[Key]):
+class Reranked(Struct, Generic[Key], frozen=True):
     """Scores from 0 to 1 by candidate, of as many of the first ones as are judged; None where the fused order stays. `reason`
     is one word for counters where it does (`timeout`, `busy`, `untrusted`, `no_key`, `unreachable`, `http_STATUS`,
     `bad_answer`, `no_logprobs`, `too_long`, `failed`), empty where there is no reranker. `asked` counts the texts that the
@@ -57,8 +56,7 @@ class Reranked(Generic[Key]):
     asked: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Expanded:
+class Expanded(Struct, frozen=True):
     """Variants of a question beside it; `reason` as of `Reranked`."""
 
     variants: tuple[Variant, ...] = ()

@@ -11,6 +11,8 @@ from contextlib import closing, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import Struct
+
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.errors import Unavailable
@@ -24,7 +26,6 @@ from duckkb.search import syntax
 from duckkb.settings import EmbeddingSettings
 from duckkb.steps import stepped
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +45,7 @@ Texts = Mapping[bytes, str]
 """Texts by the keys of their vectors."""
 
 
-@dataclass(frozen=True, slots=True)
-class MadeVectors:
+class MadeVectors(Struct, frozen=True):
     """One batch: its texts and their vectors by key, or the problem that kept the model from making them."""
 
     texts: Texts

@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.codes import CODES
 from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
@@ -27,7 +29,6 @@ from duckkb.truth.files import render
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.git import patch, repository, run
-from duckkb.values import dataclass
 
 _NEAR = 0.75
 _MOST_NAMED = 5
@@ -40,8 +41,7 @@ _SLAB = 4_096
 """Records whose entries are made, and held, together."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True):
     """How a write is done; see `KnowledgeBase.put`. `dry_run` writes nothing and fills the receipt's patch; `embed` computes
     vectors before the lock is taken."""
 

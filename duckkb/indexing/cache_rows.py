@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from duckkb.entries import Tokens
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +30,7 @@ class Damaged(ValueError):
         self.remedy = remedy
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Good rows of one kind out of a file, and the others of their row group counted by what is wrong with them."""
 
     kind: Kind

@@ -23,11 +23,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from duckkb.indexing.cache_rows import ALL_KINDS, KINDS, CacheRow, Kind, checksums
 from duckkb.settings import CACHE_LIMIT
 from duckkb.store.database import Database, Schema, Unusable, untouched_problem
 from duckkb.store.place import make_folder, make_home, room
-from duckkb.values import dataclass
 
 Item = TypeVar("Item")
 
@@ -62,8 +63,7 @@ _GRANULARITY_NS = 2_000_000_000
 """A file counts as the one that was hashed if it had been left alone for so long: file systems keep times as coarse."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A row whose checksum holds. `is_shared`: a file of the base holds it, and it is vouched for."""
 
     id: int
@@ -72,8 +72,7 @@ class Stored:
     is_shared: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What is known of a file: `said` is why it is damaged, or counts rows that were left out by what is wrong with them."""
 
     id: int

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from duckkb.documents import chunks as document_chunks
 from duckkb.documents import passages as of_documents
 from duckkb.documents.passages import Passage
@@ -21,7 +23,6 @@ from duckkb.ports import Tokenizer
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import Settings
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,8 +39,7 @@ def text_key(maker: Fingerprint, text: str) -> bytes:
     return _keys(maker, [text])[0]
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     """How one field of a type is indexed."""
 
     name: str
@@ -54,8 +54,7 @@ class _Field:
         return lane is None or (self.lexical if lane == "fts" else self.vectors)
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What the index entries of some records take: how many entries there are, and the different texts behind them by the
     keys of their token rows and of their vector rows."""
 

@@ -18,12 +18,13 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb import open_files
 from duckkb.errors import Unavailable, UsageError
 from duckkb.indexing.cache_rows import CacheRow, Damaged, checksums
 from duckkb.indexing.team_files import LARGEST, TeamFile
 from duckkb.truth import state
-from duckkb.values import dataclass
 
 MOST_SHARDS = 10_000
 _NAME = re.compile(r"shard-([1-9]\d{0,4})-of-([1-9]\d{0,4})-([0-9a-f]{12})\.parquet")
@@ -39,8 +40,7 @@ _PAUSE = 0.05
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """One of `of` shares, counted from 1."""
 
     of: int
@@ -87,8 +87,7 @@ def plan_digest(keys: bytes, of: int) -> tuple[str, list[int]]:
     return made.hexdigest()[:_DIGITS], counts.tolist()
 
 
-@dataclass(frozen=True, slots=True)
-class ShardFile:
+class ShardFile(Struct, frozen=True):
     """A shard of a plan in a folder."""
 
     folder: Path

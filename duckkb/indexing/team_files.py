@@ -15,11 +15,12 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.errors import Finding
 from duckkb.indexing.cache_rows import KINDS, Batch, CacheRow, Damaged, Kind, digest
 from duckkb.indexing.cache_store import CacheStore, Known, stamp_of
 from duckkb.store.place import Unusable
-from duckkb.values import dataclass
 
 TEAM_FILE = "data/indices/search_cache.parquet"
 TEAM_FOLDER = "data/indices/search_cache"
@@ -38,8 +39,7 @@ _FORGED = "rows of it did not agree with what was recomputed, so none of it is u
 _WHO = "find out who changed it, then `duckkb index build`"
 
 
-@dataclass(frozen=True)
-class TeamFile:
+class TeamFile(Struct, frozen=True):
     """A file that should be a cache: its path relative to the base."""
 
     root: Path
@@ -248,8 +248,7 @@ class TeamReader:
         yield from decode(data)
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """A segment that the team has and that may be kept: its bytes and the keys in it."""
 
     path: str

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from duckkb.documents.passages import TEXT, line_at
 from duckkb.errors import StateError
 from duckkb.review.provenance.citation import Citation
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from duckkb.review.provenance.history import Origin
 
 
-@dataclass(frozen=True, slots=True)
-class RetrievedPassage:
+class RetrievedPassage(Struct, frozen=True):
     """The chunk in which a question found a record, or the record where it has none. `metadata`: `uri` (a citation, which `duckkb
     get` resolves), `type`, `identity`, `score`; `field` and `seq` of a chunk; `path`, `line` (from 1) and `commit` where the base
     lies in git; and `degraded`, what the search went without."""

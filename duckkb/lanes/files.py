@@ -17,8 +17,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.open_files import try_lock
-from duckkb.values import dataclass
 
 State = dict[str, Any]
 """What a lane has to know to open its files; JSON. `files` has the names of the data files."""
@@ -32,8 +33,7 @@ FileStamp = tuple[int, int]
 """Size and mtime in ns."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneMeta:
+class LaneMeta(Struct, frozen=True):
     """What a lane mirrors: a revision of a store; the generation that does; and the stamps of its files."""
 
     store: str

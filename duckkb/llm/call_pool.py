@@ -8,15 +8,15 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import Unavailable
-from duckkb.values import dataclass
 
 _POOLS: dict[tuple[object, ...], "CallPool"] = {}
 _MAKING = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class CallCounts:
+class CallCounts(Struct, frozen=True):
     """One pool now: how many requests may be under way, are, and wait; and since it was made how many got their turn, how many
     did not in time; how many questions were given up as late, and how many were refused as too many waited. `model` is what it
     is asked for: `rerank` or `expand`."""

@@ -5,19 +5,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from msgspec import Struct
+
 from duckkb.errors import Finding, UsageError
 from duckkb.ontology.names import name_known
 from duckkb.ontology.rules import Choice, Flag, Names, Number, Rule, Text, Url, VariableName, Whole, shown
 from duckkb.ontology.source import Document, Section, root_section
 from duckkb.settings import ChatModelSettings, ProviderSettings, Reasoning, Settings
-from duckkb.values import dataclass
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
 _REMEDY = "providers: [{base_url: URL, model: NAME, api_key_env: VARIABLE}]"
 
 
-@dataclass(frozen=True, slots=True)
-class RowKey:
+class RowKey(Struct, frozen=True):
     """One key of a row, or of a provider in it; where it is absent, its settings' own default stands."""
 
     name: str

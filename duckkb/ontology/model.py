@@ -1,14 +1,15 @@
 """The ontology as frozen values: what may exist, and how it is searched."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.queries import Mode
 from duckkb.records import FROM, TO
 from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
-from duckkb.values import dataclass, field
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
 Reach = Literal["auto", "all"]
@@ -18,8 +19,7 @@ EVERY = "*"
 """The name of a search field that stands for the fields which each record has, by its `reach`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchField:
+class SearchField(Struct, frozen=True):
     """One searched field: its weight in the lexical lane, and its own language and chunk size where given.
 
     With the name `EVERY` it stands for those fields of each record that no other names: all texts but the identity
@@ -40,8 +40,7 @@ EXTRACTED = ("docx", "html", "pdf")
 """Formats whose text is taken out of files that are more than text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
+class Extraction(Struct, frozen=True):
     """How the files of a collection are read. `strict` has no record of a file that could not be read whole; without it
     there is one, with warnings. `off` are formats that are not read, `largest` is the largest file (bytes); one may take so many
     `seconds` by the clock, and so many bytes of `memory` on top of what the process that reads it has."""
@@ -53,8 +52,7 @@ class Extraction:
     memory: int = 1024**3
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentSource:
+class DocumentSource(Struct, frozen=True):
     """The folder of files that are the records of a document collection: `path` from the base's root (`.` the root itself), or
     an absolute one, which only this machine knows. `pattern` and `ignore` are lines as in .gitignore. `hidden`: names that begin
     with a dot count too; `gitignore`: what git ignores there, and repositories in it, do not. `included` says whether
@@ -67,7 +65,7 @@ class DocumentSource:
     gitignore: bool = True
     included: bool = True
     update_command: str = ""
-    contexts: Mapping[str, str] = field(default_factory=dict)
+    contexts: Mapping[str, str] = {}
     extraction: Extraction = Extraction()
 
     def __hash__(self) -> int:
@@ -79,8 +77,7 @@ class DocumentSource:
         return self.path.startswith("/")
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
+class Generated(Struct, frozen=True):
     """How a record without an identity gets one: a random UUID (`uuid4`), or the UUID of the text in the field `of`
     within a `namespace` (`uuid5`, RFC 9562)."""
 
@@ -89,8 +86,7 @@ class Generated:
     namespace: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Struct, frozen=True):
     """Which fields are compared by meaning, which are searched by words, and which are columns of filters and SQL."""
 
     vectors: tuple[SearchField, ...] = ()
@@ -98,8 +94,7 @@ class Fields:
     relational: Reach | tuple[str, ...] = "auto"
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """How a collection is indexed and queried, never what it contains. No `intents` means that every one is served.
     `overrides` are settings in place of the base's, by their place in `Settings` (see `settings_of`). `refuse` says by
     intent what to use instead; `params` where a named parameter goes (a JSON pointer into the policy); `source` is the
@@ -108,16 +103,16 @@ class Policy:
     name: str
     intents: tuple[Mode, ...] | None = None
     default_intent: Mode | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = {}
     description: str = ""
     aliases: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     generated: Generated | None = None
-    schema: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] = {}
     fields: Fields | None = None
-    refuse: Mapping[Mode, str] = field(default_factory=dict)
-    params: Mapping[str, str] = field(default_factory=dict)
-    source: Mapping[str, Any] = field(default_factory=dict)
+    refuse: Mapping[Mode, str] = {}
+    params: Mapping[str, str] = {}
+    source: Mapping[str, Any] = {}
     place: str = ""
 
 
@@ -145,8 +140,7 @@ def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
     return replace(base, **changed) if changed else base
 
 
-@dataclass(frozen=True)
-class _RecordType:
+class _RecordType(Struct, frozen=True, dict=True):
     """What node and edge types share. `place` is the file:line that declares the type; `review` says that what agents write
     of it has to be proposed, `display` by which fields people know a record, its title first (none: `ontology.display` finds some). Where there is a `source`, its files are the records, or what they link to: nothing is stored."""
 
@@ -199,8 +193,7 @@ class _RecordType:
         return {name: rule[keyword] for name, rule in rules if isinstance(rule, Mapping) and keyword in rule}
 
 
-@dataclass(frozen=True)
-class NodeType(_RecordType):
+class NodeType(_RecordType, frozen=True):
     """The shape of one kind of node; `identity` names its identity fields in order. A collection is one that carries its
     own policy."""
 
@@ -220,8 +213,7 @@ class NodeType(_RecordType):
         return fixed if isinstance(fixed, str) else None
 
 
-@dataclass(frozen=True)
-class EdgeType(_RecordType):
+class EdgeType(_RecordType, frozen=True):
     """The shape of one kind of edge. Its identity is (from, to) and the fields in `identity`; `table` is its label."""
 
     from_types: tuple[str, ...] = ()
@@ -239,14 +231,13 @@ class EdgeType(_RecordType):
 RecordType = NodeType | EdgeType
 
 
-@dataclass(frozen=True)
-class Ontology:
+class Ontology(Struct, frozen=True, dict=True):
     """All types and policies, by name, and what all documents are about. Iterating gives node types, then edge types, in the
     order they were declared."""
 
-    nodes: Mapping[str, NodeType] = field(default_factory=dict)
-    edges: Mapping[str, EdgeType] = field(default_factory=dict)
-    policies: Mapping[str, Policy] = field(default_factory=dict)
+    nodes: Mapping[str, NodeType] = {}
+    edges: Mapping[str, EdgeType] = {}
+    policies: Mapping[str, Policy] = {}
     context: str = ""
 
     def __iter__(self) -> Iterator[RecordType]:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from duckkb.ontology.model import EVERY, Fields, Generated, Policy, Reach, SearchField
 from duckkb.ontology.names import is_policy_name

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from duckkb.ontology.names import did_you_mean
 from duckkb.queries import Mode
-from duckkb.values import dataclass
 
 LANGUAGES = (
     "none", "arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian",
@@ -76,8 +77,7 @@ class Rule(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True):
     """A whole number from `low` to `high`."""
 
     low: int
@@ -92,8 +92,7 @@ class Whole:
         return f"must be a whole number from {self.low} to {self.high}, is {shown(value)}{_quoted_number(value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Struct, frozen=True):
     """A finite number from `low` to `high`."""
 
     low: float
@@ -108,8 +107,7 @@ class Number:
         return f"must be a number from {self.low:g} to {self.high:g}, is {shown(value)}{_quoted_number(value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of some words."""
 
     options: tuple[str, ...]
@@ -124,8 +122,7 @@ class Choice:
         return f"must be one of {self}, is {shown(value)}" + (f"; {hint}" if hint else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Struct, frozen=True):
     """True or false."""
 
     def __str__(self) -> str:
@@ -135,8 +132,7 @@ class Flag:
         return None if isinstance(value, bool) else f"must be true or false, is {shown(value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """A text on one line, not empty."""
 
     longest: int = 200
@@ -150,8 +146,7 @@ class Text:
         return f"must be a text on one line, of at most {self.longest} characters, is {shown(value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Url:
+class Url(Struct, frozen=True):
     """An http or https address without user, query or fragment, where a key could hide."""
 
     def __str__(self) -> str:
@@ -174,8 +169,7 @@ class Url:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class VariableName:
+class VariableName(Struct, frozen=True):
     """The name of an environment variable. A value that is none is never shown: it may be the key itself."""
 
     def __str__(self) -> str:
@@ -187,8 +181,7 @@ class VariableName:
         return "must be the name of an environment variable, not the key itself"
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """A mapping of names to whatever stands below them."""
 
     def __str__(self) -> str:

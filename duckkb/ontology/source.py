@@ -6,17 +6,17 @@ tags make objects. So: one document of mappings, lists and scalars whose reading
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 from yaml.reader import Reader
 from yaml.resolver import Resolver
 
 from duckkb.errors import Finding
 from duckkb.ontology.names import name_known, nearest
 from duckkb.ontology.rules import Rule, shown
-from duckkb.values import dataclass, field
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -46,8 +46,7 @@ def pointer(*keys: str | int) -> str:
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """One YAML file: its value, and the line of each key and list item by JSON pointer.
 
     `findings` are what is wrong with it as YAML; a value that is refused is the text that stands there. `broken` says that it could not be read to its end; `value` is then
@@ -55,8 +54,8 @@ class Document:
     """
 
     path: str
-    value: Mapping[str, Any] = field(default_factory=dict)
-    lines: Mapping[str, int] = field(default_factory=dict)
+    value: Mapping[str, Any] = {}
+    lines: Mapping[str, int] = {}
     findings: tuple[Finding, ...] = ()
     broken: bool = False
 
@@ -252,8 +251,7 @@ class _Tree:
         return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """One mapping at a JSON pointer. Problems go to `found`, which all sections of one reading share."""
 
     document: Document

@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from msgspec import Struct
+
 from duckkb.truth.git import repository, run
-from duckkb.values import dataclass
 
 _SCP = re.compile(r"(?:[^@/:]+@)?([^/:]+):(?!//)(.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(Struct, frozen=True):
     """A remote by its name, its forge's host and the path of the repository there; both empty for a folder."""
 
     name: str
@@ -19,8 +19,7 @@ class Remote:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Struct, frozen=True):
     """How a pull request is opened: the command that pushes the branch (empty without a remote), and the page that then
     opens it (empty where the forge is not known)."""
 

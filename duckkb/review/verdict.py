@@ -4,9 +4,11 @@ to search. The comment, the page, the log for code scanning and the annotations 
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.errors import DuckkbError, Finding
 from duckkb.review.diff import html, markdown
@@ -17,7 +19,6 @@ from duckkb.review.impact.impact import ImpactReport
 from duckkb.review.reports import findings as reported
 from duckkb.review.reports import sarif
 from duckkb.review.reports.markup import dumps, many
-from duckkb.values import dataclass
 
 _HEADLINE = 600
 """The most bytes of a headline and the limits below it."""
@@ -25,8 +26,7 @@ _MOST_CODES = 6
 _IMPACT_SHARE = 0.45
 
 
-@dataclass(frozen=True)
-class Review:
+class Review(Struct, frozen=True, dict=True):
     """What `diff` and `impact` say of one change, or what kept one of them from saying it. `diff` is judged as a whole."""
 
     diff: Diff | DuckkbError

@@ -4,8 +4,9 @@ A rule is a function of a view of the base and a type that yields findings, and 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import EdgeType, RecordType

@@ -1,8 +1,10 @@
 """What a rule is and what it is asked of: a base as it lies, or as it would be with the changes of a write."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
@@ -12,7 +14,6 @@ from duckkb.records import Changeset, Component, Identity, Record, TypedEnd, ide
 from duckkb.truth.files.document_parts import file_of
 from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.files.tree import Ambiguous, End, Ref, Tree, end_identity
-from duckkb.values import dataclass
 
 
 class BaseView:
@@ -165,8 +166,7 @@ def _lengths_that_stay(base: BaseView, was: Collection[tuple[str, int]], kind: R
     return base.lengths(kind) if stays else {}
 
 
-@dataclass(frozen=True, slots=True)
-class IntegrityRule:
+class IntegrityRule(Struct, frozen=True):
     """A rule: `find` yields what breaks it among the records of a type that a view looks at. `written`, `merged`: whether
     writes and merges are held to it, or it is about what files can have alone."""
 

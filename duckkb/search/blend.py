@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import exp, fsum
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.queries import Lane
 from duckkb.search.ranking import ranked
-from duckkb.values import dataclass
 
 QueryKind = Literal["original", "variant"]
 
@@ -31,8 +32,7 @@ _BLEND_BEYOND = 0.40
 _PLACES = 12  # decimals that scores are compared by: 1/72 + 1/90 and 2/80 are a tie
 
 
-@dataclass(frozen=True, slots=True)
-class RankedList:
+class RankedList(Struct, frozen=True):
     """What one lane found for one question: keys with raw scores, best first, each key once."""
 
     lane: Lane
@@ -41,8 +41,7 @@ class RankedList:
     ranking: Sequence[tuple[Any, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
+class Contribution(Struct, frozen=True):
     """What one list adds to a record: `part` is its weight / (60 + rank), `score` the lane's raw score."""
 
     lane: Lane
@@ -54,8 +53,7 @@ class Contribution:
     part: float
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A record after fusion, at a `rank` from 1; `base` is the sum of its contributions, in the order of the lists; `lanes` are
     its scores (0 to 1) in the lanes that were asked."""
 
@@ -81,8 +79,7 @@ class Candidate:
         return next((weight for last, weight in _BLENDS if self.rank <= last), _BLEND_BEYOND)
 
 
-@dataclass(frozen=True, slots=True)
-class Blended:
+class Blended(Struct, frozen=True):
     """A record as it is given: its `final` score, and the `rerank` score (0 to 1) in it, None where it was not read again.
     `weights` are those of position and rerank score."""
 

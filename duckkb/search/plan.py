@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError, shell_word
 from duckkb.ontology.model import RecordType, settings_of
 from duckkb.queries import Lane, Mode, Notice, Plan
 from duckkb.settings import NO_MODEL, Expansion, Fusion, Settings
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,8 +18,7 @@ RECALL_FACTOR = 5
 _FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "where": "-w"}
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(Struct, frozen=True):
     """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
     `fusion` and `expansion` stand in for the policy's. Scores by words are `exact` where that is wanted (`LexicalQuery`)."""
 

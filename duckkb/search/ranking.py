@@ -6,26 +6,25 @@ from itertools import groupby
 from math import fsum, sqrt
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 from duckkb.queries import Lane, Plan
 from duckkb.settings import Fusion
-from duckkb.values import dataclass, field
 
 Key = TypeVar("Key", bound=Hashable)
 Ranking = Sequence[tuple[Key, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(Struct, frozen=True):
     """One record after fusion: its final score, and its score and rank (from 1) in each lane that had it."""
 
     key: Any
     score: float
-    scores: Mapping[Lane, float] = field(default_factory=dict)
-    ranks: Mapping[Lane, int] = field(default_factory=dict)
+    scores: Mapping[Lane, float] = {}
+    ranks: Mapping[Lane, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """Whether the lexical lane counts in a min-max fusion: it does where its best record, the first over all types, covers a
     `share` of the question of at least `least`. The share (0 to 1) is that of the question's idf mass, counted in the index of
     that record's type; 0 where no record is found by words, None where the question asks for none."""

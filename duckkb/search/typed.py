@@ -11,10 +11,11 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
 from duckkb.queries import LexicalQuery
 from duckkb.search import syntax
-from duckkb.values import dataclass
 
 QuestionType = Literal["lex", "vec", "hyde", "expand"]
 MOST_QUESTIONS = 32
@@ -26,8 +27,7 @@ _LEX_PIECE = re.compile(r'(?P<minus>(?<!\S)-(?=[^\s-]))?(?:"(?P<phrase>[^"]*)"|(
 _HYPHENATED = re.compile(r"[^\W_]-[^\W_]")
 
 
-@dataclass(frozen=True, slots=True)
-class TypedQuestion:
+class TypedQuestion(Struct, frozen=True):
     """One question for one lane, or one to be expanded; `line` counts from 1. `words` is what a `lex` question asks for."""
 
     type: QuestionType
@@ -36,8 +36,7 @@ class TypedQuestion:
     words: LexicalQuery | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TypedQuestions:
+class TypedQuestions(Struct, frozen=True):
     """What a caller asks, in the order of the lines; `intent` says what is meant, and is not searched for."""
 
     questions: tuple[TypedQuestion, ...]

@@ -10,16 +10,15 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, cast
 
 import anyio
+from msgspec import Struct
 
 from duckkb.deadline import Deadline, heeded
 from duckkb.errors import Unavailable
-from duckkb.values import dataclass
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallLimits(Struct, frozen=True):
     """`slots` calls are under way at once, and beside them `long` ones that have been for `long_after` seconds; `concurrency` calls are one
     tenant's (0: all slots but one; where half of the long ones are taken, one), and `waiting` calls wait. A tenant makes `rate` calls a second, and as many at once as it makes in one (0: no bound). A call is answered within `timeout` seconds
     (0: no bound). With `dedupe` equal reads of one caller that wait at the same time are one."""

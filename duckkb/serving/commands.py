@@ -3,13 +3,14 @@ than most commands."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from duckkb.errors import Refused
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.actions.folder import OpenOptions
@@ -27,8 +28,7 @@ BasePath = str | Path | None
 """Where the base lies, as `app.open` takes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(Struct, frozen=True):
     """Where a server listens (port 0: one that is free), under which `names` of others' it is asked besides this machine's, how many
     sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
     that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records.
@@ -50,8 +50,7 @@ class Listening:
     auth_header: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
+class Answering(Struct, frozen=True):
     """How many processes answer (0: the server's own), and the limits of calls: of one tenant how many at once (0: all but one of
     the slots) and a second (0: no bound), how many wait, within how many seconds (0: no bound), and how many of these what only reads
     may work (`longest`; None: as the settings of the base say). `dedupe`: equal reads that wait are one. `metrics_open`: /metrics needs no token; `metrics_tenants`: it names tenants. `log`: whether stderr has a line a

@@ -16,18 +16,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
+from msgspec import Struct
+
 from duckkb import config, open_files
 from duckkb.errors import DuckkbError, NotFound, Refused, Unavailable, shell_word
 from duckkb.serving.tenants.files import refuse_foreign
 from duckkb.truth import state
-from duckkb.values import dataclass
 
 _START_S, _END_S, _HOLD_S, _LOOK_S = 120.0, 15.0, 1.0, 0.02
 _MOST_BYTES = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Daemon:
+class Daemon(Struct, frozen=True):
     """The server of the base in the folder `root`, which is its real place."""
 
     root: Path

@@ -8,11 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.serving.admission import Admission, CallLimits
 from duckkb.serving.telemetry.noted import Noted
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.serving.pool.pool import Pool
@@ -32,8 +33,7 @@ def _unwritten(action: str, outcome: str) -> None:
     """Whoever sits at the other end of a pipe is not written down."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request: whose it is, what is noted of it, within how many seconds it wants its answer (0: the server's bound), what
     writes a decision down: of an action, and an outcome; and what says who would be let in with it now (None: its caller, for good)."""
 

@@ -3,9 +3,10 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb import deadline
 from duckkb.actions.folder import OpenOptions, find

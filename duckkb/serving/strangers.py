@@ -11,11 +11,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
+
 from duckkb.errors import DuckkbError, Unavailable
 from duckkb.serving.lines import say
 from duckkb.serving.telemetry.noted import Noted
 from duckkb.serving.tenants import BearerTokens, Denial
-from duckkb.values import dataclass
 
 _FREE = 10
 """Wrong tokens of an address that are answered at once: a mistake, or programs with the token of yesterday."""
@@ -26,8 +27,7 @@ _LINES, _LINE_S = 60, 1.0
 """Lines that are written at once, and seconds after which there may be one more."""
 
 
-@dataclass(slots=True)
-class _Address:
+class _Address(Struct):
     """`wrong` tokens since it was quiet for long, and answers that are `held` back."""
 
     wrong: int = 0

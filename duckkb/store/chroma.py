@@ -10,8 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import StateError
-from duckkb.values import dataclass
 
 FILE = "chroma.sqlite3"
 DOCUMENT = "chroma:document"
@@ -24,8 +25,7 @@ _ADD, _UPDATE, _UPSERT, _DELETE = range(4)
 Metadata = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ChromaCollection:
+class ChromaCollection(Struct, frozen=True):
     """A collection of Chroma: its UUID and its name there, and by the id of each entry its metadata, in which the document
     stands under `DOCUMENT`. Values are texts, whole numbers, floats, booleans, and lists of one of these."""
 

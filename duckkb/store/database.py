@@ -18,11 +18,12 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import Unavailable
 from duckkb.store.place import Unusable, is_own
 from duckkb.truth import state
 from duckkb.truth.commit import lock
-from duckkb.values import dataclass
 
 __all__ = ["Database", "Schema", "Unusable"]
 
@@ -43,8 +44,7 @@ AFTER_WRITING: list[Callable[[], None]] = []
 Value = int | float | str | bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Struct, frozen=True):
     """The tables of a file, and the number of their form: a file with another number is made anew. Programs of two versions
     would take it from each other, so that the number belongs into the file's name as well. Long values want long pages."""
 

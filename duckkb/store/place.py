@@ -20,10 +20,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
+from msgspec import Struct
+
 from duckkb.errors import StateError, Unavailable
 from duckkb.truth import state
 from duckkb.truth.layout import read_regular
-from duckkb.values import dataclass
 
 BASES, SHARED, MODELS, DOCUMENTS = "bases", "shared", "models", "documents"
 _LABEL = "base.json"
@@ -56,8 +57,7 @@ class Unusable(Exception):
     """What lies there cannot be used, or nothing can be made there; says why, as a clause without a full stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The folders of one base: `own` for what is derived of it, `shared` for what all bases have in common. Neither need be
     there before `make`."""
 
@@ -106,8 +106,7 @@ class Place:
             sweep(self.home)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """A folder of one base: the base's path, None where that cannot be told, whether that base is still there, and when
     a file came or went last, in ns."""
 

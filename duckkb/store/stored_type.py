@@ -4,17 +4,17 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import asdict, astuple
 
 from duckkb.documents.document import extractor
 from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import Limits
-from duckkb.values import dataclass, field
 
 _FORMAT = 3
 
 
-@dataclass(slots=True)
-class StoredPart:
+class StoredPart(Struct):
     """A part in the store: its `number` there, the number of its path (`slot`), and what `tree.Part` says of it."""
 
     number: int
@@ -26,8 +26,7 @@ class StoredPart:
     count: int
 
 
-@dataclass(slots=True)
-class StoredType:
+class StoredType(Struct):
     """One type. `store` names these lines and what they became by changes, `key` what shapes them; `revision` rises with
     changes and is never given twice, `logged` counts the bytes that tell of the changes behind `since`. `loose` are the ids of
     records that stand in parts with lines that cannot be read, which are not held: what is derived has them all the same."""
@@ -39,8 +38,8 @@ class StoredType:
     logged: int = 0
     slots: int = 0
     buckets: int = 0
-    parts: dict[str, StoredPart] = field(default_factory=dict)
-    loose: list[int] = field(default_factory=list)
+    parts: dict[str, StoredPart] = {}
+    loose: list[int] = []
 
     def loosened(self, ids: Iterable[int]) -> set[int]:
         """Have these be the loose ones: those, and the ones before, may differ now."""
@@ -48,9 +47,8 @@ class StoredType:
         return {*before, *self.loose}
 
     def plain(self) -> bytes:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        parts = {path: [getattr(part, name) for name in part.__slots__] for path, part in self.parts.items()}
-        return orjson.dumps(fields | {"parts": parts})
+        parts = {path: astuple(part) for path, part in self.parts.items()}
+        return orjson.dumps(asdict(self) | {"parts": parts})
 
     @classmethod
     def of(cls, data: bytes) -> "StoredType | None":

@@ -4,18 +4,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import Finding
 from duckkb.tables.filters import ColumnTest, read_filter
 from duckkb.tables.names import column_name, invalid, refuse, table_name
-from duckkb.values import dataclass
 
 SCORE, RERANKED = "embedding_score", "rerank_score"
 MOST_ROWS = 1_000
 _MOST_DIMENSIONS = 16_000
 
 
-@dataclass(frozen=True, slots=True)
-class NeighbourSearch:
+class NeighbourSearch(Struct, frozen=True):
     """What is asked of a table, as a caller gives it: `select` None is all columns. `text_column` is read beside them where it is named."""
 
     table: str
@@ -29,8 +29,7 @@ class NeighbourSearch:
     text_column: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True):
     """A row by its columns, its cosine (-1 to 1), and the text that a reranker reads, None where there is none."""
 
     values: Mapping[str, Any]
@@ -38,8 +37,7 @@ class Neighbour:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SafeNames:
+class SafeNames(Struct, frozen=True):
     """Names as they stand in the catalogue, and the comparisons of the filter."""
 
     schema: str

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from duckkb.errors import StateError
 from duckkb.ontology.names import nearest
 from duckkb.tables.names import invalid, refuse, table_name
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from psycopg import Cursor
@@ -17,16 +18,14 @@ _KINDS = {"r": "table", "v": "view", "m": "materialized view", "p": "partitioned
 _MOST_LISTED = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class PgVector:
+class PgVector(Struct, frozen=True):
     """The extension: the schema that it lies in, and its version."""
 
     schema: str
     version: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TableColumn:
+class TableColumn(Struct, frozen=True):
     """`type` is as a person writes it, `schema` and `base` name what a domain stands for, `category` is PostgreSQL's letter of that
     (N numbers, S texts, B booleans, E enums, A arrays); `labels` are those of an enum, also of the elements of an array;
     `dimension` is of a vector, 0 where the column declares none."""
@@ -45,8 +44,7 @@ class TableColumn:
         return self.base in VECTORS
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTable:
+class FoundTable(Struct, frozen=True):
     """`key` are the columns of the primary key; `indexes` the methods (hnsw, ivfflat) of indexes by cosine, by column."""
 
     schema: str

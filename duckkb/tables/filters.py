@@ -11,11 +11,12 @@ from decimal import Decimal
 from typing import Any, Literal
 from uuid import UUID
 
+from msgspec import Struct
+
 from duckkb.errors import Finding
 from duckkb.ontology.names import name_known
 from duckkb.tables.catalogue import TableColumn
 from duckkb.tables.names import column_name, invalid
-from duckkb.values import dataclass
 
 Sign = Literal["=", ">", ">=", "<", "<=", "is null", "in"]
 _OPERATORS: Mapping[str, Sign] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
@@ -28,8 +29,7 @@ _SAID = {str: "a text", bool: "true or false", int: "a number", float: "a number
 _UNCOMPARED = {"json": "JSON", "jsonb": "JSON", "vector": "vectors", "halfvec": "vectors", "sparsevec": "vectors"}
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnTest:
+class ColumnTest(Struct, frozen=True):
     """One comparison of a column with `values`: one of them, several of `in`, none of `is null`."""
 
     column: str

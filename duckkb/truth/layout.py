@@ -13,11 +13,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from duckkb.codes import CODES
 from duckkb.errors import StateError, Unavailable
 from duckkb.ontology.names import is_table_name
 from duckkb.open_files import open_unblocked
-from duckkb.values import dataclass
 
 Kind = Literal["node", "edge"]
 
@@ -58,8 +59,7 @@ _PART_FILE = re.compile(_PART_NAME)
 _PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/" + _PART_NAME)
 
 
-@dataclass(frozen=True, slots=True)
-class PartAddress:
+class PartAddress(Struct, frozen=True):
     """The place of a part: the kind and table or label of its records, the UTC day of their creation, and its number."""
 
     kind: Kind

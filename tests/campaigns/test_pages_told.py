@@ -6,12 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 

@@ -1,11 +1,12 @@
 """What every lane is tested with: small types, rows made of texts, and the lanes over them, real and fake."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.entries import IndexEntry
 from duckkb.id_set import IdSet
@@ -20,7 +21,6 @@ from duckkb.ontology.model import NodeType, Ontology, RecordType, SearchField
 from duckkb.ports import Row, Rows, RowVersion, Sql, SqlLimits, VectorLane, WordLane
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
-from duckkb.values import dataclass
 from tests.fakes import FakeSql, FakeVectors, FakeWords, HashEmbedder
 
 TIME = "2024-05-01T10:00:00.000000Z"
@@ -48,8 +48,7 @@ SILENT = NodeType("Silent", "silent", ("name",), {"properties": {"name": STRING}
 ONTOLOGY = Ontology({kind.name: kind for kind in (NOTE, WEIGHED, SILENT)})
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(Struct, frozen=True):
     """What makes the lanes of a type over its rows, and the tables of all."""
 
     words: Callable[[RecordType, Rows], WordLane]

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from duckkb.errors import Unavailable, UsageError
 from duckkb.llm import chat_model

@@ -5,12 +5,12 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import duckkb
 from duckkb import app

@@ -5,12 +5,12 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import duckkb
 from duckkb.truth.files.read import changed, is_edited_again, reload, survey

@@ -9,7 +9,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from duckkb.lanes.sql.process.isolated import Isolated
 from duckkb.lanes.type_lanes import TypeLanes

@@ -5,10 +5,10 @@ import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.config import remembered

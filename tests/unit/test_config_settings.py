@@ -58,7 +58,7 @@ def refused(tmp_path: Path, text: str) -> list[Finding]:
 
 def plain(settings: Settings) -> Settings:
     """Settings without their origins."""
-    return Settings(**{name: getattr(settings, name) for name in Settings.__slots__ if name != "origins"})
+    return Settings(**{name: getattr(settings, name) for name in Settings.__struct_fields__ if name != "origins"})
 
 
 def test_dk_02_an_empty_configuration_has_the_defaults(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Which embedder settings, trust and environment lead to."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from duckkb.errors import Unavailable
 from duckkb.llm.providers import NoModel, make_embedder

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -391,9 +392,10 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None
 
 
 def test_missing_packages_are_a_clear_error_that_names_the_extra(tmp_path: Path) -> None:
-    """In a Python that sees this project and nothing that was installed."""
+    """In a Python that sees this project and of what was installed only what values are made with."""
+    (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     code = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1:]\n"
         "from duckkb.llm.providers.local import LocalE5; from duckkb.errors import Unavailable\n"
         "try: LocalE5(Path(sys.argv[2])).embed_passages(['x'])\n"
         "except Unavailable as error: print(error.code, error.suggestion, type(error.__cause__).__name__)"

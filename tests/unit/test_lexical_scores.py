@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from duckkb.entries import IndexEntry, Tokens
 from duckkb.errors import UsageError

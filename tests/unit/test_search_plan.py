@@ -1,8 +1,7 @@
 """Plans are pure functions of intent, search fields, policy and capabilities."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from duckkb.errors import UsageError
 from duckkb.ontology.model import NodeType, Policy, SearchField, settings_of

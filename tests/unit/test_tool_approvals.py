@@ -7,11 +7,11 @@ import signal
 import stat
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from duckkb.errors import DuckkbError, StateError, Unavailable, UsageError
 from duckkb.llm.loop import (

@@ -2,11 +2,11 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from duckkb.errors import Conflict, InvalidRecord, Unreadable
 from duckkb.ontology.model import NodeType, Ontology

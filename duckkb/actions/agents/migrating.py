@@ -3,10 +3,12 @@
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.actions import writing
 from duckkb.actions.collecting import BaseNow, Collections, create, policy_named
@@ -21,7 +23,6 @@ from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
 from duckkb.store.chroma import DOCUMENT, FILE, ChromaCollection, read
 from duckkb.truth.files.document_parts import walk
-from duckkb.values import dataclass
 
 MEMORY = ("/MEMORY.md", "/memory.md", "/memory/**/*.md")
 """The files of an OpenClaw workspace that are its memory, as lines of .gitignore; `memory.md` is an older name."""
@@ -29,8 +30,7 @@ _OWN = ("id", "content")
 _LONGEST_NAME = 48
 
 
-@dataclass(frozen=True, slots=True)
-class MigratedCollection:
+class MigratedCollection(Struct, frozen=True):
     """What became of one collection of Chroma: its name here, and there (`source`). The four numbers add up to its entries;
     `skipped` were left out, or left as they are here."""
 

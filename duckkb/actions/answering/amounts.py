@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from functools import cached_property
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 _MILLISECONDS: Mapping[str, str] = {
     "ns nanosecond nanoseconds 纳秒": "0.000001",
@@ -77,8 +77,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _RANGE = re.compile(r"(?:\d ?|^\s*)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """A number as it is `shown`, from `start` to `end` of a text: as it is `written`, and in its `unit` (seconds in milliseconds), which
     is empty where none is known. `literal` is a version, an address or a day instead. `is_spelled`: in words; `is_sure`: that these
     count something, which of "one" or 万一 is not clear."""

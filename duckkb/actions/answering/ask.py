@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.actions.answering import evidence
 from duckkb.actions.answering.claims import CheckedSentence, checked
 from duckkb.actions.answering.context_pack import COUNTER, ContextPack, Entry, context_pack, searched_kinds
@@ -22,7 +24,6 @@ from duckkb.messages import ChatRequest, ContentDelta, Finish, ReasoningDelta
 from duckkb.ontology.model import RecordType
 from duckkb.ports import ChatModel
 from duckkb.review.provenance.citation import parse
-from duckkb.values import dataclass
 
 Listener = Callable[[ContentDelta | ReasoningDelta], None]
 
@@ -31,16 +32,14 @@ _JUDGED = 10  # of the packed records, best first: how far the support of a ques
 _ROOM = 1_024  # tokens that are left to an answer
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """A pack that has enough on its question."""
 
     pack: ContextPack
     support: Support
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """What a model said from a pack, checked. `cut` says why it stopped in the middle; empty where it came to its end."""
 
     pack: ContextPack
@@ -63,8 +62,7 @@ class Answered:
         return tuple(one for one in self.pack.entries if one.number in numbers)
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(Struct, frozen=True):
     """Why there is no answer: the evidence is thin, and no model was asked; or `model` is the one that found no answer in it."""
 
     pack: ContextPack

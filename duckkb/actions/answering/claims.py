@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.actions.answering.amounts import Amounts, amounts, evened, without
 from duckkb.actions.answering.sentences import CODE, QUOTED, Sentence, sentences
 from duckkb.actions.answering.wording import Wording, denied, is_unrelated
-from duckkb.values import dataclass
 
 Fault = Literal["uncited", "no_entry", "quotation", "code", "number", "name", "denial", "unrelated"]
 
@@ -52,8 +53,7 @@ _NEAR = 40  # characters before a word that tell whether it begins a sentence
 _ELLIPSIS = re.compile(r"\s*(?:\[?…+\]?|\[?\.{3,}\]?)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Why a sentence counts as unsupported, and which part of it."""
 
     fault: Fault
@@ -73,8 +73,7 @@ class Mark:
         return f"{said[self.fault]} {self.part}".strip()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSentence:
+class CheckedSentence(Struct, frozen=True):
     """A sentence with what is wrong with it; nothing where the checks found it supported."""
 
     sentence: Sentence
@@ -171,8 +170,7 @@ def _is_name(word: str, before: str, following: str) -> bool:
     return not (word.casefold().endswith(_ENDINGS) or following.casefold() in _NOT_AFTER_NAMES) and len(word) > 1
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(Struct, frozen=True, dict=True):
     """A quoted text as things are looked up in it."""
 
     text: str

@@ -8,10 +8,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 from itertools import count, takewhile
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.actions.registry.record_lines import notice_object
 from duckkb.actions.resolve import kind_named, positive, text_or_none
@@ -34,7 +36,6 @@ from duckkb.search.plan import servable
 from duckkb.truth.files.document_parts import file_of
 from duckkb.truth.files.line import LineShape, encode, etag
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass
 
 Form = Literal["markdown", "plain", "json"]
 COUNTER = "duckkb-1"
@@ -47,8 +48,7 @@ _SHARE = 4
 _DIGEST, _COMMIT = 12, 16  # hex digits as a model reads them
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A quoted text: of a whole record its fields as one line of canonical JSON, without vectors that callers gave; else the
     chunk that `uri` names. `line` is that of `path` at which the record, or the chunk of a document, begins; `sha256` is of the
     text in UTF-8. One that was not found by the question itself was reached from entry `beside` over an edge (`over`)."""
@@ -64,16 +64,14 @@ class Entry:
     over: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Omitted:
+class Omitted(Struct, frozen=True):
     """What was found and had no room, with the tokens that it would have taken."""
 
     uri: str
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ContextPack:
+class ContextPack(Struct, frozen=True):
     """Entries in the order of their rank. `tokens` is what the longest of its forms takes. `commit` is that at which the base was
     read, None outside of git and for who sees only a part of it. An entry that is not committed as it is (`uncommitted`
     counts them) is cited by its version."""
@@ -160,8 +158,7 @@ def as_object(pack: ContextPack, form: Form) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Struct, frozen=True):
     """A record that may be quoted: found by the question, with its best chunk, or beside another one (by its key), over an edge."""
 
     kind: RecordType
@@ -180,8 +177,7 @@ class _Candidate:
         return self.kind.source is not None and self.kind.kind == "node"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sources:
+class _Sources(Struct, frozen=True):
     """How records are cited: at a commit, those of them (`committed`) that stand there as they are."""
 
     commit: str | None

@@ -13,12 +13,13 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.search import syntax
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,8 +72,7 @@ _EVERYDAY_HAN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
+class Support(Struct, frozen=True):
     """How much of a question the base has: `coverage` from 0 to 1, None where nothing is searched by words; `lead` in standard
     deviations, None where nothing is compared by meaning, or words were enough so that nobody looked."""
 

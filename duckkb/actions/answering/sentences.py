@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Literal
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 Form = Literal["claim", "code", "quotation", "frame"]
 """`quotation`: a line of a block that is marked as quoted. `frame`: a heading, a question, what leads to a list, the head of a table: it
@@ -47,8 +47,7 @@ _LONG_HEADING = 8  # words: what has more says something
 _ALONE = frozenset(("yes", "no", "是", "是的", "不", "不是", "可以", "不可以", "能", "不能", "对"))
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(Struct, frozen=True):
     """A piece of an answer as it stands there, the entries that it cites (ascending), and what it is. What stands in a list or
     in code has the citations of the sentence that leads to it where it has none."""
 

@@ -2,10 +2,11 @@
 
 import glob
 import os
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.documents.source import below

@@ -8,6 +8,8 @@ from pathlib import Path
 from unicodedata import normalize
 from urllib.parse import quote, unquote
 
+from msgspec import Struct
+
 from duckkb.actions.documents.collections import URI, documents_of, source_of
 from duckkb.documents import document, glob
 from duckkb.documents.source import placed, within
@@ -16,7 +18,6 @@ from duckkb.errors import NotFound, Refused, UsageError, shell_word
 from duckkb.ontology.model import NodeType
 from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.layout import read_regular
-from duckkb.values import dataclass
 
 SHORTEST = 6
 """Digits of a docid, as it is shown and at least given."""
@@ -29,8 +30,7 @@ _NEAR = 3
 """Letters by which a name that is suggested may differ."""
 
 
-@dataclass(frozen=True, slots=True)
-class CollectionDocument:
+class CollectionDocument(Struct, frozen=True):
     """A file of a collection: its path there, the SHA-256 of its content in hex, and its size in bytes."""
 
     kind: NodeType
@@ -55,8 +55,7 @@ class CollectionDocument:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """A document, and the line that was named with it."""
 
     document: CollectionDocument

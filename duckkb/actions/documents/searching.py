@@ -1,8 +1,10 @@
 """search, vsearch and query: documents by words, by meaning, and by both."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.actions.documents.collections import about, documents_of
 from duckkb.actions.documents.naming import CollectionDocument, docids, document_at
@@ -14,20 +16,18 @@ from duckkb.engine.pipeline import query
 from duckkb.engine.reranking import ModelBudget
 from duckkb.errors import UsageError, shell_word
 from duckkb.ontology.model import NodeType
-from duckkb.queries import FindResult, Hit, Mode, Notice
+from duckkb.queries import FindResult, Hit, Mode, Notice, SequenceMeta
 from duckkb.search import typed
 from duckkb.search.blend import lexical_score, vector_score
 from duckkb.search.plan import Intent
 from duckkb.search.spans import snippet
-from duckkb.values import dataclass
 
 How = Literal["search", "vsearch", "query"]
 _MODES: dict[How, Mode] = {"search": "match", "vsearch": "similar"}
 _ALL = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
+class SearchOptions(Struct, frozen=True):
     """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at most
     `limit` of them (None: all) whose score is at least `least`; `full` texts instead of snippets; with `explain` why each
     ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings have it). With
@@ -43,8 +43,7 @@ class SearchOptions:
     arch_hints: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentHits(Sequence[dict[str, Any]]):
+class DocumentHits(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
     """Hits, best first: docid, score, file, title, context, line, snippet (or body), where (heading and page), _filled, explain; what
     there is none of is left out. What must be said of them; and what lies near them in graphs of code."""
 

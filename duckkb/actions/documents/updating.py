@@ -4,9 +4,11 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.actions.documents import commands
 from duckkb.actions.documents.collections import documents_of, left_out, source_of
@@ -23,7 +25,6 @@ from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
 from duckkb.review.reports.markup import many
 from duckkb.truth.git import run
-from duckkb.values import dataclass
 
 _COMMAND_SECONDS = 600
 _STATE = "documents/"
@@ -32,8 +33,7 @@ _FEW, _FEW_TEXTS = 20, 500
 _EMBED_SECONDS = 3_600
 
 
-@dataclass(frozen=True, slots=True)
-class Updated:
+class Updated(Struct, frozen=True):
     """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
     and by reason how many files and folders are left out; texts embedded, of how many (None: not known), and those that wait for a vector. `refused`
     are files that could not be read whole and are no documents, folders of collections that are not there, and what could not

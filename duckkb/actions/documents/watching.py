@@ -4,9 +4,11 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.documents.collections import documents_of, source_of
@@ -18,7 +20,6 @@ from duckkb.ontology.model import DocumentSource
 from duckkb.queries import Notice
 from duckkb.truth.commit import lock
 from duckkb.truth.files.ignored import GITIGNORE
-from duckkb.values import dataclass, field
 
 _LOOK_MS = 1_000
 """How often is looked at what no event tells of: definitions, whether folders are there, what failed."""
@@ -26,15 +27,14 @@ _QUIET_MS, _BURST_MS = 200, 2_000
 """A burst of changes is over when nothing has changed for so long; one that goes on is taken in so often."""
 
 
-@dataclass
-class Watch:
+class Watch(Struct):
     """One process that watches collections: those that have these names, or all."""
 
     turn: Callable[[], AbstractContextManager[Base]]
     names: Sequence[str]
     tell: Callable[[Updated], None]
     _root: Path = Path()
-    _folders: dict[Path, DocumentSource] = field(default_factory=dict)
+    _folders: dict[Path, DocumentSource] = {}
     _last: Updated | None = None
     _failed: bool = False
 

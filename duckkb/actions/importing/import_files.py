@@ -5,10 +5,11 @@ import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
+
+from msgspec.structs import replace
 
 from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
 from duckkb.actions.importing.doubles import refuse_doubles, removal_command

@@ -1,8 +1,10 @@
 """import to a name that no type has: a collection of this name comes to be with its first records, in one write."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from difflib import get_close_matches
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.actions.collecting import checked_name, policy_named, refuse_unfit
 from duckkb.actions.importing.request import ImportRequest
@@ -16,15 +18,13 @@ from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.truth.files.tree import Tree
-from duckkb.values import dataclass
 
 _POLICY = "knowledge-base"
 _NEAR = 0.75
 """How alike a name is to that of a type (0 to 1) from which on it is taken for a slip."""
 
 
-@dataclass(frozen=True)
-class ImportTarget:
+class ImportTarget(Struct, frozen=True):
     """What is imported to: a type of a base. `definition` is what the write adds to the ontology for it, None where the type is
     there; `base` has it already."""
 

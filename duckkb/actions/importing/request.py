@@ -1,23 +1,23 @@
 """What was asked of an import, and the same question as a command line."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from duckkb.errors import shell_word
-from duckkb.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
+class ImportRequest(Struct, frozen=True):
     """`renames` is {target: source}; `id_fields` are joined to the identity; `types` is {field: type} for text tables;
     `records` leads to the records inside a JSON document; `encoding` is empty where a file is UTF-8 or has a mark."""
 
     type: str
     files: tuple[str, ...]
-    renames: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = {}
     id_fields: tuple[str, ...] = ()
-    types: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = {}
     records: str | None = None
     encoding: str = ""
     merge: bool = False

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from duckkb import config
 from duckkb.actions.folder import find

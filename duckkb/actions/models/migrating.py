@@ -2,6 +2,8 @@
 
 from contextlib import closing
 
+from msgspec import Struct
+
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.actions.models.side import fingerprints, refuse_untrusted, side
 from duckkb.engine.boot import boot
@@ -9,11 +11,9 @@ from duckkb.engine.index import migrate as migrating
 from duckkb.engine.index.jobs import Listen
 from duckkb.engine.index.migrate import Migration, MigrationBudget
 from duckkb.errors import UsageError
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class MigratedModel:
+class MigratedModel(Struct, frozen=True):
     """What became of a migration to `model`. `switch` is the line of config.yaml that puts the model to use, empty while texts
     are left; `left_alone` are the types with vectors whose policies name a model of their own, or none."""
 

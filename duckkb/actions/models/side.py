@@ -1,7 +1,9 @@
 """A base wired with a model, its own or another: what both actions on two models begin with."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
@@ -11,11 +13,9 @@ from duckkb.engine.index.migrate import fingerprint
 from duckkb.errors import Unavailable, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.settings import Settings
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True)
-class ModelSide:
+class ModelSide(Struct, frozen=True):
     """A base with one model. `model` is what was typed, empty for the base's own; `switch` the line of config.yaml that
     would name it."""
 

@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.engine import boot
 from duckkb.engine.publishing.commit import Commit, TypeChange, faults
@@ -16,11 +18,9 @@ from duckkb.queries import Notice
 from duckkb.truth.git import revisions
 from duckkb.truth.git.git_changes import contains
 from duckkb.truth.git.revisions import Revision
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class PublishRequest:
+class PublishRequest(Struct, frozen=True):
     """`ref` is the commit to publish; `full` builds anew whatever is there; `rewind` lets it be an older one than is published;
     `pending` says whether chunks without a vector are published; `dry_run` changes nothing;
     `embedder` stands for the configured model."""
@@ -33,8 +33,7 @@ class PublishRequest:
     embedder: Embedder | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """What publishing did, or would do: `before` and `commit` in hex; `how` it was done; by type how many records were put and how
     many left; `pending` chunks have no vector."""
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.actions.registry import parameters
 from duckkb.caller import Caller, Role
 from duckkb.engine.base import Base
-from duckkb.values import dataclass
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _STAND_INS = {"np": types.SimpleNamespace(ndarray=Sequence[float])}
@@ -25,8 +26,7 @@ Answer = Callable[[Base, Any, Mapping[str, Any]], dict[str, Any]]
 """Of a base, what a function gave, and its arguments: the plain object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
     writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
     that `answer` makes of what the function gave; `privileged` those parameters that only an

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb.actions.reading import field_names, given_vectors, identity_fields
 from duckkb.actions.registry.projecting import choose_fields, project, say_cut

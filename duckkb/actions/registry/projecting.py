@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from duckkb.actions.registry.record_lines import OF_HITS, FieldChoice, Line, Projection
 from duckkb.errors import UsageError, shell_word
@@ -88,4 +89,6 @@ def _unknown(path: str, kinds: Sequence[str], known: Sequence[str], nested: Sequ
     said = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
     near = nested[0] if nested else nearest(path, known)
     advice = f"did you mean `{nested[0]}`?" if nested else name_known(path, known)
-    return UsageError(said, code="E_FIELD", suggestion=advice, correction=(path, near) if near else None)
+    error = UsageError(said, "E_FIELD", advice)
+    error.correction = (path, near) if near else None
+    return error

@@ -6,9 +6,10 @@ from itertools import accumulate, count, zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
 from duckkb.search.spans import LONGEST, snippet
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from duckkb.errors import Finding
@@ -25,8 +26,7 @@ OF_STEPS = (*_READ, "_depth", "_edge")
 _UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # what must be said, or has an option of its own
 
 
-@dataclass(frozen=True, slots=True)
-class FieldChoice:
+class FieldChoice(Struct, frozen=True):
     """The names behind --fields, as typed: dotted paths into nested values; with a `+` in front they come beside the default
     form."""
 
@@ -34,17 +34,16 @@ class FieldChoice:
     are_more: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Projection:
+class Projection(Struct, frozen=True):
     """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
     callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested, and a line begins with what names
     its record, where that is not asked for: the fields of `identity`, by type, and `_type` where there are several."""
 
     asked: FieldChoice | None = None
     own: Sequence[str] = ()
-    given: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    given: Mapping[str, Sequence[str]] = {}
     rows: bool = False
-    identity: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    identity: Mapping[str, Sequence[str]] = {}
 
     def shown(self, whole: Line, form: Line) -> dict[str, Any]:
         """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
@@ -273,7 +272,7 @@ def notice_object(notice: Any) -> dict[str, str]:
 
 def finding_line(finding: "Finding") -> dict[str, Any]:
     """What is known of a finding; what is not known is left out."""
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     return {key: value for key, value in asdict(finding).items() if value}
 

@@ -2,11 +2,11 @@
 
 import shlex
 import sys
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from duckkb.actions.registry.record_lines import receipt_line
 from duckkb.cli import options, out, printed

@@ -22,7 +22,7 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
     One line a check: `check`, `status` (ok, warning, error, skipped), `message`, `remedy`. It runs the embedding model
     and tries DuckDB and Tantivy. Exit 1 on errors (or on warnings with --fail-on warning).
     """
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from duckkb import app
 
@@ -65,7 +65,7 @@ def repair_command(check_only: bool, everything: bool) -> None:
     Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
     write is unfinished, which `duckkb recover` ends. Prints one line: what was wrong and what was done.
     """
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from duckkb import app
 
@@ -108,7 +108,7 @@ def cleanup_command(
     bases that have a folder below `home` (`bases`), and the one that this is run in; while one of them cannot be read, no
     vector goes.
     """
-    from dataclasses import asdict
+    from msgspec import to_builtins
 
     from duckkb import app
 
@@ -120,7 +120,9 @@ def cleanup_command(
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
     limit = "1" if cache else limit  # a byte, into which nothing fits
-    done = asdict(app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors))
+    done = to_builtins(
+        app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors)
+    )
     out.emit({key: value for key, value in done.items() if key != "reason" or value})
 
 

@@ -1,9 +1,9 @@
 """get, list, schema, export: reading records as they stand."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.lines import fields_option, known_columns, project

@@ -13,9 +13,10 @@ from contextlib import suppress
 from hashlib import blake2b, sha256
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.documents.extract.result import FileText
 from duckkb.open_files import open_unblocked
-from duckkb.values import dataclass
 
 _OURS = re.compile(r"\.?[0-9a-f]{64}-[a-z]+(?:\.\d+\.[0-9a-f]{8})?")
 _DIGEST = 16
@@ -23,8 +24,7 @@ _DAY = 86_400
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Struct):
     folder: Path | None = None
 
 

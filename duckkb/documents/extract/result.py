@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.ontology.model import EXTRACTED
-from duckkb.values import dataclass
 
 FORMATS = frozenset(EXTRACTED)
 MOST_TEXT = 16 * 1024 * 1024
@@ -12,8 +13,7 @@ MOST_TEXT = 16 * 1024 * 1024
 _NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class FileText:
+class FileText(Struct, frozen=True):
     """What a file says: Markdown, or plain text of a PDF; its own title and outline where the format has them; for a PDF where
     each page begins in the text, in characters; and warnings by code. A page without text begins where the next one does."""
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.documents.extract.remembered import surplus
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache_store import CacheStore
@@ -16,7 +18,6 @@ from duckkb.llm import LOCAL_FOLDER
 from duckkb.settings import Environment
 from duckkb.store import place
 from duckkb.store.place import Unusable
-from duckkb.values import dataclass
 
 _MODEL = re.compile(r"[0-9a-f]{12}")
 _LEAST = 1 << 20
@@ -26,8 +27,7 @@ _TEXTS = 0.25
 """Of the limit: what the texts of files may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """What is removed, why, and bytes on disk; of rows and of unused pages of a file they are an estimate until it is done."""
 
     path: str
@@ -35,8 +35,7 @@ class Removed:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOf:
+class StoreOf(Struct, frozen=True):
     """What is kept of a base: its path, bytes on disk, and whether the base is gone."""
 
     base: str | None
@@ -44,8 +43,7 @@ class StoreOf:
     gone: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Cleaned:
+class Cleaned(Struct, frozen=True):
     """`bytes` are those of the folder `home` afterwards, or as it is where nothing is changed; `bases` are those whose stores
     stay, the largest first. `reason` says why not all of it could be done."""
 

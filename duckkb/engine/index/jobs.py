@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 
+from msgspec import Struct
+
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index.notes import JobNote, indexed, make_tokens, noted, remember_rate
@@ -22,7 +24,6 @@ from duckkb.queries import Notice
 from duckkb.records import ID
 from duckkb.truth.commit import lock, protocol
 from duckkb.truth.git import absent, repository
-from duckkb.values import dataclass, field
 
 MOMENT = 0.2
 """Seconds in which who only looks at the job's lock has let go of it."""
@@ -31,8 +32,7 @@ _GIVE_UP = 3
 _SLAB_BATCHES = 32
 
 
-@dataclass(frozen=True, slots=True)
-class JobOptions:
+class JobOptions(Struct, frozen=True):
     """`budget_tokens` and `budget_minutes` end a job between two batches; None: no limit. `if_stale` does nothing where
     nothing is missing, `wait` lets a job that runs finish first, `anew` uses nothing that the team's cache has."""
 
@@ -43,16 +43,14 @@ class JobOptions:
     anew: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """A job begins, with what it has to do."""
 
     verb: str
     plan: IndexPlan
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(Struct, frozen=True):
     """Texts embedded of those that are missing, their tokens, texts a second, and seconds that are left at that rate."""
 
     done: int
@@ -62,8 +60,7 @@ class Progressed:
     eta_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFailed:
+class BatchFailed(Struct, frozen=True):
     """A batch that the model did not embed; the job goes on with the others."""
 
     texts: int
@@ -71,8 +68,7 @@ class BatchFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(Struct, frozen=True):
     """What a job did: the files it wrote, the texts it embedded and their tokens; how many texts lacked a vector when it began
     (`changed`), of how many that are compared by meaning (`total`; None where that is not known), and still do (`pending`), why
     (`code`, `reason`), and what must be said. A text that several records have counts once."""
@@ -88,8 +84,7 @@ class Built:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """The job is over."""
 
     result: Built
@@ -236,26 +231,19 @@ def _is_fresh(base: Base, verb: str) -> bool:
     return bool(known.is_fresh if verb == "build" else known.missing == 0)
 
 
-@dataclass
 class JobWork:
     """The part of a job that asks models, and what it came to."""
 
-    base: Base
-    options: JobOptions
-    listen: Listen
-    book: JobNote | None
-    total: int
-    done: int = 0
-    tokens: int = 0
-    changed: bool = False
-    code: str = ""
-    reason: str = ""
-    _began: float = field(default_factory=time.monotonic)
-    _spent: int = 0
-    _failed_in_row: int = 0
-    _gone: set[str] = field(default_factory=set)
-    _asked: set[bytes] = field(default_factory=set)
-    _costs: dict[bytes, int] = field(default_factory=dict)
+    def __init__(self, base: Base, options: JobOptions, listen: Listen, book: JobNote | None, total: int) -> None:
+        self.base, self.options, self.listen, self.book, self.total = base, options, listen, book, total
+        self.done = self.tokens = 0
+        self.changed = False
+        self.code = self.reason = ""
+        self._began = time.monotonic()
+        self._spent = self._failed_in_row = 0
+        self._gone: set[str] = set()
+        self._asked: set[bytes] = set()
+        self._costs: dict[bytes, int] = {}
 
     def on(self, one: TypeSurvey) -> None:
         """Make what one type lacks: its tokens, then its vectors, as far as model and budget allow."""

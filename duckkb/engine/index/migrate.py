@@ -8,17 +8,18 @@ next one begins, so that a job which is killed has lost what was under way and n
 import time
 from collections.abc import Collection
 
+from msgspec import Struct
+
 from duckkb.engine import boot
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, JobWork, Listen, Started
-from duckkb.engine.index.notes import noted
+from duckkb.engine.index.notes import JobNote, noted
 from duckkb.engine.index.plan import IndexPlan, Surveyed, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts
 from duckkb.ontology.model import RecordType
 from duckkb.settings import NO_MODEL
 from duckkb.store.place import room
 from duckkb.truth.commit import lock
-from duckkb.values import dataclass
 
 _ROW_BYTES = 300
 """What a row takes in the search cache beside its vector, about."""
@@ -26,8 +27,7 @@ _USUAL_LENGTH = 1_536
 """How long vectors are taken to be whose model has not said it yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """What a migration did, or would do: how many texts the other model has to embed in all, how long its vectors are (None
     where none is known yet), and what the job came to (`built.pending` texts are left)."""
 
@@ -37,8 +37,7 @@ class Migration:
     built: Built = Built()
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationBudget:
+class MigrationBudget(Struct, frozen=True):
     """At most so many `texts` are given to the model, and none is after so many `seconds`; None: no limit."""
 
     texts: int | None = None
@@ -67,7 +66,7 @@ def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, 
             found = survey(base, kinds)
             planned = plan(base, found)
             listen(Started("migrate", planned))
-            work = _Migration(base, JobOptions(), listen, book, planned.missing, budget=budget)
+            work = _Migration(base, listen, book, planned.missing, budget)
             for one in found.types:
                 work.on(one)
             found = survey(base, kinds)
@@ -84,12 +83,12 @@ def _told(base: Base, found: Surveyed, built: Built) -> Migration:
     return Migration(sum(one.texts for one in found.types), max(lengths, default=None), plan(base, found), built)
 
 
-@dataclass
 class _Migration(JobWork):
     """As any job's work, with another budget, room for both models' vectors, and every batch written down at once."""
 
-    budget: MigrationBudget = MigrationBudget()
-    _given: int = 0
+    def __init__(self, base: Base, listen: Listen, book: JobNote | None, total: int, budget: MigrationBudget) -> None:
+        super().__init__(base, JobOptions(), listen, book, total)
+        self.budget, self._given = budget, 0
 
     def _afford(self, kind: RecordType, batch: Texts) -> Texts:
         most, seconds = self.budget.texts, self.budget.seconds

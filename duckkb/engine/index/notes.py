@@ -13,6 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.engine.base import Base
 from duckkb.entries import Fingerprint
 from duckkb.errors import DuckkbError
@@ -20,7 +22,6 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record
 from duckkb.store.base_store import BaseStore
 from duckkb.truth.commit import lock
-from duckkb.values import dataclass
 
 COUNTS, RATES, JOB = "counted", "rates", "job"
 _FORMAT = 3
@@ -37,8 +38,7 @@ _JOB |= {"ended": str, "code": str, "reason": str}
 TeamState = Literal["absent", "stale", "current"]
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """What is known of the index; `None` where it is not. By type: its index entries (`chunks`), the different texts among
     them that have a vector or are to have one (`texts`, None after a write to a large base), those that no cache has a vector of
     (`missing`), and those whose vector came from elsewhere and was not checked (`unverified`). A text that several types have

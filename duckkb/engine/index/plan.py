@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.engine.base import Base
 from duckkb.engine.index import notes
 from duckkb.engine.index.notes import Counts, TeamState, indexed, slabs
@@ -11,7 +13,6 @@ from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm.windows import estimated_tokens
 from duckkb.ontology.model import RecordType
-from duckkb.values import dataclass, field
 
 _SAMPLE = 512
 """Texts of a type whose tokens are counted; those of the others are taken to be as many."""
@@ -22,8 +23,7 @@ _DRAWN = 64
 Told = Literal["counted", "estimated"]
 
 
-@dataclass
-class TypeSurvey:
+class TypeSurvey(Struct):
     """One type as it stands: its entries, the different texts behind their vectors (`first_texts` of which no earlier type with
     the same model has), and of these the ones that no cache holds (`missing`) or that one holds which nobody has checked
     (`withheld`, text by key). `untold` are texts that an earlier type with the same model has counted already; of the
@@ -37,8 +37,8 @@ class TypeSurvey:
     untold: int = 0
     token_texts: int = 0
     tokens: int = 0
-    withheld: dict[bytes, str] = field(default_factory=dict)
-    sample: list[tuple[bytes, str]] = field(default_factory=list)
+    withheld: dict[bytes, str] = {}
+    sample: list[tuple[bytes, str]] = []
 
     @property
     def pending(self) -> int:
@@ -52,8 +52,7 @@ class TypeSurvey:
             self.sample = sorted(self.sample)[:_SAMPLE]
 
 
-@dataclass(frozen=True, slots=True)
-class Surveyed:
+class Surveyed(Struct, frozen=True):
     """All types, and whether the team's cache holds what they need; `caches` is the stamp of what was looked into."""
 
     types: Sequence[TypeSurvey]
@@ -76,8 +75,7 @@ class Surveyed:
             notes.remember(base, self.counts, self.caches)
 
 
-@dataclass(frozen=True, slots=True)
-class TypePlan:
+class TypePlan(Struct, frozen=True):
     """What one type takes. `verified` texts have their vector, `missing` ones will be embedded, `unverified` ones are in a
     cache from elsewhere, of which a sample is recomputed first. `minutes` and `price` are None where nothing is known to reckon them by."""
 
@@ -94,8 +92,7 @@ class TypePlan:
     price: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexPlan:
+class IndexPlan(Struct, frozen=True):
     """What an index job will do. `fresh`: nothing is missing, in the team's cache either."""
 
     types: tuple[TypePlan, ...]

@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
 from duckkb.engine.index.notes import indexed, make_tokens
@@ -18,7 +20,6 @@ from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
 from duckkb.truth import state
 from duckkb.truth.commit import journal, lock, protocol
-from duckkb.values import dataclass
 
 _ASKED = "dropped, as was asked for"
 _OLD_FOLDERS = ("cache", "snapshot")
@@ -26,16 +27,14 @@ _OLD = "left by an earlier version, and read by none"
 UNSEALED = "an interrupted write that was never sealed"
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """One thing to repair: its path, relative to the base where it lies in it, and what is wrong with it."""
 
     path: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class RepairOptions:
+class RepairOptions(Struct, frozen=True):
     """`everything` drops what is derived of this base, sound or not; `timeout` is in seconds."""
 
     everything: bool = False
@@ -43,8 +42,7 @@ class RepairOptions:
     timeout: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(Struct, frozen=True):
     """What was wrong, and what was done: rows of a damaged cache that were kept, token rows made anew, chunks whose
     vector is pending afterwards, and why nothing was made anew where that is so."""
 

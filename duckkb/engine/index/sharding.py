@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct, field
+
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, JobWork, Listen, publish
@@ -30,13 +32,11 @@ from duckkb.queries import Notice
 from duckkb.store.place import Unusable
 from duckkb.truth.commit import lock, outside
 from duckkb.truth.git import absent
-from duckkb.values import dataclass, field
 
 To = Literal["local", "team"]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardShare:
+class ShardShare(Struct, frozen=True):
     """One share: the different texts with a vector, those of them that are to be embedded, and about how many tokens these are."""
 
     shard: str
@@ -45,8 +45,7 @@ class ShardShare:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShardPlan:
+class ShardPlan(Struct, frozen=True):
     """All shares under one digest. `whole` says what they come to, by type."""
 
     digest: str
@@ -54,8 +53,7 @@ class ShardPlan:
     whole: IndexPlan
 
 
-@dataclass(frozen=True, slots=True)
-class ShardBuilt:
+class ShardBuilt(Struct, frozen=True):
     """What came of one share: its file, the texts that are in it or are to be, those that an earlier run had made (`kept`), and
     what this run did. A file is there where `built.pending` is 0."""
 
@@ -67,8 +65,7 @@ class ShardBuilt:
     built: Built
 
 
-@dataclass(frozen=True, slots=True)
-class Adopted:
+class Adopted(Struct, frozen=True):
     """The shards that were taken in, the texts in them, the texts of the base that still lack a vector, the files that were
     written, and with `partial` what is wrong with the others."""
 
@@ -81,13 +78,12 @@ class Adopted:
     notices: tuple[Notice, ...] = ()
 
 
-@dataclass
-class _Looked:
+class _Looked(Struct):
     """One walk through the base: the keys of all vectors, and the texts that were asked for, by type and key."""
 
     keys: bytearray = field(default_factory=bytearray)
     texts: dict[str, dict[bytes, str]] = field(default_factory=lambda: defaultdict(dict))
-    surveys: list[TypeSurvey] = field(default_factory=list)
+    surveys: list[TypeSurvey] = []
 
     @property
     def wanted(self) -> int:

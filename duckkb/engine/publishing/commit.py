@@ -5,11 +5,13 @@ read, and of the target only what they touch; a type in which records stand twic
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.engine import at
 from duckkb.engine.base import Base, Wiring
@@ -27,7 +29,6 @@ from duckkb.truth.files.part import StoredRow, etag, row_in
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import Revision, Touched
-from duckkb.values import dataclass
 
 _FORMAT = 1
 _BATCH = 512
@@ -35,8 +36,7 @@ _BY_NAME, _POLICIES, _QUESTIONS = ("nodes", "edges", "collections", "policies"),
 _LENGTHS, _MENDED = "lengths", "mended"
 
 
-@dataclass(frozen=True)
-class TypeChange:
+class TypeChange(Struct, frozen=True):
     """What becomes of one type: the rows to put, the ids that leave (replaced ones among them), and what is noted then."""
 
     kind: RecordType

@@ -5,8 +5,9 @@ in a clone. It is never written.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb.engine.base import Base, TreeRows, Wiring
 from duckkb.engine.observed import Observed

@@ -13,6 +13,7 @@ from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from duckkb.entries import FORM, VALUE, Tokens
@@ -21,7 +22,6 @@ from duckkb.id_set import IdSet
 from duckkb.lanes.sql.columns import declared_columns
 from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
-from duckkb.values import dataclass
 
 ID, SEQUENCE, MARKS = "id", "sequence", "marks"
 COMMIT = "meta.json"
@@ -35,8 +35,7 @@ _WITHOUT_ACCENTS = frozenset({"none", "arabic", "english", "german", "greek", "r
 """Languages whose stemmers do not go by accents. That of another one is given the written form of a word too."""
 
 
-@dataclass(frozen=True, eq=False)
-class WordsField:
+class WordsField(Struct, frozen=True, eq=False, dict=True):
     """A stemmed field that holds the words of `sources`, the record fields of one weight and language. `EVERY` among them
     stands for all record fields that are not `elsewhere`, in another words field."""
 
@@ -113,8 +112,7 @@ def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
     return index
 
 
-@dataclass(frozen=True, slots=True)
-class Forms:
+class Forms(Struct, frozen=True):
     """A text's tokens, each list joined by spaces: as they are looked for, in the order of the text (`sequence`) and to rank by
     (`words`); the `parts` of its names, each a value of its own; and what is `written` with accents, by the token that has none."""
 
@@ -139,8 +137,7 @@ class Forms:
         return " ".join([self.words, *self.parts, *written]) if self.parts or written else self.words
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Struct, frozen=True):
     """The tokens of a record as an index gets them, joined by spaces. Each record field is a value of its own in `sequences`, so
     no phrase spans two of them; `words` are by words field, which stems them. `lengths`: how many tokens there are, by field
     of the index. `marks` say which words have another form."""

@@ -4,11 +4,12 @@ of. Nothing here looks into an index, but for the words that a prefix stands for
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from itertools import chain, groupby, islice
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
 from tantivy import Occur, Query
 
 from duckkb.entries import IndexEntry, Tokens
@@ -16,7 +17,6 @@ from duckkb.lanes.lexical.fields import MARKS, SEQUENCE, Forms, WordsField, form
 from duckkb.lanes.lexical.view import IndexView, Statistics
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import NOTHING, LexicalQuery, Weight
-from duckkb.values import dataclass
 
 Part = Literal["word", "character", "phrase", "prefix", "form"]
 
@@ -34,8 +34,7 @@ CONSTANT: tuple[Part, ...] = ("prefix", "form")
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """One thing to look for in one field of the index: a term, terms in a row, terms in a row with an open end, or a `form`: a
     token that is written as the question has it, with accents or (the second token is the first) without."""
 
@@ -64,8 +63,7 @@ class Clause:
         return self.tokens[0] != self.tokens[1]
 
 
-@dataclass(frozen=True)
-class Clauses:
+class Clauses(Struct, frozen=True, dict=True):
     """`scored` clauses rank: one of them must hold, or all of `required`. What meets one of `excluded` is out. `exact` is as of
     the query."""
 

@@ -12,12 +12,13 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import SHAPES, fitting, kind_of_shapes, shape_of, sql_type
 from duckkb.ontology.kinds import kind_of, target
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
-from duckkb.values import dataclass, field
 
 EXTRA = "__extra"
 FROM_ID, TO_ID = "from_id", "to_id"
@@ -27,8 +28,7 @@ _SCALARS = {"string": "text", "integer": "integer", "number": "number", "boolean
 _FORMATS = {"date": "date", "date-time": "timestamp"}
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """`name` is the record's key, `sql_name` the column that holds it; they differ where SQL would confuse two names."""
 
     name: str
@@ -36,8 +36,7 @@ class Column:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """A column before data was seen: the first of `candidates` that every value fits becomes its kind, else `json`."""
 
     name: str
@@ -188,8 +187,7 @@ def _written(unfit: tuple[tuple[str, str, bool], ...], loose: tuple[str, ...], s
     return json.dumps([*unfit, *((name, shape, True) for name, shape in zip(loose, shapes, strict=True))])
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Struct, frozen=True, dict=True):
     """The columns of one table, the undeclared names that occur in it, the command that prints them, and what finds the paths
     inside nested values that end with a name."""
 
@@ -198,7 +196,7 @@ class Columns:
     has_ends: bool = False
     extra: frozenset[str] = frozenset()
     shown_by: str = ""
-    paths_to: Callable[[str], Sequence[str]] = field(default=lambda name: (), compare=False)
+    paths_to: Callable[[str], Sequence[str]] = lambda name: ()
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.all)

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from duckkb.errors import FilterError, UsageError, shell_word
 from duckkb.id_set import IdSet

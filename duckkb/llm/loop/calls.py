@@ -5,11 +5,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
+from msgspec import Struct
+
 from duckkb.messages import Message
 from duckkb.ontology.reasons import compiled
 from duckkb.ontology.source import pointer
 from duckkb.ontology.validate import foreign
-from duckkb.values import dataclass
 
 Status = Literal["success", "error", "timeout", "cancelled"]
 _MOST = 10
@@ -21,8 +22,7 @@ class ToolError(Exception):
     hold anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call that a model asked for in a `turn`, under the id `call_id`. `arguments` is canonical JSON; what the model wrote,
     where that is no object."""
 
@@ -51,8 +51,7 @@ class Call:
         return hashlib.sha256(self.arguments.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class CallRecord:
+class CallRecord(Struct, frozen=True):
     """What became of a call: the `result` as the model got it, or the `error`. `sequence` counts the records of a harness from 0;
     `start` is UTC as records have it, `duration_ms` in milliseconds."""
 
@@ -77,8 +76,7 @@ class CallRecord:
         return Message("tool", self.text, tool_call_id=self.call.call_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """A call that is about to be executed, which is written down before it is: without a record behind it, it may have been.
     `ticket_id` is empty for a call that needs no approval."""
 
@@ -87,8 +85,7 @@ class Begun:
     ticket_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What somebody decided on a ticket, having seen the arguments of this `digest`."""
 
     ticket_id: str
@@ -97,8 +94,7 @@ class Decision:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingApproval:
+class PendingApproval(Struct, frozen=True):
     """A call that waits to be approved, and was not executed."""
 
     call: Call

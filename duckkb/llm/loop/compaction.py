@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec import Struct
+
 from duckkb.llm.loop.event_loop import EventLoop
 from duckkb.messages import Message
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """Beyond the last `keep_rounds` rounds (an answer of the model with the results of its calls), rounds are sent as what `compress`
     makes of them, together with what it made before."""
 

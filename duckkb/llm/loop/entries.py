@@ -1,31 +1,29 @@
 """What a harness consists of, and the line of its file for each."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from duckkb.llm.loop.calls import Begun, Call, CallRecord, PendingApproval, canonical
 from duckkb.messages import Message, Usage, message_of
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Conversed:
+class Conversed(Struct, frozen=True):
     """The conversation that a run was given, where it is another one than the harness had."""
 
     messages: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A message that a turn added."""
 
     turn: int
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class TurnUsage:
+class TurnUsage(Struct, frozen=True):
     """What a turn took, None where the provider does not say; and why its answer ended, None where it broke off."""
 
     turn: int

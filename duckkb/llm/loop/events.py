@@ -2,62 +2,56 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from duckkb.errors import DuckkbError
 from duckkb.llm.loop.calls import Call, CallRecord, PendingApproval
 from duckkb.messages import ContentDelta, Message, ReasoningDelta, ToolCallDone, Usage
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.llm.loop.harness import Harness
 
 
-@dataclass(frozen=True, slots=True)
-class TurnStart:
+class TurnStart(Struct, frozen=True):
     """The model is about to be asked, with these tools."""
 
     turn: int
     tools: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionStart:
+class ExecutionStart(Struct, frozen=True):
     """A tool begins."""
 
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionEnd:
+class ExecutionEnd(Struct, frozen=True):
     """A tool ended, or nobody waits for it any longer: status, duration, and result or error."""
 
     record: CallRecord
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """What the model is told of a call; `frontend_data` is for who shows the conversation."""
 
     record: CallRecord
     frontend_data: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalNeeded:
+class ApprovalNeeded(Struct, frozen=True):
     """A call waits for approval; the run stops behind this turn."""
 
     pending: PendingApproval
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(Struct, frozen=True):
     """The turn is over; `usage` is None where the provider does not say."""
 
     turn: int
     usage: Usage | None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopResult:
+class LoopResult(Struct, frozen=True):
     """What came of a run. `ended`: the model `answered`; an `approval` is waited for; the turns reached their `limit`; it was
     `cancelled`; or it `failed`, with the `error`. `content` is the answer, None where there is none. `messages` are the whole
     conversation, however little of it was sent; `turns` and usage are of this run. `finish_reason` is the last answer's."""
@@ -78,8 +72,7 @@ class LoopResult:
         return sum((one for one in self.usage_history if one is not None), Usage())
 
 
-@dataclass(frozen=True, slots=True)
-class LoopEnd:
+class LoopEnd(Struct, frozen=True):
     """The last event."""
 
     result: LoopResult

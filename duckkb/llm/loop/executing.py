@@ -10,13 +10,14 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import DuckkbError
 from duckkb.llm.loop.calls import Begun, Call, CallRecord, PendingApproval, Status, ToolError
 from duckkb.llm.loop.event_loop import EventLoop
 from duckkb.llm.loop.events import ExecutionEnd, ExecutionStart
 from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Args, Records, Ticket, Tool, ToolContext, sides
-from duckkb.values import dataclass
 
 _WIDTH = 16
 """Calls that run at once; the others wait, and their time with them."""
@@ -25,8 +26,7 @@ _GLANCE_S = 0.05
 _UNKNOWN = "it may have been executed, and may still be"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A call to be executed. `ticket_id` is that of an approval that was given; `again`: it may have been executed before."""
 
     call: Call
@@ -36,8 +36,7 @@ class Job:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
+class _Done(Struct, frozen=True):
     """What a thread says when it is through: a ticket that holds the call, or how the call ended."""
 
     held: PendingApproval | None

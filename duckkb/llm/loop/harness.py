@@ -8,17 +8,17 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+from msgspec import Struct
+
 from duckkb.errors import StateError, Unavailable, UsageError
 from duckkb.llm.loop import entries
 from duckkb.llm.loop.calls import Begun, Call, CallRecord, PendingApproval, Status, ToolError
 from duckkb.llm.loop.entries import Conversed, Entry, Said, TurnUsage
 from duckkb.llm.loop.harness_file import FORMAT, HarnessFile, read
 from duckkb.messages import Message
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """How a call ended: with a `result`, or an `error`."""
 
     status: Status

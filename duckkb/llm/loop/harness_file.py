@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb import open_files
 from duckkb.errors import StateError, Unavailable
-from duckkb.values import dataclass
 
 FORMAT = "duckkb harness 1"
 _SUM = b',"sum":"'
@@ -23,8 +24,7 @@ _PAUSE = 0.02
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """The whole lines of a file, how many bytes they take, and the sum of the last; `is_torn`: bytes stood behind them."""
 
     lines: tuple[Mapping[str, Any], ...]

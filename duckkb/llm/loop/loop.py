@@ -4,10 +4,12 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.errors import Unavailable, UsageError
 from duckkb.llm.failover import refuse_what_it_cannot
@@ -32,7 +34,6 @@ from duckkb.messages import (
     message_of,
 )
 from duckkb.ports import ChatModel
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from threading import Event
@@ -44,8 +45,7 @@ WARNING = "One turn is left behind this one. Call what you still need now; then 
 TERMINATE = "This is the last turn. Call no tool; answer with what you have."
 
 
-@dataclass(frozen=True, slots=True)
-class ToolLoop:
+class ToolLoop(Struct, frozen=True):
     """How a model works with tools. In the last of `max_turns` turns it is told `terminate_message` and may call nothing, in the
     one before `warning_message`. `request` has the settings with which it is asked (temperature and so on)."""
 
@@ -56,7 +56,7 @@ class ToolLoop:
     terminate_message: str = TERMINATE
     turn_policy: TurnPolicy | None = None
     compaction: Compaction | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}
     request: ChatRequest = ChatRequest(())
 
     def stream(

@@ -1,16 +1,16 @@
 """What a tool is: what it takes, does, and says to whom."""
 
-import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from duckkb.errors import UsageError
 from duckkb.llm.loop.calls import CallRecord, ToolError
 from duckkb.llm.loop.event_loop import EventLoop, refuse_form
 from duckkb.messages import ToolSpec
 from duckkb.ontology.reasons import compiled
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from threading import Event
@@ -19,16 +19,14 @@ Args = Mapping[str, Any]
 Records = tuple[CallRecord, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TwoSided:
+class TwoSided(Struct, frozen=True):
     """A result of which the model gets one side, and who shows the conversation the other."""
 
     for_llm: Any
     for_frontend: Any
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """What a tool knows beside its arguments: the `metadata` of the loop, and the records of the `harness` as it stood before this
     turn. Once `cancelled` is set nobody waits for the result. `key` is the same whenever this one call is executed."""
 
@@ -40,16 +38,14 @@ class ToolContext:
     cancelled: "Event"
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(Struct, frozen=True):
     """What stands for a call that somebody is to approve; one that is `approved` already is executed at once."""
 
     ticket_id: str
     approved: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """Something that a model may call. `parameters` is a JSON Schema (2020-12) of an object. `execute` gives a text, a value that
     JSON has, or a `TwoSided`; it runs beside the other calls of its turn, and may raise `ToolError`. It has `timeout_s` seconds. A
     tool with `create_ticket` is executed once somebody approved the call. `discover` says before each turn whether the model sees

@@ -1,8 +1,9 @@
 """The one place that chooses among the models that exist, and what stands for none."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
+
+from msgspec.structs import replace
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable

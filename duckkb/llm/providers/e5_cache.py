@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from duckkb.llm.providers.e5_pieces import table
 from duckkb.llm.providers.e5_weights import Weights, parse_weights
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.llm.providers.onnx_graph import Mode
@@ -27,8 +27,7 @@ _FORMAT = 3  # of the files here; another number has them made again
 _TOKENIZER, _PIECES = "tokens.model", "tokens.pieces"
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(Struct, frozen=True):
     """Everything to run the model: its weights, the table of the tokenizer's pieces (`e5_pieces`), and the graph as its library
     reads it."""
 

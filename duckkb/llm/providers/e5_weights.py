@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from duckkb.values import dataclass
+from msgspec import Struct
 
 BLOCK = 32
 _FILE = "e5-small-q4.bin"
@@ -24,8 +23,7 @@ _BLOCK_TYPE = np.dtype([("scale", "<f2"), ("nibbles", "u1", BLOCK // 2)])
 _NIBBLE_OFFSET = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """SentencePiece unigrams: how many there are, the ids of those with a role, and where their texts and scores lie."""
 
     count: int
@@ -37,8 +35,7 @@ class Vocabulary:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """Where a tensor lies in the file: number of values, offset and size in bytes."""
 
     count: int
@@ -46,8 +43,7 @@ class Tensor:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """The whole model. `folding` maps a code point to the text that stands for it before tokenizing."""
 
     hidden: int

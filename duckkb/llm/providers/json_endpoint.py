@@ -18,10 +18,11 @@ from threading import Timer
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.settings import ExpandSettings, RerankSettings
-from duckkb.values import dataclass
 
 _REPEATS = 2
 _PAUSE_S = 0.1  # before the first repeat, twice as long before the next; unless the server names another
@@ -30,8 +31,7 @@ _SLACK_BYTES = 1 << 20
 _ECHO = 4  # times the request that an answer may repeat: some send the documents back, escaped
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     status: int
     pause_s: float | None
     body: bytes

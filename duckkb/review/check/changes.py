@@ -9,8 +9,9 @@ ends; everything where the ontology changed.
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.engine.observed import Observed

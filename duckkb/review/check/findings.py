@@ -1,7 +1,9 @@
 """`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.engine import guard
@@ -10,13 +12,11 @@ from duckkb.errors import Finding
 from duckkb.rules import integrity
 from duckkb.truth import layout
 from duckkb.truth.git import absent, begun_merge, repository, run
-from duckkb.values import dataclass
 
 _MOST_KEPT = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
+class CheckReport(Struct, frozen=True):
     """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
     its repository, with a final `/`, or empty. `is_judged`: every rule was asked."""
 

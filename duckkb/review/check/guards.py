@@ -8,9 +8,10 @@ import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding

@@ -11,11 +11,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.ontology.reasons import compiled
 from duckkb.ontology.source import pointer
 from duckkb.review.check.normal_schema import LEAST, MOST, OPAQUE, Schema, element_rule, member_rule, normal_schema
 from duckkb.review.check.schema_samples import Samples
-from duckkb.values import dataclass
 
 _CLOSING = ("additionalProperties", "items", "unevaluatedItems", "unevaluatedProperties")
 _OPAQUE_KEYS = frozenset(key for group in OPAQUE for key in group) - {"unevaluatedItems", "unevaluatedProperties"}
@@ -24,8 +25,7 @@ _MOST_TOLD = 20
 Path = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Looser:
+class Looser(Struct, frozen=True):
     """A part of the older schema that asks less now: its JSON pointer in normal form, what is said of it, and a record
     that was refused and is taken now (None where none was found)."""
 
@@ -39,8 +39,7 @@ class Looser:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspicion:
+class _Suspicion(Struct, frozen=True):
     """`path` leads to the keyword in the older schema; `name` is a field that `required` names. Of an `opaque` one no record
     shows that the newer schema is as strict."""
 

@@ -6,8 +6,10 @@ that both versions have alike are not decoded: a diff costs what changed, not wh
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
@@ -21,14 +23,12 @@ from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import split
 from duckkb.truth.layout import DATA, parse_part
-from duckkb.values import dataclass
 
 Key = tuple[str, str]
 """node or edge, and the table or label."""
 
 
-@dataclass(frozen=True, slots=True)
-class Types:
+class Types(Struct, frozen=True):
     """The ontology on each side."""
 
     old: Ontology

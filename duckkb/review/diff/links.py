@@ -2,14 +2,13 @@
 
 from urllib.parse import quote
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 _FORMS = {"github": "", "gitlab": "/-"}
 """By a word of the forge's host what stands between a repository's page and those of its commits."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForgeLinks:
+class ForgeLinks(Struct, frozen=True):
     """`page` is that of the repository (`https://github.com/team/kb`), `between` what leads from there to its commits. `base` and
     `head` are the commits of either side in hex, empty where the forge does not have that side."""
 

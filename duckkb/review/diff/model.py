@@ -5,15 +5,16 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from duckkb.errors import Finding
 from duckkb.ontology.display import display_names
 from duckkb.review.diff.links import ForgeLinks
 from duckkb.truth.files.ignored import IgnoreFiles
 from duckkb.truth.files.source_text import split
-from duckkb.values import dataclass, field
 
 Op = Literal["insert", "update", "rename", "delete", "move"]
 OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
@@ -23,8 +24,7 @@ Counts = Mapping[str, Mapping[str, int]]
 """How many of each op, by type; every op stands there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """A side as it was named (`main`, `the working tree`), and its commit in hex, empty where it is none; `parted_from` names the
     other side where the commit is the one in which the two part."""
 
@@ -47,8 +47,7 @@ class Label:
         return {"name": self.name, "commit": self.commit or None}
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPlace:
+class RecordPlace(Struct, frozen=True):
     """Where a record's line stands on one side: a path relative to the base, the line from 1, the canonical line (without
     LF), and the record's etag as `get` gives it."""
 
@@ -58,8 +57,7 @@ class RecordPlace:
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
-class FieldChange:
+class FieldChange(Struct, frozen=True):
     """A top-level field that differs, as JSON source text; None where a side does not have it."""
 
     name: str
@@ -67,8 +65,7 @@ class FieldChange:
     after: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordChange:
+class RecordChange(Struct, frozen=True):
     """What became of one record, found by its `__id`. `identity` is the new one (the old one of a deleted record) as the
     command line writes it; `was` the old one where a rename changed it. `fields` are the top-level fields that differ, in
     the order of the line, of an insert or delete all of them; without `__updated_at`, unless nothing else differs. A `move` is a record that stands in another part than before and
@@ -100,8 +97,7 @@ class RecordChange:
         return {name: sources[name] for name in display_names(json.loads(line), self.display, self.identity)}
 
 
-@dataclass(frozen=True, slots=True)
-class OntologyChange:
+class OntologyChange(Struct, frozen=True):
     """Something that the ontology or config.yaml says otherwise: `what` names it (`node Note`, `node Note field /title`),
     `before` and `after` are what each side says, as JSON or YAML text, None where a side does not have it."""
 
@@ -111,11 +107,10 @@ class OntologyChange:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(Struct, frozen=True):
     """A difference in numbers: how many of each op by type (every op stands there), and how many of what else; they add up."""
 
-    counts: Counts = field(default_factory=dict)
+    counts: Counts = {}
     parts: int = 0
     respelled: int = 0
     moved: int = 0
@@ -142,8 +137,7 @@ class Numbers:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Struct, frozen=True):
     """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
     `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts.
     `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one. `is_judged`: the findings
@@ -204,8 +198,7 @@ LineNumbers = Mapping[str, Sequence[int]]
 """By the path of a part."""
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(Struct, frozen=True):
     """The two versions of what was touched: the bytes of files by path on either side, and the findings of paths that are
     no regular files. `renamed` has for the part of a document that got another name its former one, `numbers` for those of
     the older and the newer version the lines of the file where their records stand, `ignored` the .gitignore files of the older."""
@@ -215,14 +208,13 @@ class Versions:
     old: Mapping[str, bytes]
     new: Mapping[str, bytes]
     findings: tuple[Finding, ...] = ()
-    paths: tuple[str, ...] = field(default_factory=tuple)
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = {}
     numbers: tuple[LineNumbers, LineNumbers] = field(default_factory=lambda: ({}, {}))
     ignored: IgnoreFiles = field(default_factory=IgnoreFiles)
 
 
-@dataclass(frozen=True, slots=True)
-class DiffOptions:
+class DiffOptions(Struct, frozen=True):
     """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
     bytes that are told, `after` the cursor from which to go on, `again` makes a command line of this one and more options,
     `fail_on` the grade of the findings that count (`error`, `warning`), `links` where a forge shows files and commits."""

@@ -8,7 +8,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from duckkb.ontology.model import RecordType
 from duckkb.review.diff.compare import Types, alike, compare, of_tables

@@ -10,7 +10,8 @@ Whatever the data holds, it cannot move the cursor, set colours or reorder a lin
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding

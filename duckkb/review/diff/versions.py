@@ -5,9 +5,11 @@ which each side is read: config.yaml and ontology/ as they were there.
 import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, OntologyError, UsageError
@@ -24,7 +26,6 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
 from duckkb.truth.git.renames import renames
 from duckkb.truth.git.revisions import WATCHED, Revision, TreeEntry
-from duckkb.values import dataclass, field
 
 Against = Literal["commit", "index", "worktree"]
 Bytes = TypeVar("Bytes")
@@ -35,8 +36,7 @@ _NO_FILE = {"120000": ("E_SYMLINK", "a link"), "160000": ("E_NOT_REGULAR", "a su
 """By the mode that git has of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """What to compare: the name of the base, and what with: a commit (`head`), the index, or the working tree. With
     `since_parting` the base is the commit in which the two part; index and working tree part where HEAD does."""
 
@@ -197,18 +197,16 @@ def _no_file(path: str, entry: TreeEntry) -> Finding:
     return Finding(code, f"{what}, where only files belong", path, remedy=CODES[code].remedy)
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(Struct, frozen=True):
     """What the configuration of one side says; `documents` are the files it came from."""
 
     ontology: Ontology
     limits: Limits
     documents: tuple[Document, ...] = ()
-    shrink: Shrink = field(default_factory=Shrink)
+    shrink: Shrink = Shrink()
 
 
-@dataclass(frozen=True)
-class Configurations:
+class Configurations(Struct, frozen=True):
     """Those of both sides. One that does not load is replaced by the other's, and `findings` say so."""
 
     old: Described
@@ -216,8 +214,7 @@ class Configurations:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """How a configuration is read: `paths` are its files as they stand now, relative to the base, and `load` reads them
     with the bytes of some replaced (None: gone). It raises `errors.OntologyError`."""
 
@@ -231,8 +228,7 @@ def is_configuration(path: str) -> bool:
     return path == _CONFIG or (inside and not any(name.startswith(".") for name in path.split("/")))
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two versions of the base at `root`, each with the ontology by which it is read."""
 
     root: Path

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import observe
 from duckkb.errors import DuckkbError
@@ -14,13 +16,11 @@ from duckkb.ports import Clock
 from duckkb.review.check import findings
 from duckkb.settings import Environment
 from duckkb.truth.git import repository
-from duckkb.values import dataclass
 
 Status = Literal["ok", "warning", "error", "skipped"]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """What is wrong, and the command or edit that mends it."""
 
     status: Literal["warning", "error"]
@@ -28,8 +28,7 @@ class Problem:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One line of `doctor`: a check's name and verdict. `remedy` is empty where nothing is wrong."""
 
     check: str
@@ -42,8 +41,7 @@ class Skipped(Exception):
     """Raised by a check that cannot look, with the reason."""
 
 
-@dataclass
-class Surroundings:
+class Surroundings(Struct, dict=True):
     """What the checks look at. Nothing of it is made before a check asks, and a look changes nothing.
 
     `wire` loads the configuration and chooses the parts (`errors.OntologyError` where it does not load); `demands` tells

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from duckkb.review.health import base, machine, repository
 from duckkb.review.health.check import Check, Look, Surroundings, checked
-from duckkb.values import dataclass
 
 CHECKS: dict[str, Look] = {
     "python": machine.python,
@@ -51,8 +52,7 @@ CHECKS: dict[str, Look] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """The verdict of every check, in one order always."""
 
     checks: tuple[Check, ...]

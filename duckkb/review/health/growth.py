@@ -12,6 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb import deadline
 from duckkb.engine.base import Base
 from duckkb.ontology.model import Ontology
@@ -21,7 +23,6 @@ from duckkb.truth.files.ignored import IgnoreFiles, is_ignore_file, places_above
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import Revision, Touched, TreeEntry
 from duckkb.truth.git.sampled import History, Sample
-from duckkb.values import dataclass
 
 NOTE = "growth"
 _FORMAT = 2
@@ -33,8 +34,7 @@ Sizes = dict[str, tuple[int, int]]
 """By type its records and bytes; a table that is none of a type any more by its folder (`nodes/old`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountedHistory:
+class CountedHistory(Struct, frozen=True):
     """The commits of a history that were counted, the oldest first; `left` were not, for want of time."""
 
     commits: tuple[tuple[Sample, Sizes], ...]

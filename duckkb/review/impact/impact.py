@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb import deadline
 from duckkb.engine import query, vectors
 from duckkb.engine.base import Base
@@ -15,7 +17,6 @@ from duckkb.records import identity_text
 from duckkb.review.diff.model import Label
 from duckkb.search import syntax
 from duckkb.search.plan import Intent
-from duckkb.values import dataclass, field
 
 MEASURES = ("ndcg", "recall", "lost", "faded")
 """What a change can be failed on."""
@@ -23,8 +24,7 @@ FADED = "judged records that lost half of their words' score"
 _KEPT = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedQuestion:
+class JudgedQuestion(Struct, frozen=True):
     """A judged question; `expected` has a grade by identity, as the command line writes identities."""
 
     text: str
@@ -38,8 +38,7 @@ class JudgedQuestion:
         return self.text, self.type, self.mode or "", self.where or ""
 
 
-@dataclass(frozen=True, slots=True)
-class RankedAnswer:
+class RankedAnswer(Struct, frozen=True):
     """The first identities that a side gives to a question, best first; `problem` says why there are none, `degraded` what
     the answer lacked. `words` has by judged record among them the words of the question that it holds, each with its share
     of the lexical score."""
@@ -47,15 +46,14 @@ class RankedAnswer:
     ranked: tuple[str, ...] = ()
     problem: str = ""
     degraded: str = ""
-    words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    words: Mapping[str, Mapping[str, float]] = {}
 
     def rank(self, identity: str) -> int | None:
         """From 1; None beyond what was asked for."""
         return self.ranked.index(identity) + 1 if identity in self.ranked else None
 
 
-@dataclass(frozen=True, slots=True)
-class RankMove:
+class RankMove(Struct, frozen=True):
     """A judged record whose rank differs; None is beyond the first k."""
 
     identity: str
@@ -64,8 +62,7 @@ class RankMove:
     after: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Fade:
+class Fade(Struct, frozen=True):
     """A judged record that is still found, and for less: the words of the question that it holds no longer, and the lexical
     score of all that it held and holds."""
 
@@ -76,8 +73,7 @@ class Fade:
     after: float
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionRow:
+class QuestionRow(Struct, frozen=True):
     """One question on both sides. `before` is None where the older side cannot be asked it. `moves` are judged records;
     `entered` and `left` are all records that came into the first k or went out of it."""
 
@@ -152,8 +148,7 @@ class QuestionRow:
         return bool(self.moves or self.faded) or not is_alike
 
 
-@dataclass(frozen=True, slots=True)
-class ImpactReport:
+class ImpactReport(Struct, frozen=True):
     """The judged questions of both sides, asked of both; `removed` are those of `base` that `head` has no longer or judges
     lower, which `findings` say (E_GUARD; W_GUARD where that was allowed, and the questions of `head` count alone). `limits` are
     a drop of a mean, or a number of judged records, from which on a change fails; `prefix` is the folder of the base inside its
@@ -164,7 +159,7 @@ class ImpactReport:
     k: int
     rows: tuple[QuestionRow, ...] = ()
     removed: tuple[JudgedQuestion, ...] = ()
-    limits: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, float] = {}
     findings: tuple[Finding, ...] = ()
     prefix: str = ""
 

@@ -1,8 +1,9 @@
 """An impact report for people and programs: text, markdown, a JSON object. Data stands in code spans alone in markdown."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from duckkb.review.impact.impact import FADED, ImpactReport, JudgedQuestion, QuestionRow, RankedAnswer
 from duckkb.review.reports.budget import ReportSection, fitted

@@ -6,11 +6,13 @@ What was evaluated is noted beside the lines, under everything that it follows f
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import deadline
 from duckkb.engine import vectors
@@ -21,7 +23,6 @@ from duckkb.queries import Mode
 from duckkb.review.impact import impact as judged
 from duckkb.review.impact.impact import JudgedQuestion, RankedAnswer
 from duckkb.truth.git.sampled import History, Sample
-from duckkb.values import dataclass
 
 LANES: tuple[Mode, ...] = ("match", "similar", "hybrid")
 K, DEEPEST = 10, 50
@@ -32,8 +33,7 @@ _KEPT = 500
 NOTE = "quality"
 
 
-@dataclass(frozen=True, slots=True)
-class LaneAnswer:
+class LaneAnswer(Struct, frozen=True):
     """What a lane makes of a question: `ranks` of the judged records among the first `DEEPEST` (from 1, None behind them), and the
     nDCG of the first `K`, None where it cannot be asked, for which `problem` is the reason. `is_whole`: nothing was missing that would change it."""
 
@@ -47,8 +47,7 @@ Row = Mapping[str, LaneAnswer]
 """By lane, of one question."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluated:
+class Evaluated(Struct, frozen=True):
     """A commit with the mean nDCG of each lane, None where no question can be asked of it; `problem` says why there are none."""
 
     sample: Sample

@@ -4,8 +4,9 @@ account as a page of text and as an object.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from duckkb.engine import query
 from duckkb.engine.base import Base
@@ -18,13 +19,11 @@ from duckkb.records import identity_text
 from duckkb.search import syntax
 from duckkb.search.plan import Intent
 from duckkb.truth.files.part import StoredRow
-from duckkb.values import dataclass, field
 
 _NAMES: Mapping[Lane, str] = {"fts": "words", "vector": "meaning"}
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A token of the question: the record's part of the score for it (0.0 where it has none), in how many records it stands
     (None where this one does not have it), and the fields that hold it but are not searched by words."""
 
@@ -34,8 +33,7 @@ class Token:
     elsewhere: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LaneRank:
+class LaneRank(Struct, frozen=True):
     """The record in one lane: its rank among `ranked` records, from 1, None where it is not among them; `depth` is how many
     of them count."""
 
@@ -46,8 +44,7 @@ class LaneRank:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
+class Why(Struct, frozen=True):
     """The account. `rank` is the record's place in the whole answer, of which `limit` are given; `first` are the identities
     that are; `reasons` say in sentences what kept it from there, or what brought it. `is_plain`: no record fits the phrases and
     open ends of the question, and this one was found by its plain words."""
@@ -66,7 +63,7 @@ class Why:
     passes_filter: bool | None = None
     chunks: int = 0
     pending: int = 0
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Any] = {}
     first: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
@@ -231,7 +228,7 @@ def _policy(kind: RecordType) -> dict[str, Any]:
 
 
 def as_object(why: Why) -> dict[str, Any]:
-    told = asdict(why)
+    told = to_builtins(why)
     lanes = {lane.pop("lane"): lane for lane in told["lanes"]}
     tokens = [{"token": token.pop("text"), **token} for token in told["tokens"]]
     filtered = None if why.where is None else {"where": why.where, "passes": why.passes_filter}

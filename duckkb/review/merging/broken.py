@@ -9,6 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from msgspec import Struct
+
 from duckkb.engine import guard
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Finding
@@ -25,19 +27,17 @@ from duckkb.rules.view import BaseView
 from duckkb.truth.files.part import StoredRow, part_of, record_of
 from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.merge import conflict
-from duckkb.values import dataclass, field
 
 _NOTE = "whole"
 _MOST_PARTS = 0.5  # of all parts; where more have changed, looking at all records costs no more
 
 
-@dataclass(frozen=True, slots=True)
-class _Changed:
+class _Changed(Struct, frozen=True):
     """The identities of one type's records that are there and are new or differ, and of those that came, and went."""
 
-    fresh: set[Identity] = field(default_factory=set)
-    came: set[Identity] = field(default_factory=set)
-    went: set[Identity] = field(default_factory=set)
+    fresh: set[Identity] = set()
+    came: set[Identity] = set()
+    went: set[Identity] = set()
 
 
 def broken(base: Base) -> tuple[Finding, ...]:

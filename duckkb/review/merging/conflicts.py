@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.errors import Conflict as Contradiction
 from duckkb.errors import InvalidRecord, NotFound, UsageError
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
@@ -14,14 +16,12 @@ from duckkb.truth.files.strict import HARD_DEPTH
 from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.truth.merge.table_merge import identity_of, identity_value_of
-from duckkb.values import dataclass
 
 Side = Literal["ours", "theirs", "base", "newest"]
 SIDES: tuple[Side, ...] = ("ours", "theirs", "base", "newest")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenConflict:
+class OpenConflict(Struct, frozen=True):
     """A field that both sides changed, or with an empty `field` a record that one side deleted or that is merged whole.
     `base`, `ours` and `theirs` are JSON source text, None where a version does not have it; `identity_value` is the identity as
     JSON has it, of an edge a list."""
@@ -51,8 +51,7 @@ class OpenConflict:
         return sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, slots=True)
-class SideChoice:
+class SideChoice(Struct, frozen=True):
     """What is chosen for the conflicts that a selector names: `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD` (or `TYPE:ID FIELD`, as
     they are printed), or all (empty)."""
 
@@ -60,8 +59,7 @@ class SideChoice:
     selector: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConflictAnswer:
+class ConflictAnswer(Struct, frozen=True):
     """What one line of a file of answers says of a record: a `side`, the JSON source of a `value` of one field (None leaves
     it out), the whole `record`, or with all of these None that it is deleted. With an `etag` it is for the conflict alone
     that has it."""

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.truth import state
 from duckkb.truth.commit import lock
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.merge_rules import RulesByTable
-from duckkb.values import dataclass
 
 ATTRIBUTE = "data/**/*.jsonl merge=duckkb diff=duckkb"
 _LOCK_S = 60.0
@@ -26,8 +27,7 @@ _NAME, _DRIVER, _RECURSIVE, _BASES, _TEXTCONV = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """One thing that must hold for git to merge by records here, whether it does, and what mends it."""
 
     check: str

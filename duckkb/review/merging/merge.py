@@ -1,9 +1,11 @@
 """`duckkb merge`: git merges, then the parts are put in the place of what git made of them, merged by records."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Refused, StateError
@@ -16,13 +18,11 @@ from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
 from duckkb.truth.git import absent, begun_merge, git_changes, repository, revisions
 from duckkb.truth.merge.merge_rules import RulesByTable
-from duckkb.values import dataclass
 
 Action = Literal["up-to-date", "fast-forward", "merged", "stopped", "aborted"]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeOptions:
+class MergeOptions(Struct, frozen=True):
     """`fast_forward`: only, never, or where it can be done (None). `commit` concludes a merge without conflict;
     `timeout` is how long to wait for the lock, in seconds; `shrink` limits how many records may go (None: nothing does)."""
 
@@ -33,8 +33,7 @@ class MergeOptions:
     shrink: Shrink | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What came of a merge: the commit that HEAD names now, the records in conflict, the other paths in conflict (from the
     top of the work tree), and the parts that changed."""
 

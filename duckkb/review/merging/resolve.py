@@ -8,6 +8,8 @@ Other files than parts are left to git.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Refused
 from duckkb.review.merging import sides as versions
@@ -35,11 +37,9 @@ from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import arranged, table_of
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveOptions:
+class ResolveOptions(Struct, frozen=True):
     """`only_list` changes nothing; `stage` gives what is settled to the index; `timeout` is for the lock, in seconds;
     `shrink` limits how many records may go (None: nothing does)."""
 
@@ -55,8 +55,7 @@ class ResolveOptions:
         return "newest" in {*(one.side for one in self.choices), *(one.side for one in self.answers)}
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """What is left: the conflicts that are open, parts that cannot be merged by records (`unreadable`), settled parts that
     git's index does not have yet (`unstaged`) or was given now (`staged`), and other paths in conflict, from the top of the
     work tree. `files` were written; of those in `rescued` what they held is kept under `.duckkb/rescued/`."""
@@ -75,8 +74,7 @@ class Resolved:
         return not (self.conflicts or self.unreadable)
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """A part that is being settled: what it is to hold (`items`, or where these are None all of `data`; no bytes at all: it is
     gone), and what lies there. `was_merged`: git took it for merged."""
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.review.diff.versions import CONFIGURATION
 from duckkb.review.merging.table_renames import AlignedTrees, Tree, Trees, align
 from duckkb.truth.git import git_changes, revisions, run
@@ -14,7 +16,6 @@ from duckkb.truth.git.revisions import Revision
 from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import RecordConflict, TableMerge, Unmergeable, merge_table, table_of
-from duckkb.values import dataclass, field
 
 
 class Contents:
@@ -48,18 +49,16 @@ class Contents:
         return name
 
 
-@dataclass(frozen=True, slots=True)
-class MergedTrees:
+class MergedTrees(Struct, frozen=True):
     """The parts in which the versions differ, merged (None: gone, or under the name that its table has now); the records in conflict by table; and the parts that
     were merged as lines because a line of them is no record, with whether that left markers."""
 
-    parts: Mapping[str, bytes | None] = field(default_factory=dict)
+    parts: Mapping[str, bytes | None] = {}
     conflicts: tuple[tuple[Key, RecordConflict], ...] = ()
-    by_lines: Mapping[str, bool] = field(default_factory=dict)
+    by_lines: Mapping[str, bool] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """Three versions of the parts; `contents` gives the bytes of their blobs. `older`: where several bases were merged into
     one, these and theirs, as git makes another base of them. `aligned` has them with each table under one name."""
 

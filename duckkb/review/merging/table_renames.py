@@ -7,13 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from difflib import SequenceMatcher
 
+from msgspec import Struct
+
 from duckkb.ontology.load import load
 from duckkb.ontology.source import read_yaml
 from duckkb.review.diff.versions import is_configuration
 from duckkb.truth.layout import parse_part, part_path
 from duckkb.truth.merge.merge_rules import Key
 from duckkb.truth.merge.table_merge import table_of
-from duckkb.values import dataclass, field
 
 Tree = Mapping[str, str]
 """The ids of blobs by path: of parts, and of the files that define their types."""
@@ -27,12 +28,11 @@ _SECTIONS = ("nodes", "edges", "collections")
 _PLACES = ("table", "label")
 
 
-@dataclass(frozen=True, slots=True)
-class AlignedTrees:
+class AlignedTrees(Struct, frozen=True):
     """Three trees in which each table has one name, and the former name of each that was renamed."""
 
     trees: Trees
-    former: Mapping[Key, Key] = field(default_factory=dict)
+    former: Mapping[Key, Key] = {}
 
 
 def align(trees: Trees, read: ReadBlobs) -> AlignedTrees:

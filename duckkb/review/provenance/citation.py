@@ -9,8 +9,9 @@ edge's). Without `@COMMIT` it is the record as it is now; with `@worktree+ETAG` 
 import re
 from urllib.parse import quote, unquote
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
-from duckkb.values import dataclass
 
 _FORM = re.compile(
     r"duckkb://(?P<type>[^/@#]+)/(?P<identity>[^/@#]+)(?:@(?P<commit>[^/@#]+))?(?:#(?P<field>[^/@#]+)/(?P<seq>[0-9]{1,9}))?"
@@ -19,8 +20,7 @@ _NOW = "worktree+"
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-@dataclass(frozen=True, slots=True)
-class Citation:
+class Citation(Struct, frozen=True):
     """`identity` as the command line writes it; `commit` is a name that git knows, None for the present; a chunk is named by
     its field and its number there."""
 

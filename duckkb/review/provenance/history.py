@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
 from duckkb.records import ID, Identity, Record, component_value
@@ -27,7 +29,6 @@ from duckkb.truth.git.blame import line_commits
 from duckkb.truth.git.renames import renames
 from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, Touched, TreeEntry
 from duckkb.truth.git.run import find_repository
-from duckkb.values import dataclass, field
 
 Texts = Mapping[str, bytes]
 """What is asked for, by name."""
@@ -35,8 +36,7 @@ Parted = Callable[[bytes], Texts]
 """A line as texts that each come from somewhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySource:
+class HistorySource(Struct, frozen=True):
     """The repository, and the revision from which history is followed back; None before the first commit."""
 
     root: Path
@@ -44,8 +44,7 @@ class HistorySource:
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Where a record's line, or a field, is from: `by` is None where it is not committed as it is; `is_boundary` says that a
     shallow clone's history ends there, so that it may be older. `uri` cites the record."""
 
@@ -56,8 +55,7 @@ class Origin:
     uri: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldOrigin:
+class FieldOrigin(Struct, frozen=True):
     """A field of a record, its value as JSON source text, and where that is from."""
 
     name: str
@@ -65,8 +63,7 @@ class FieldOrigin:
     origin: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class LineOrigin:
+class LineOrigin(Struct, frozen=True):
     """Lines of a file, `first` to `last`, that are from one commit; `path`, `by` and `is_boundary` as of `Origin`. `repository` is the
     work tree of the file, where that is another one than the base's."""
 
@@ -78,8 +75,7 @@ class LineOrigin:
     repository: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(Struct, frozen=True):
     """One change of a record, and who committed it; None where it is not committed. `record` is it as it was then, None where it
     was deleted. `is_boundary` says that history ends there, so that the record may be older."""
 
@@ -174,8 +170,7 @@ def _signed(root: Path, commits: Iterable[str]) -> tuple[Mapping[str, Signature]
     return by, revisions.boundary(root) if by else ()
 
 
-@dataclass(frozen=True, slots=True)
-class _LinePlace:
+class _LinePlace(Struct, frozen=True):
     """A record's line (canonical, without LF) and where it stands; lines count from 1."""
 
     path: str
@@ -183,14 +178,13 @@ class _LinePlace:
     line_no: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Finder:
+class _Finder(Struct, frozen=True):
     """Finds the records of one type in parts of any time, and of documents those that no .gitignore of that time left out."""
 
     source: HistorySource
     kind: RecordType
     blobs: Blobs
-    _ignored: dict[str, IgnoreFiles] = field(default_factory=dict)  # by commit
+    _ignored: dict[str, IgnoreFiles] = {}  # by commit
 
     @property
     def folder(self) -> str:

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from msgspec import Struct
+
 from duckkb.review.reports.markup import span
-from duckkb.values import dataclass
 
 _NAMED = 8
 
 
-@dataclass(frozen=True)
-class ReportSection:
+class ReportSection(Struct, frozen=True):
     """Pieces of text of one sort, the first the most important. `share` (0 to 1) is the part of the budget that the section
     may have even where others want it; `of` says of what each piece is (a type)."""
 

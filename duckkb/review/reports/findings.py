@@ -7,8 +7,9 @@ an answer.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding

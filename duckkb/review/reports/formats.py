@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ReportFormat:
+class ReportFormat(Struct, frozen=True):
     """`writer` is the module below `duckkb.review` and its function, which are imported when they are asked for. `budget` is
     the most bytes where nothing else is asked for, None where the report is told whole. `is_judged`: who reads it takes it for
     what is to be said of a change, so that it has all findings; others have them where they are asked for."""

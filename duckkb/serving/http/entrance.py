@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,7 +24,6 @@ from duckkb.serving.tenants import BearerTokens, Denial, bearer
 from duckkb.serving.tenants.authentication import FORGED
 from duckkb.serving.web.gate import ROOT as PAGES
 from duckkb.serving.web.gate import VISITOR, PageGate, is_page, is_static
-from duckkb.values import dataclass
 
 MOST_BYTES = 4 * 1024 * 1024
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -37,8 +37,7 @@ _OPEN = ("/health", "/ready", "/openapi.json")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
-class Doors:
+class Doors(Struct, frozen=True):
     """`others`: names under which the server is asked besides this machine's own; `origins`: those of others whose pages may ask what
     programs ask. Where `metrics_open`, /metrics needs no token;
     where it `edits`, pages have forms that propose changes of records. `auth_header`: where a proxy names the tenant whose a request is,

@@ -2,9 +2,10 @@
 see."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.parameters import SEARCH

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
 from duckkb.serving.tenants.authentication import VARIABLE
-from duckkb.values import dataclass, field
 
 Name = Literal[
     "claude-code", "claude-desktop", "codex", "cursor", "gemini", "goose", "openhands", "vscode", "windsurf", "zed"
@@ -16,18 +17,17 @@ Name = Literal[
 _TOKEN = f"Bearer ${{env:{VARIABLE}}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """Where an agent looks for servers, under which `key`; what it wants said of one that it starts (`kind`), and of one at a URL:
     the name of that, and the header with a token that comes from elsewhere. Without a `url` it knows the former alone."""
 
     file: str
     key: str = "mcpServers"
-    kind: Mapping[str, Any] = field(default_factory=dict)
+    kind: Mapping[str, Any] = {}
     url: str = "url"
-    url_kind: Mapping[str, Any] = field(default_factory=dict)
+    url_kind: Mapping[str, Any] = {}
     token: str = _TOKEN
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Any] = {}
 
 
 _ASKED = {"type": "promptString", "id": "duckkb-token", "description": "Token of duckkb", "password": True}

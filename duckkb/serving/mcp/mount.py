@@ -14,12 +14,12 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from msgspec import Struct
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from duckkb.serving.front import ASKED, unless_gone
-from duckkb.values import dataclass
 
 _SESSION = "mcp-session-id"
 _NO_BATCH = {
@@ -29,8 +29,7 @@ _NO_BATCH = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
+class SessionLimits(Struct, frozen=True):
     """How many sessions of one tenant are open at most, and after how many seconds without a request one ends."""
 
     sessions: int = 100

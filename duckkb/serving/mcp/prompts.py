@@ -4,12 +4,10 @@ from collections.abc import Mapping
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from msgspec import Struct
 
-from duckkb.values import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
+class _Prompt(Struct, frozen=True):
     offered: types.Prompt
     text: str
 

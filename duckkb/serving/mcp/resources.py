@@ -3,11 +3,11 @@ types too."""
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, unquote
 
 import mcp_types as types
+from msgspec.structs import replace
 
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, NotFound, UsageError

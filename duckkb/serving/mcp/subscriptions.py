@@ -15,6 +15,7 @@ import mcp_types as types
 from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
+from msgspec import Struct
 
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
@@ -22,7 +23,6 @@ from duckkb.serving.front import Asked, Front
 from duckkb.serving.lines import unexpected
 from duckkb.serving.mcp import resources
 from duckkb.serving.tenants import Denial
-from duckkb.values import dataclass
 
 MOST_OF_SESSION, _MOST = 100, 1_000
 _PAUSE_S, _LEAST_S, _SHARE = 2.0, 0.05, 10
@@ -34,8 +34,7 @@ _GONE = "gone"
 _Key = tuple[int, str]
 
 
-@dataclass(slots=True)
-class Subscription:
+class Subscription(Struct):
     """Of a connection to a resource: who subscribed, and the digest of what was read last."""
 
     connection: Connection

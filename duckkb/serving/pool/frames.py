@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.actions.folder import OpenOptions
 from duckkb.actions.registry.answers import plain
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
 from duckkb.steps import Step
-from duckkb.values import dataclass
 
 _LENGTH = struct.Struct(">Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Which base a worker serves: as `Served` takes it."""
 
     path: str | Path | None
@@ -29,16 +29,14 @@ class Start:
     longest: float | None = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Nobody waits for the answer to the request of this number, from 1, at this channel."""
 
     channel: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """An action, its arguments and who asks; of the base as it was at `commit`, where one is named; of the tenant's proposal, where
     there is a `message` for what is written. `is_traced`: the steps of the answer are wanted."""
 
@@ -50,8 +48,7 @@ class Request:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What became of a request: the answer; else an error of duckkb, by its class and what it says; else neither, which is a
     defect that the worker's log has."""
 

@@ -4,9 +4,11 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import steps
 from duckkb.actions.folder import OpenOptions, find
@@ -19,7 +21,6 @@ from duckkb.serving.pool import frames
 from duckkb.serving.pool.process import LAST_ANSWERS_S
 from duckkb.serving.pool.workers import Gone, Workers
 from duckkb.serving.served import refuse_past
-from duckkb.values import dataclass
 
 
 class Pool:
@@ -107,8 +108,7 @@ class Pool:
             return self._writer
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """A base as it was at a commit."""
 
     workers: Workers

@@ -7,10 +7,11 @@ import threading
 from contextlib import suppress
 from time import monotonic
 
+from msgspec import Struct
+
 from duckkb import installed
 from duckkb.llm.call_pool import CallCounts
 from duckkb.serving.pool import frames
-from duckkb.values import dataclass
 
 SIDE_BY_SIDE = 2
 """How many questions one worker answers side by side: while one waits for a model, another is answered."""
@@ -117,8 +118,7 @@ class Worker:
         return code
 
 
-@dataclass(slots=True, eq=False)
-class Channel:
+class Channel(Struct, eq=False):
     """Where one request at a time is asked of a worker; `asked` is the number of the last one."""
 
     worker: Worker

@@ -3,10 +3,11 @@
 import threading
 from collections import deque
 from concurrent.futures import CancelledError, Future
-from dataclasses import replace
 from functools import partial
 from signal import Signals
 from time import monotonic
+
+from msgspec.structs import replace
 
 from duckkb import deadline
 from duckkb.errors import Unavailable

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.serving import lines
 from duckkb.serving.telemetry import spans
 from duckkb.serving.telemetry.measures import METHODS, OTHER, ROUTES, Measures
 from duckkb.serving.telemetry.noted import NOTED, Noted
-from duckkb.values import dataclass
 
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -22,8 +23,7 @@ GONE = 499
 """The status of a request whose client went before it was answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLog:
+class RequestLog(Struct, frozen=True):
     """Lines about requests, a JSON object each on stderr. Of tenants there is a hash, of what is asked nothing unless the operator wants
     `queries`: then reads can be asked again, with `action` and `arguments`. `commit` tells what is served."""
 

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.actions.registry.answers import notices_of
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
 from duckkb.steps import Step, recorded
-from duckkb.values import dataclass, field
 
 NOTED = "duckkb.noted"
 """The key of an HTTP request's scope under which this stands."""
@@ -17,8 +18,7 @@ Run = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
 """`Served.run`, or that of a pool."""
 
 
-@dataclass(slots=True)
-class Noted:
+class Noted(Struct):
     """One request. `code` is that of the error that it ends in, `hits` how many results it has; `arguments` are those of an action
     that reads, which no label and no span holds; `address` is that of the client; `steps` are kept where `is_traced`."""
 
@@ -26,13 +26,13 @@ class Noted:
     request_id: str = ""
     tenant: str = ""
     action: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = {}
     hits: int | None = None
     degraded: tuple[str, ...] = ()
     code: str = ""
     address: str = ""
     is_traced: bool = False
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step] = []
 
     @contextmanager
     def asking(self, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[None]:

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import Unavailable
 from duckkb.serving.tenants.files import TenantFiles, refuse_foreign
 from duckkb.serving.tenants.tenant import is_id
 from duckkb.truth import state
-from duckkb.values import dataclass
 
 _MOST_BYTES, _OLDER = 8_000_000, 4
 _MOST_BYTES_REFUSED, _OLDER_REFUSED = 1_000_000, 1
@@ -24,8 +25,7 @@ _ACTION = re.compile(r"[a-z][a-z0-9_ ./-]{0,39}")
 _REQUEST = re.compile(r"[A-Za-z0-9._:-]{1,40}")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
+class AuditEntry(Struct, frozen=True):
     """What is written down: whose it is (the ID of a tenant, "server", or empty where nobody knows), the name of an action or a route,
     and `outcome`, such as "allowed", or a code; of a request its ID and the address from which it came."""
 

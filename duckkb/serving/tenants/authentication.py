@@ -4,12 +4,14 @@ import hmac
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.caller import Caller
@@ -17,7 +19,6 @@ from duckkb.errors import DuckkbError, UsageError
 from duckkb.serving.tenants.audit import AuditEntry, audit, note_refusal
 from duckkb.serving.tenants.files import Facts, TenantFiles
 from duckkb.serving.tenants.tenant import Tenant, stamp
-from duckkb.values import dataclass
 
 VARIABLE = "DUCKKB_MCP_TOKEN"
 SERVER = "server"
@@ -33,8 +34,7 @@ _Entries = tuple[tuple[str, "Tenant | Caller"], ...]
 """SHA-256 (hex) of each token, and whose it is; the server token has no tenant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(Struct, frozen=True):
     """Why nobody is let in. `status` is that of HTTP: 401 without a well-formed token (E_TOKEN), 403 for an unknown token or a
     disabled tenant, which the client cannot tell apart (E_DENIED), or for one that has expired (E_EXPIRED), 503 where tenants cannot be read (E_UNAVAILABLE).
     `problem` is then what an operator should see. No client sees that, nor the `tenant` that is disabled, which is for the log."""

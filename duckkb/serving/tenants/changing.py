@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions
@@ -21,13 +23,11 @@ from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.serving.tenants.files import TenantFiles
 from duckkb.serving.tenants.tenant import Tenant, expiry_of, is_id, is_name, stamp
 from duckkb.truth.files.line import Limits, LineError, parse_json
-from duckkb.values import dataclass
 
 _Change = Callable[[Tenant], Tenant]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What people call a new tenant, and when its token `expires`, as `tenant.expiry_of` takes it (empty: never)."""
 
     name: str = ""

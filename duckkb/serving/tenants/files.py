@@ -14,12 +14,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb import config
 from duckkb.errors import Finding, Unavailable, shell_word
 from duckkb.serving.tenants.tenant import Tenant, read
 from duckkb.truth import state
 from duckkb.truth.commit import lock
-from duckkb.values import dataclass
 
 _FORMAT = 1
 _MOST_BYTES = 16_000_000
@@ -28,8 +29,7 @@ _OTHERS = 0o077
 Facts = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TenantFiles:
+class TenantFiles(Struct, frozen=True):
     """The files of the base in the folder `root`, which is its real place."""
 
     root: Path

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.caller import ROLES, Caller, Role
-from duckkb.values import dataclass
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # shorter than a token, so that none becomes an ID by a slip
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -19,8 +20,7 @@ NEVER = "never"
 KEYS = ("tenant", "name", "role", "types", "sha256", "made", "rotated", "disabled", "expires")
 
 
-@dataclass(frozen=True, slots=True)
-class Tenant:
+class Tenant(Struct, frozen=True):
     """`types` are the granted types and collections, sorted; an admin has none and may see all. `made` and `rotated` are
     UTC, `YYYY-MM-DDTHH:MM:SSZ`: of its first token and of the one that holds (empty: still the first). From `expires` on,
     written alike, the token lets nobody in (empty: it always does)."""

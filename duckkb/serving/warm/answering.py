@@ -11,10 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb import warm_client
 from duckkb.serving.warm import installation, peer
 from duckkb.serving.warm.streams import NotServed, taken
-from duckkb.values import dataclass
 from duckkb.warm_client import ANSWER, BEGUN, HEAD, LARGEST, OTHER, framed
 
 TICK_S, TAKE_S, GIVE_S = 2.0, 1.0, 10.0
@@ -22,8 +23,7 @@ MEMORY_S = 300.0
 _INTERNAL = (b"E_INTERNAL", b"a defect in duckkb")
 
 
-@dataclass(frozen=True, slots=True)
-class Commands:
+class Commands(Struct, frozen=True):
     """How a command is run: its exit code, printed to `sys.stdout` and `sys.stderr`; whether a signal asked this process to end;
     and what is done once nobody asked for a while, and is undone by the next command."""
 
@@ -33,8 +33,7 @@ class Commands:
     let_go: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """Seconds without a command until memory is let go, and until the process ends."""
 
     memory: float

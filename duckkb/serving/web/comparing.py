@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 from duckkb.review.diff.words import words
-from duckkb.values import dataclass
 
 _LONGEST = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A field in both versions: as markup, empty where one has it not."""
 
     name: str

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from duckkb.review.diff.words import Run, around, words
 from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
-from duckkb.values import dataclass
 
 LONGEST = 4_000
 """Characters of a value that are compared word by word, from the first that differs on; what lies behind them is counted."""
@@ -20,8 +20,7 @@ ABSENT = object()
 """In the place of a value that a side does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueDifference:
+class ValueDifference(Struct, frozen=True):
     """A value that differs, by the path to it in its record: as markup by itself on either side (empty where one has none) and both
     in one text. `rest`: characters that are not shown."""
 
@@ -33,8 +32,7 @@ class ValueDifference:
     rest: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedRecord:
+class ChangedRecord(Struct, frozen=True):
     """A record that changed. `op` is insert, update, rename or delete, `was` its former identity; `title` and `context` are what people know it by; `mark` names both of its versions,
     `side` is the one (LEFT or RIGHT, as forges say it) whose line stands at `path`, `line`. `rest`: values that are not shown."""
 

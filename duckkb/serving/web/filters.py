@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
-from duckkb.values import dataclass
 
 _MOST_FIELDS, _MOST_CHOICES = 40, 60
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -14,8 +15,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _MOMENT = re.compile(r"\d{4}(-\d{2}(-\d{2}([T ].*)?)?)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """A field that may be filtered by: "choice" among its values, "flag", "number" and "date" between two, "text" that contains
     something, "member" of a list. `name` is that of the field, `said` what the ontology says of it."""
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.rules.invisible import invisible_in
 from duckkb.truth.files.line import Limits, LineError, parse_json
-from duckkb.values import dataclass
 
 TYPED, BEGAN = "f.", "w."
 """What stands before a field's name in the form: of what was typed, and of what that began with."""
@@ -22,8 +23,7 @@ _LINE = 120
 _MOST_CHOICES = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """A field of a form: "text" of one line or ("area") of several, "number", "choice", "flag", "date", "lines" (a list of texts, one a
     line), or "json". `began` is what stands in the record as the form writes it, `typed` what the form shows. `now` is what somebody
     else made of it meanwhile, None where nobody did; `problems` are what is wrong with it."""

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -15,7 +16,6 @@ from duckkb.errors import Refused
 from duckkb.serving.statuses import told
 from duckkb.serving.tenants import Denial
 from duckkb.serving.web.sessions import Sessions
-from duckkb.values import dataclass
 
 ROOT = "/web"
 ROOT_PATH = "duckkb.root_path"
@@ -39,8 +39,7 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(Struct, frozen=True):
     """Who asks for a page: the name of the session that the cookie holds (or of what becomes none: whoever is not signed in yet has
     one too, for the proof in the form), and who that is. `by_proxy`: a proxy says who; where it names nobody who may come, `denial` has
     why."""

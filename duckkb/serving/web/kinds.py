@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """One type: its name, "node" or "edge", the fields of its identity, those by which it says that people know a record (`display`),
     those that are searched, and how many records it has; of an edge type the types that its `sources` and `targets` may have.
     `has_vectors`: its records can be near others."""

@@ -6,7 +6,7 @@ One plot has series over the same places on the axis across, which are commits i
 import math
 from collections.abc import Sequence
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 12, 30
@@ -14,8 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 84, 16, 12, 30
 Value = float | int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """A named row of values; `hue` is the number of its colour."""
 
     name: str
@@ -23,8 +22,7 @@ class Series:
     hue: int
 
 
-@dataclass(frozen=True, slots=True)
-class PlottedValue:
+class PlottedValue(Struct, frozen=True):
     """A value where it is drawn."""
 
     x: float
@@ -32,8 +30,7 @@ class PlottedValue:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(Struct, frozen=True):
     """A series as it is drawn: `path` is a line or an area as SVG has it, `marks` are the values that stand alone or end it."""
 
     name: str
@@ -42,8 +39,7 @@ class Drawn:
     marks: tuple[PlottedValue, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(Struct, frozen=True):
     """`ticks` are numbers with their height; `labels` texts with their place below, and how they are set to it (start, middle, end)."""
 
     series: tuple[Drawn, ...]

@@ -10,27 +10,26 @@ import threading
 import time
 from hashlib import sha256
 
+from msgspec import Struct
+
 from duckkb.caller import Caller
 from duckkb.serving.strangers import Strangers
 from duckkb.serving.tenants import BearerTokens, Denial
 from duckkb.serving.tenants.authentication import SERVER
-from duckkb.values import dataclass
 
 _MOST, _MOST_OF_ONE = 1_000, 50
 _IDLE_S, _LONGEST_S, _CODE_S = 12 * 3600.0, 7 * 24 * 3600.0, 600.0
 _OPERATOR = Caller(SERVER, "admin")
 
 
-@dataclass(frozen=True, slots=True)
-class SignedIn:
+class SignedIn(Struct, frozen=True):
     """A new session, by its name, and whose it is."""
 
     session: str
     tenant: str
 
 
-@dataclass(slots=True)
-class _Session:
+class _Session(Struct):
     """`token` is the SHA-256 of a token; empty for who started the server, who needs none."""
 
     token: str

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -23,15 +24,13 @@ from duckkb.serving.web.pages import change, conflicts, edit, health, ontology, 
 from duckkb.serving.web.sessions import Sessions
 from duckkb.serving.web.visit import THEMES, Visit
 from duckkb.serving.web.words import LANGUAGES
-from duckkb.values import dataclass
 
 _MOST_FIELDS = 10_000
 _YEAR_S = 365 * 24 * 3600
 Shown = Callable[[Visit], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
-class WebPage:
+class WebPage(Struct, frozen=True):
     """A page: its address below the root, what shows it, and whether the bar at the top of all pages has it, under the word
     `bar.ADDRESS`. `sends`: it takes forms, too."""
 

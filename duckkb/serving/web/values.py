@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.serving.web import markdown
-from duckkb.values import dataclass
 
 LONGEST = 20_000
 """Characters of a field that a page shows; the rest has a page of its own."""
@@ -13,8 +14,7 @@ _LONG = 160
 _MOST_ITEMS, _DEEPEST = 50, 6
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A value: "text" (one line), "markdown", "plain" (a text of several lines, as it stands), "address", "number" and "flag",
     "list" of short values, "values" (a list of others), "map", or "json". `rest` says how much of it is not shown: characters or
     items. `parts` are named in a map, and by number in a list."""
@@ -26,8 +26,7 @@ class Value:
     rest: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A field with its value; `said` is what the ontology says of it, `is_identity` whether it names the record."""
 
     name: str

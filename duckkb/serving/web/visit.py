@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -15,13 +16,11 @@ from duckkb.serving.web.drawing import drawn, static
 from duckkb.serving.web.gate import ROOT_PATH, VISITOR, Visitor, cookie_name, cookies, pages_root
 from duckkb.serving.web.sessions import Sessions
 from duckkb.serving.web.words import LANGUAGES, Words, wanted, words
-from duckkb.values import dataclass
 
 THEMES = ("light", "dark")
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(Struct, frozen=True):
     """`form` are the fields of a form that was sent with its proof. `is_part`: a script asks for the part of the page that it puts into
     the one that is shown. `edits`: pages may have forms that propose changes of records."""
 

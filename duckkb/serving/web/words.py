@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from duckkb.values import dataclass
+from msgspec import Struct
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
 """Each by its own name, the one that is spoken where none is wanted first."""
@@ -14,8 +14,7 @@ _FOLDER = Path(__file__).parent / "words"
 _WEIGHT = re.compile(r"([A-Za-z]{1,8})[A-Za-z0-9-]*\s*(?:;\s*q=([01](?:\.\d{0,3})?))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """The catalogue of a language. An entry may have places for values, and forms for one and for several (`{"one", "other"}`, by the
     value `count`)."""
 

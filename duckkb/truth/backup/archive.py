@@ -11,17 +11,17 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import NoneType
 from typing import Any, BinaryIO, get_args, get_type_hints
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
+from msgspec import Struct, StructMeta, to_builtins
+
 from duckkb.errors import StateError
 from duckkb.truth import state
 from duckkb.truth.commit.outside import plain
 from duckkb.truth.git.bundle import Checkout
-from duckkb.values import dataclass
 
 FORMAT = 1
 MANIFEST, BUNDLE, FILES = "manifest.json", "repository.bundle", "files/"
@@ -38,8 +38,7 @@ _KEPT_NAMES = {"git~1", ".git", state.FOLDER}
 _UNREADABLE = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
-@dataclass(frozen=True, slots=True)
-class SavedFile:
+class SavedFile(Struct, frozen=True):
     """A file of a backup: its path from the top of the work tree, its bytes, their SHA-256 in hex, and its mode with the kind
     as `os.lstat` gives it. A link's bytes are its target."""
 
@@ -49,8 +48,7 @@ class SavedFile:
     mode: int
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """`name` is that of the folder, `base` the path of the knowledge base in it, `checkout` None without git, `bundle` None
     without history; `deleted` are files of the commit that were gone, `left_out` what is in no backup, and why."""
 
@@ -88,7 +86,7 @@ class ArchiveWriter(ZipFile):
 
     def seal(self, manifest: Manifest) -> None:
         """Write the manifest and the digest, and make the file durable."""
-        told = json.dumps({"format": FORMAT, **asdict(manifest)}).encode()
+        told = json.dumps({"format": FORMAT, **to_builtins(manifest)}).encode()
         if len(told) > _LONGEST_MANIFEST:
             raise StateError(
                 f"{len(manifest.files)} files are more than a backup can list; commit them first", "E_BACKUP"
@@ -174,7 +172,7 @@ def _listed(read: ZipFile, size: int) -> Manifest:
 def _made(kind: Any, told: Any) -> Any:
     """A value of the type of a field above, of what JSON has in its place. Raises ValueError."""
     kinds = get_args(kind)
-    if hasattr(kind, "__dataclass_fields__") and isinstance(told, dict):
+    if isinstance(kind, StructMeta) and isinstance(told, dict):
         hints = get_type_hints(kind)
         if told.keys() == hints.keys():
             return kind(**{name: _made(hint, told[name]) for name, hint in hints.items()})

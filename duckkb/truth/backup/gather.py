@@ -9,10 +9,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.errors import Conflict
 from duckkb.open_files import open_unblocked
@@ -22,7 +24,6 @@ from duckkb.truth.commit import journal, protocol
 from duckkb.truth.git import bundle
 from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import find_repository
-from duckkb.values import dataclass, field
 
 SUFFIX = ".duckkb.zip"
 """How backups are called by themselves: those that lie in a base are in no backup of it."""
@@ -30,8 +31,7 @@ _TRUTH = (f"{layout.DATA}/nodes", f"{layout.DATA}/edges", layout.FORMAT_PATH, "o
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class BackupSource:
+class BackupSource(Struct, frozen=True):
     """A base to be saved, the folders and files of its document collections, by their real paths, and the backup itself, which
     may lie among them."""
 
@@ -44,17 +44,16 @@ class BackupSource:
     left_out: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """A work tree, and what a backup of it holds so far. `base` is where the knowledge base lies in it; `head` are the files
     that its commit has and that should lie there."""
 
     top: Path
     base: str
     left_out: list[str]
-    head: dict[str, TreeEntry] = field(default_factory=dict)
-    saved: list[SavedFile] = field(default_factory=list)
-    deleted: list[str] = field(default_factory=list)
+    head: dict[str, TreeEntry] = {}
+    saved: list[SavedFile] = []
+    deleted: list[str] = []
 
 
 def save(source: BackupSource, file: BinaryIO) -> Manifest:

@@ -27,13 +27,13 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from msgspec import Struct, to_builtins
+
 from duckkb import errors
 from duckkb.truth import state
-from duckkb.values import dataclass, field
 
 DRAFT, SEALED, UNDO, IMAGES = "draft", "journal", "undo", "images"
 _FORMAT = 1
@@ -44,8 +44,7 @@ Observer = Callable[[str], None]
 _LEAST_PRUNED_PARTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(Struct, frozen=True):
     """One target. Hashes are SHA-256 in hex, None for absent; `mode` is that of the file replaced, None for a new one."""
 
     path: str
@@ -56,8 +55,7 @@ class JournalEntry:
     mode: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Journal:
+class Journal(Struct, frozen=True):
     """The targets in the order of their replacement, and the folders made for them, parents first."""
 
     id: str
@@ -96,7 +94,7 @@ def staged_file(stage: Path, index: int) -> Path:
 
 
 def dump(journal: Journal) -> bytes:
-    body = json.dumps({"format": _FORMAT, **asdict(journal)}, ensure_ascii=False).encode()
+    body = json.dumps({"format": _FORMAT, **to_builtins(journal)}, ensure_ascii=False).encode()
     return body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
@@ -218,8 +216,7 @@ def read_image(stage: Path, journal: Journal, entry: JournalEntry, side: str) ->
     return data
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """One stage that is being carried out or back. `rescued` collects the copies of third-state files as they are made."""
 
     root: Path
@@ -227,7 +224,7 @@ class Work:
     journal: Journal
     on_step: Observer
     rescue: bool = False
-    rescued: list[str] = field(default_factory=list)
+    rescued: list[str] = []
 
 
 def forward(work: Work) -> None:

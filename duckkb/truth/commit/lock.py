@@ -15,15 +15,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from duckkb import errors, open_files
 from duckkb.truth import state
 from duckkb.truth.commit import journal
-from duckkb.values import dataclass
 
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
@@ -32,8 +33,7 @@ _HOLDER_BYTES = 4096
 Mode = Literal["exclusive", "shared"]
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """Who holds the lock exclusively. `since` is UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
 
     pid: int

@@ -15,9 +15,11 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb import errors
 from duckkb.truth import state
@@ -35,15 +37,13 @@ from duckkb.truth.commit.journal import (
     pending,
     sync_folders,
 )
-from duckkb.values import dataclass
 
 __all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "reading", "recover", "show", "writing"]
 
 _UNSEEN = "An interrupted write cannot be looked at"
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """One file: its path from the root with `/`, the SHA-256 (hex) of its present content or None where it is absent,
     and its new content, or None to delete it."""
 
@@ -52,8 +52,7 @@ class FileChange:
     data: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Struct, frozen=True):
     """What was done about an interrupted write, and its targets. `rescued`: copies of files that stood in the way."""
 
     action: Literal["none", "discarded", "finished", "aborted"]
@@ -61,8 +60,7 @@ class Recovery:
     rescued: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(Struct, frozen=True):
     """A change that does change something, with what it found."""
 
     change: FileChange

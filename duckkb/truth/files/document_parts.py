@@ -12,6 +12,8 @@ from stat import S_ISDIR
 from typing import Any
 from unicodedata import normalize
 
+from msgspec import Struct
+
 from duckkb.codes import CODES
 from duckkb.documents import document
 from duckkb.documents.glob import IgnoreFile
@@ -26,7 +28,6 @@ from duckkb.truth.files.ignored import GITIGNORE, Binding, bind, is_ignored, par
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
 from duckkb.truth.layout import Listing, listing, parse_part, read_regular
-from duckkb.values import dataclass, field
 
 LINKS = "#links"
 PERMISSION = "give yourself permission to read it, or name it under `ignore`"
@@ -77,16 +78,15 @@ def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
 
 
-@dataclass(slots=True)
-class WalkNotes:
+class WalkNotes(Struct):
     """What a walk through the folder of a source notes: what lies in each folder, the .gitignore files that were looked for,
     whether part of the folder could not be looked at, and what was `left_out`: paths in the folder, those of folders with a
     final `/`, and why (`hidden`, `reserved`, `gitignore`, `repository`, `pattern`, `ignore`, `link`, `name`, `unreadable`)."""
 
-    listed: dict[str, Listing] = field(default_factory=dict)
-    ignore_files: dict[str, os.stat_result | None] = field(default_factory=dict)
+    listed: dict[str, Listing] = {}
+    ignore_files: dict[str, os.stat_result | None] = {}
     is_partial: bool = False
-    left_out: list[tuple[str, str]] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = []
 
 
 def walk(root: Path, source: DocumentSource, notes: WalkNotes | None = None) -> Iterator[Seen | Finding]:
@@ -197,8 +197,7 @@ class _Walk:
         return parse_ignore_file(raw)
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentLines:
+class DocumentLines(Struct, frozen=True):
     """What a part of a document holds, as a part of records would, and for each line the one of the file where that stands: it
     belongs to no record, as it moves with the text above it. There are none for a part of records."""
 

@@ -15,6 +15,7 @@ from sys import byteorder
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
@@ -23,7 +24,6 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, compone
 from duckkb.truth.files.ids import day_start, hash_id
 from duckkb.truth.files.line import Limits, LineError, LineShape, decode_all, encode
 from duckkb.truth.layout import parse_part
-from duckkb.values import dataclass, field
 
 _POINTER = b"version https://git-lfs"
 # File systems keep times as coarse as two seconds: a file written that close to its reading may change unseen.
@@ -36,8 +36,7 @@ Named = tuple[int, int, bytes, bytes]
 """Of a line: its record's id, the hash of its identity, its etag, and the identity as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRow:
+class StoredRow(Struct, frozen=True):
     """A record and the line that holds it.
 
     `line` is canonical, with `__id` and times, without LF, whatever the file has. `complete` says that the file has id and
@@ -119,8 +118,7 @@ def named(row: StoredRow) -> Named:
     return row.record.id, hash_of(spelled), etag(row.line), spelled
 
 
-@dataclass(slots=True)
-class PartHead:
+class PartHead(Struct):
     """What is known of the lines of a part: `ids`, `hashes` of identities, `etags` of 8 bytes one behind the other, `ends` in the
     text, behind each LF, and the identities as JSON, `spelled` one behind the other with the end of each (`spelled_ends`). Where
     the file has not exactly these lines, `numbers` has those of its lines and `flags` whether they are complete and canonical."""
@@ -336,8 +334,7 @@ class PartRows:
         return StoredRow(record, line, self._path, head.numbers[at], bool(flags & _COMPLETE), bool(flags & _CANONICAL))
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(Struct, frozen=True):
     """What tells cheaply whether a file changed: size in bytes, mtime in ns, inode, when it was read, in ns, and ctime in
     ns, which nobody can set back as they can the mtime; 0 where it is not known."""
 
@@ -373,8 +370,7 @@ class Stamp:
         return is_same and not self.is_racy
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One JSONL file as it was read.
 
     `digest` is the SHA-256 of its bytes in hex. `findings` are the lines that cannot be read; `rows` are the others, in
@@ -405,8 +401,7 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-@dataclass(slots=True)
-class Lines:
+class Lines(Struct):
     """The lines of one part, read one after the other: `rows` in file order, `findings` for those that cannot be read, and
     whether all of it is `canonical`. Lines whose bytes are in `known` are passed over, counted but not decoded."""
 
@@ -414,8 +409,8 @@ class Lines:
     kind: RecordType
     limits: Limits
     known: Container[bytes] = ()
-    rows: list[StoredRow] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    rows: list[StoredRow] = []
+    findings: list[Finding] = []
     canonical: bool = True
 
     def read(self, raw: bytes) -> None:

@@ -7,10 +7,12 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from stat import S_ISREG
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
@@ -32,7 +34,6 @@ from duckkb.truth.layout import (
     read_regular,
     safe_table_name,
 )  # fmt: skip
-from duckkb.values import dataclass, field
 
 _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
 """What may lie in `data/` itself, and whether it is a folder."""
@@ -41,18 +42,17 @@ _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
 """How lately an empty file was written that may yet be filled, how long it is waited for at a time, and how often."""
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(Struct):
     """The parts of the ontology's types with their stat and type, in path order, what else was found, and what lies in each
     folder that was looked at. `is_partial`: a folder of documents is not there, or cannot be listed."""
 
-    files: dict[str, os.stat_result] = field(default_factory=dict)
-    kinds: dict[str, RecordType] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    folders: dict[str, Listing] = field(default_factory=dict)
-    ignore_files: dict[str, os.stat_result | None] = field(default_factory=dict)
+    files: dict[str, os.stat_result] = {}
+    kinds: dict[str, RecordType] = {}
+    findings: list[Finding] = []
+    folders: dict[str, Listing] = {}
+    ignore_files: dict[str, os.stat_result | None] = {}
     is_partial: bool = False
-    _placed: list[tuple[str, os.stat_result]] = field(default_factory=list)
+    _placed: list[tuple[str, os.stat_result]] = []
 
     def still_holds(self, root: Path) -> bool:
         """Whether all of it lies there as it was seen: of many small files a third of what seeing it anew takes."""

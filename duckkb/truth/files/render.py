@@ -9,10 +9,12 @@ import os
 from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
@@ -23,7 +25,6 @@ from duckkb.truth.files.line import LineError, LineShape, decode, record_line, r
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
-from duckkb.values import dataclass
 
 _FEW_SHARE = 20
 """Of the rows of a part so many new ones find their places one by one."""
@@ -32,8 +33,7 @@ _SLAB = 1_000
 _order = attrgetter("order")
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(Struct, frozen=True):
     """Where a clone and branch put new records: the number of their part of the day (`layout.base_number`; 0 where
     `layout.part` is `fixed`), and how much a part takes, in records and bytes."""
 
@@ -42,8 +42,7 @@ class Writer:
     max_bytes: int = PART_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedPart:
+class RenderedPart(Struct, frozen=True):
     """A part as it is to be. `before` is the digest of the file now, None where there is none; `data` None deletes it; `come`
     are those of its rows that a changeset brings."""
 

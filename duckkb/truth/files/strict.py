@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import Finding, InvalidRecord
 from duckkb.ontology.model import Generated
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time, with_key
-from duckkb.values import dataclass
 
 # The parsers below recurse, and orjson refuses to write more than 254 levels.
 HARD_DEPTH = 200
@@ -30,8 +31,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_SPACE = " \t\n\r"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """`limits.*` of the settings. The record itself is the first level of depth; more than 200 levels count as 200."""
 
     max_record_bytes: int = 8_388_608
@@ -42,8 +42,7 @@ class Limits:
         return min(self.max_depth, HARD_DEPTH)
 
 
-@dataclass(frozen=True, slots=True)
-class LineShape:
+class LineShape(Struct, frozen=True):
     """The order of a type's keys: its identity fields (`kind.identity_fields`), which stand between `__id` and the rest.
     `generated` gives a stored line the identity that it lacks, where that follows from its fields."""
 
@@ -194,8 +193,7 @@ def _depth(text: str) -> int:
     return deepest
 
 
-@dataclass(frozen=True, slots=True)
-class _Wrong:
+class _Wrong(Struct, frozen=True):
     """Stands in the tree where a number cannot be held, until the walk knows its place."""
 
     message: str
@@ -243,8 +241,7 @@ def _parsed(text: str, findings: list[Finding]) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _StrictWalk:
+class _StrictWalk(Struct, frozen=True):
     """Turns a parsed tree into plain values and collects what is wrong in it, each with its JSON pointer."""
 
     findings: list[Finding]

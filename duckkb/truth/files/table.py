@@ -6,8 +6,10 @@ Both are mended in memory alone (`MendedTable`), and the same way whether the fi
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Identity, identity_key
@@ -15,7 +17,6 @@ from duckkb.truth.files.ids import free_id
 from duckkb.truth.files.line import Limits, LineShape, decode, record_line
 from duckkb.truth.files.part import Part, PartRows, StoredRow, hash_of, identity_hash, record_of, spelled_identity
 from duckkb.truth.files.source_text import merge_duplicates
-from duckkb.values import dataclass
 
 _KEPT = 4096  # rows that were found lately
 
@@ -28,8 +29,7 @@ Swapped = Mapping[str, PartRows]
 """The rows of files by path, in path order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """What replacing some lines did to the records: the ids of those to put and of those that are gone, and identities come
     and gone."""
 

@@ -3,9 +3,11 @@
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.documents.markdown import wiki_name
 from duckkb.documents.source import within
@@ -17,7 +19,6 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, Stamp, StoredRow, collector_paused
 from duckkb.truth.files.table import Difference, MendedTable, Repeated, Swapped, Table, difference
 from duckkb.truth.layout import leads_to_parts
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.truth.files.read import Survey
@@ -34,8 +35,7 @@ Ref = tuple[str, Identity]
 """A node: the name of its type and its identity."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ambiguous:
+class Ambiguous(Struct, frozen=True):
     """A bare end that exists in several of the allowed types; of a wiki link, whose name several documents have, their paths."""
 
     types: tuple[str, ...]

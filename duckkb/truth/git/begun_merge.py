@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.errors import Refused, StateError
 from duckkb.truth import state
 from duckkb.truth.git import repository
 from duckkb.truth.git.run import output, repository_of, text, without_filters
-from duckkb.values import dataclass
 
 _NOTE = "merge"
 WHAT = "a merge was interrupted, and its files were left halfway"
 REMEDY = "duckkb recover"
 
 
-@dataclass(frozen=True, slots=True)
-class BegunMerge:
+class BegunMerge(Struct, frozen=True):
     """The commits that were to be merged, and the files that were changed already (from the top of the work tree)."""
 
     head: str

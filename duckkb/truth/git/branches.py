@@ -3,12 +3,13 @@
 import re
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.errors import StateError
 from duckkb.truth.git import revisions
 from duckkb.truth.git.git_changes import MARK
 from duckkb.truth.git.revisions import Revision
 from duckkb.truth.git.run import text
-from duckkb.values import dataclass
 
 _FIELDS = ("refname", "symref", "objectname", "authorname", "committerdate:iso-strict", "contents:subject", "contents")
 _FORMAT = "".join(f"%({name})%00" for name in _FIELDS)
@@ -16,8 +17,7 @@ _PLACES = ("refs/heads/", "refs/remotes/")
 _IMPOSSIBLE = re.compile("[\x00-\x20\x7f\ud800-\udfff]")  # in a name of git, or in an argument
 
 
-@dataclass(frozen=True, slots=True)
-class BranchTip:
+class BranchTip(Struct, frozen=True):
     """A branch by the name that git's commands take (`topic`, `origin/topic`), and its last commit: the id in hex, who made it, when
     (ISO 8601), its first line, and whether a `propose` made it."""
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from shutil import copyfile, disk_usage
 from tempfile import TemporaryDirectory
 
+from msgspec import Struct
+
 from duckkb.errors import Refused, StateError, Unavailable
 from duckkb.truth.git import repository
 from duckkb.truth.git.revisions import TreeEntry
@@ -22,7 +24,6 @@ from duckkb.truth.git.run import (
     text,
     without_filters,
 )
-from duckkb.values import dataclass
 
 _STASH = "refs/stash"
 _AUTHOR = {"user.name": "duckkb", "user.email": "duckkb@localhost", "commit.gpgSign": "false"}
@@ -33,8 +34,7 @@ _LEAST_TAKEN = 4_096
 """Bytes that a file takes at the least, whatever it holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkout:
+class Checkout(Struct, frozen=True):
     """What is checked out: the commit (empty before the first) and the branch (`refs/heads/NAME`; empty where HEAD is
     detached). `index` is a commit of what is staged, empty where that is HEAD's tree; `stashes` are commit and message, the
     newest first; `symbolic` are refs and what they stand for; `shallow` the commits at which history ends."""

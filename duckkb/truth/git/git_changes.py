@@ -19,10 +19,11 @@ from pathlib import Path
 from random import uniform
 from tempfile import TemporaryDirectory
 
+from msgspec import Struct
+
 from duckkb.errors import Conflict, Refused, Unavailable, UsageError, shell_word
 from duckkb.truth.git.revisions import Revision, TreeEntry, listed_in, prefix, revision
 from duckkb.truth.git.run import GitAnswer, answer, output, repository_of, setting_names, text, without_filters
-from duckkb.values import dataclass
 
 _NO_LOCK, _WAIT_S = 255, 30.0
 """How `git config` ends where another process holds the file's lock (CONFIG_NO_LOCK in its config.c), and how long that is waited
@@ -51,8 +52,7 @@ _FILE = "100644"
 MARK = "Duckkb-Proposal: "
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Struct, frozen=True):
     """The index under `data/`: the entries of parts by path, those in conflict by stage (1 base, 2 ours, 3 theirs), the
     paths whose conflict someone has resolved, and what else is in conflict."""
 
@@ -245,8 +245,7 @@ def _places(root: Path) -> list[str]:
     return [prefix(root) + place for place in PARTS]
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A branch by its name, and the commit that it is at, None where it does not exist yet."""
 
     name: str

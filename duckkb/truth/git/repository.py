@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.truth import state
 from duckkb.truth.git import run
 from duckkb.truth.git.run import find_repository, read_bytes, read_ref, read_text, unseen
 from duckkb.truth.layout import parse_part
-from duckkb.values import dataclass
 
 _MAIN_BRANCHES = frozenset({"main", "master"})
 _HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -24,8 +25,7 @@ _IN_TABLES = "ref: refs/heads/.invalid"
 _SETTINGS = r"^core\.(autocrlf|eol|ignorecase|precomposeunicode|bare)$"
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryState:
+class RepositoryState(Struct, frozen=True):
     """What kind of repository this is. `readable`: git can read it, and the commit that HEAD names is there."""
 
     readable: bool

@@ -8,16 +8,17 @@ explain the folder as it is: a commit stands before its parents, and a merge tha
 import os
 import posixpath
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from duckkb.errors import StateError, Unavailable
 from duckkb.truth.git.repository import head_commit
 from duckkb.truth.git.run import FETCH_ALL, Repository, output, read_text, repository_of, started, text, without_filters
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from git.cmd import Git
@@ -33,8 +34,7 @@ _DEEPEN = (
 _FIRST, _MOST = 32, 1_024  # commits that are looked into at once: few, as the newest ones answer most questions
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(Struct, frozen=True):
     """A name as it was given, and what it means: `commit` (empty where it names a tree) and `tree`, both in hex."""
 
     name: str
@@ -46,16 +46,14 @@ class Revision:
         return (self.commit or self.tree)[:12]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(Struct, frozen=True):
     """A file in a tree or in the index: `mode` in octal, as git writes it, and the id of its blob."""
 
     mode: str
     blob: str
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(Struct, frozen=True):
     """A file that differs between two trees; None where a side has none. `unmerged` says that the index holds several
     versions of it, and so no new one."""
 
@@ -292,8 +290,7 @@ def _path(repository: Repository, name: bytes) -> str:
     return path.removeprefix(repository.prefix)
 
 
-@dataclass(frozen=True, slots=True)
-class CommitStep:
+class CommitStep(Struct, frozen=True):
     """A commit, and for each of its parents (in hex; those that touched the places) the files that differ from it."""
 
     commit: str
@@ -301,8 +298,7 @@ class CommitStep:
     touched: tuple[tuple[Touched, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """Who made a commit and when: ISO 8601 with the author's own offset, empty for a date before 1970, for which git prints
     `%aI` as it was asked; and the first line of the message."""
 

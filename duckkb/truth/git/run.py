@@ -17,10 +17,11 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from duckkb.errors import StateError, Unavailable
 from duckkb.open_files import open_unblocked
 from duckkb.truth import state
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from git.cmd import Git
@@ -70,8 +71,7 @@ _ABSENT = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Struct, frozen=True):
     """Where git keeps things: `git_dir` is the worktree's own, `common_dir` holds refs and objects; `prefix` is the path
     of the knowledge base inside the work tree, with a final `/`, or empty."""
 
@@ -174,8 +174,7 @@ class NoGit(Unavailable):
         super().__init__("git is not installed, and this needs it", code="E_GIT", suggestion="install git")
 
 
-@dataclass(frozen=True, slots=True)
-class GitAnswer:
+class GitAnswer(Struct, frozen=True):
     """How a git command ended: its exit code, what it printed, and what it said of errors."""
 
     code: int

@@ -3,22 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import Revision, Signature
 from duckkb.truth.git.run import output, repository_of
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A commit as its history has it: `number` counts from 1, the oldest, those that touched what was asked about."""
 
     number: int
     by: Signature
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The `samples`, the oldest first, of `total` commits; `is_shallow`: older ones are not here."""
 
     samples: tuple[Sample, ...] = ()

@@ -7,9 +7,10 @@ what is open. So a block says by itself what has been chosen of it and what has 
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
 from duckkb.truth.files.source_text import join, split
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.values import dataclass
 
 OURS, BASE, THEIRS = b"ours (duckkb resolve)", b"base", b"theirs"
 SIZE = 7
@@ -17,8 +18,7 @@ _MARKER = re.compile(rb"(<{7,}|\|{7,}|={7,}|>{7,})(?: [^\n]*)?\r?")
 _OPENING = re.compile(rb"<{7,} " + re.escape(OURS))
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A record in conflict: its line in the base and on either side, without LF; None where a version lacks it."""
 
     base: bytes | None

@@ -14,8 +14,9 @@ from itertools import takewhile
 from math import isfinite
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.truth.files.source_text import Field, elements, join, split, text_of
-from duckkb.values import dataclass, field
 
 _MOST_PAIRS = 1_000_000
 """Of equal lines of two texts, which are looked at one by one."""
@@ -26,15 +27,14 @@ _MOMENT = re.compile(r"([0-9-]{10}T[0-9:]{8})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]
 _UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-@dataclass(frozen=True, slots=True)
-class MergeRules:
+class MergeRules(Struct, frozen=True):
     """What a merge must know of a table: its identity fields (for the order of keys), `x-merge` by field (`set`, `text`,
     `max`, `min`, `latest` or `ours`; by any other rule both sides' changes conflict), and whether fields are merged
     (`field`) or records (`record`, the way of a table that is not `known`). `name` is the type's, the table's where that is
     unknown."""
 
     identity: tuple[str, ...] = ()
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = {}
     granularity: str = "field"
     name: str = ""
     known: bool = True
@@ -45,8 +45,7 @@ class MergeRules:
         return MergeRules(self.identity, kept, self.granularity, self.name, self.known)
 
 
-@dataclass(frozen=True, slots=True)
-class MergedRecord:
+class MergedRecord(Struct, frozen=True):
     """The line that a merge made, None for a deleted record. Where fields conflict there is none; then `conflicts` names
     them, an empty name standing for the record as a whole (deleted on one side, or merged by record), and `alternatives`
     are our line and theirs, each already with the other's clean edits (None for the side that deleted the record)."""

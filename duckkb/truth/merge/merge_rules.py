@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from duckkb.errors import Unavailable
 from duckkb.open_files import open_unblocked
 from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from duckkb.ontology.model import Ontology
@@ -31,11 +32,10 @@ Key = tuple[str, str]
 """node or edge, and the table or label."""
 
 
-@dataclass(frozen=True, slots=True)
-class RulesByTable:
+class RulesByTable(Struct, frozen=True):
     """The rules of all tables."""
 
-    tables: Mapping[Key, MergeRules] = field(default_factory=dict)
+    tables: Mapping[Key, MergeRules] = {}
 
     def of(self, key: Key) -> MergeRules:
         return self.tables.get(key) or MergeRules(granularity="record", name=key[1], known=False)

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.records import component_key, component_of
 from duckkb.truth.files.source_text import join, split
 from duckkb.truth.layout import is_cut_off, parse_part
 from duckkb.truth.merge.conflict import Block, is_marker, written
 from duckkb.truth.merge.field_merge import MergedRecord, MergeRules, merge_record
 from duckkb.truth.merge.merge_rules import Key
-from duckkb.values import dataclass, field
 
 Files = Mapping[str, bytes]
 """The parts of one table by path; a path that a version lacks is left out."""
@@ -35,8 +36,7 @@ class Unmergeable(ValueError):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class RecordConflict:
+class RecordConflict(Struct, frozen=True):
     """A record in conflict: the part where its block stands, its identity as the command line writes it (`#ID` where the
     table's rules are not known), and the block."""
 
@@ -45,22 +45,19 @@ class RecordConflict:
     block: Block
 
 
-@dataclass(frozen=True, slots=True)
-class TableMerge:
+class TableMerge(Struct, frozen=True):
     """The merged parts by path (None: the part is gone), with blocks where records are in conflict; and these."""
 
-    parts: Mapping[str, bytes | None] = field(default_factory=dict)
+    parts: Mapping[str, bytes | None] = {}
     conflicts: tuple[RecordConflict, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     path: str
     line: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
+class _Item(Struct, frozen=True):
     """What stands in a merged part: a line or a block, and the key of its record."""
 
     key: Any

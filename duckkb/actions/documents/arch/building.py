@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.actions.collecting import BaseNow, Changed, committed, removed
 from duckkb.actions.documents import commands
 from duckkb.actions.documents.arch.graph_file import LARGEST, CodeGraph, read_graph
@@ -30,7 +32,6 @@ from duckkb.queries import Notice, Receipt
 from duckkb.truth.commit import journal, protocol
 from duckkb.truth.files.ids import identity_of
 from duckkb.truth.git import repository, run
-from duckkb.values import dataclass
 
 NAME = "arch"
 _NOTE = "arch/"
@@ -62,8 +63,7 @@ Graph = tuple[NodeType, EdgeType]
 """The types of a graph of code."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArchImport:
+class ArchImport(Struct, frozen=True):
     """What an import did: how many nodes and edges the graph has, the commit that it is of (None: not known), what became of
     the records."""
 

@@ -7,13 +7,14 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import Finding, InvalidRecord
 from duckkb.ontology.rules import shown
 from duckkb.queries import Notice
 from duckkb.records import FROM, TO
 from duckkb.truth.files.ids import scalar_problem
 from duckkb.truth.files.strict import MOST_FINDINGS, Limits, parse_whole
-from duckkb.values import dataclass, field
 
 LARGEST = 128 * 1024 * 1024  # bytes
 _LIMITS = Limits(LARGEST)
@@ -37,8 +38,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _MOST_NAMED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class CodeGraph:
+class CodeGraph(Struct, frozen=True):
     """Nodes as fields of records, edges too; the `commit` of which the tool says that it saw it, None where it says nothing."""
 
     nodes: Sequence[Mapping[str, Any]]
@@ -69,16 +69,15 @@ def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
     return CodeGraph([*reading.nodes.values()], [*reading.edges.values()], known, tuple(reading.notices()))
 
 
-@dataclass(slots=True)
-class _GraphReading:
+class _GraphReading(Struct):
     """What was read so far, by identity; where ids stand; what is wrong, what is left out, and how many edges were joined."""
 
     home: str
     wrong: list[Finding]
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    edges: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = {}
+    edges: dict[tuple[str, str, str], dict[str, Any]] = {}
+    places: dict[str, str] = {}
+    left_out: dict[str, None] = {}
     joined: int = 0
 
     def problem(self, place: str, message: str, code: str = "E_INVALID") -> None:

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from threading import Condition, get_ident
 from time import monotonic
 
+from msgspec import Struct
+
 from duckkb import deadline
 from duckkb.lanes.sql.process.engine import Engine
-from duckkb.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     owner: str
     thread: int
 

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 
+from msgspec import Struct
+
 from duckkb.errors import FilterError, shell_word
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.engine import Rejected
 from duckkb.lanes.sql.reader.syntax import MAX_FILTER, Source
-from duckkb.values import dataclass
 
 _MOST_STEPS = 8
 _TEXT = r"'(?:[^']|'')*'"
@@ -58,8 +59,7 @@ _SPELLED: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Slip:
+class Slip(Struct, frozen=True):
     """A refused text, the columns of the table that it is about, what asks another one (it raises FilterError or Rejected for
     one that is refused as well), and what finds the field names in it that are words of SQL."""
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.lanes.sql.reader.syntax import Source, refuse_expression
-from duckkb.values import dataclass
 
 
 def _words(text: str, before: str = "") -> frozenset[str]:
@@ -132,8 +133,7 @@ _WORDS = {
 """Sets of words that several fields have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """The types that a node may have (any where there are none), and what each of its fields holds."""
 
     types: frozenset[str]

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from msgspec import Struct
+
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
 from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS, type_name
@@ -40,7 +42,6 @@ from duckkb.lanes.sql.reader.terms import (
     typed_null,
     unify,
 )
-from duckkb.values import dataclass
 
 Build = Callable[[Sequence[Term]], Term]
 
@@ -67,8 +68,7 @@ to_years to_months to_weeks to_days to_hours to_minutes to_seconds: any -> inter
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Struct, frozen=True):
     """How many arguments a function takes, and what becomes of them."""
 
     least: int

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import FilterError, Unavailable
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.engine import Engine, Rejected
@@ -23,13 +25,11 @@ from duckkb.lanes.sql.reader.syntax import (
     too_deep,
 )
 from duckkb.records import ID
-from duckkb.values import dataclass
 
 _MOST_IN_FILTER, _MOST_IN_STATEMENT = 20_000, 400_000  # expressions, once all is written out
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """SQL that may run, and the runtime tables that it reads, in lower case."""
 
     sql: str

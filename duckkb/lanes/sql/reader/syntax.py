@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.process.engine import Engine
-from duckkb.values import dataclass
 
 Node = Mapping[str, Any]
 
@@ -24,8 +25,7 @@ _NOTHING_BEHIND = re.compile(r"([-=<>~!+*/%|&^@]+)\s*\)?\s*$")
 _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handling", "cte_map"}
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A text that somebody wrote: a filter, or a whole statement. Its errors say so, and where."""
 
     text: str

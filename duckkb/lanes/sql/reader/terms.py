@@ -24,6 +24,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from msgspec import Struct
+
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import EXACT, INT64, PAST_EXACT, element, is_list, parse_date, parse_timestamp, sql_type
 from duckkb.lanes.sql.reader.syntax import (
@@ -37,7 +39,6 @@ from duckkb.lanes.sql.reader.syntax import (
     number_node,
     text_node,
 )
-from duckkb.values import dataclass
 
 ANY = "any"
 A_LIST = "the list"  # the name of one that is no field
@@ -48,8 +49,7 @@ _WITH_OFFSET = r"^\s*\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d.*[+-]\d\d:\d\d\s*$"
 _LARGEST = 1 << 127  # a constant from here on is a double
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """An expression and its kind, one of `kinds` or `any`. A constant has its Python `value`; JSON is what stands at `path`
     inside of the node.
 

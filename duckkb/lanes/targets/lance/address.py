@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec import Struct
+
 from duckkb.errors import UsageError
-from duckkb.values import dataclass
 
 STORAGES = {"lance+s3": "s3", "lance+gs": "gs", "lance+az": "az"}
 SCHEMES = ("lance", *STORAGES)
@@ -18,8 +19,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SUGGESTION = "lance:FOLDER, lance+s3://BUCKET/PATH, lance+gs://... or lance+az://..."
 
 
-@dataclass(frozen=True, slots=True)
-class LanceAddress:
+class LanceAddress(Struct, frozen=True):
     """`place` as LanceDB takes it. `at` is an earlier commit that is asked for, as far as it was written; of publications, the last
     `kept` stay readable."""
 

@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from duckkb.lanes.sql.columns import declared_columns
 from duckkb.lanes.targets.facts import is_fact
 from duckkb.lanes.targets.keys import term_key
 from duckkb.ontology.model import RecordType
-from duckkb.values import dataclass, field
 
 FORMAT = 1
 """Rises when the tables change: what another version of duckkb published is built anew."""
@@ -34,19 +34,18 @@ _RECORD = [
 _KINDS = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
-@dataclass(slots=True)
-class KindState:
+class KindState(Struct):
     """What a publication knows of a type: how many records it has, tokens by field of the index, vectors and their dimension, what
     its records say of columns, and what the publisher noted. `tables` has for each kind of table its name, the version of it that is
     published, and how many changes it has seen since it was last compacted."""
 
     count: int = 0
-    lengths: list[int] = field(default_factory=list)
+    lengths: list[int] = []
     vectors: int = 0
     dimension: int = 0
-    said: dict[str, int] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
-    tables: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    said: dict[str, int] = {}
+    notes: dict[str, Any] = {}
+    tables: dict[str, tuple[str, int, int]] = {}
 
 
 def facts(kind: RecordType) -> dict[str, tuple[str, str]]:

@@ -12,18 +12,18 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from duckkb.errors import Unavailable
 from duckkb.lanes.targets.lance.address import LanceAddress
 from duckkb.lanes.targets.lance.schema import FORMAT, INDICES, PUBLICATION, PUBLICATION_SCHEMA, KindState, literal
 from duckkb.ports import Watermark
-from duckkb.values import dataclass
 
 AT_ONCE = 1_000  # values that a condition lists
 _ATTEMPTS, _LONGEST_WAIT = 60, 0.25  # seconds
@@ -44,8 +44,7 @@ class Disturbed(Unavailable):
     """Somebody else has changed a table meanwhile: starting over may help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What the row of `publication` says: the publication's number, from 1, and what it holds."""
 
     number: int

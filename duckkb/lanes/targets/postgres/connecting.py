@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from msgspec import Struct
 from numpy.typing import NDArray
 from psycopg import sql
 from psycopg.adapt import Buffer, Dumper, Loader
@@ -21,7 +22,6 @@ from psycopg.types import TypeInfo
 
 from duckkb.errors import Unavailable, UsageError
 from duckkb.postgres_url import PostgresUrl
-from duckkb.values import dataclass
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -31,8 +31,7 @@ _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where a database is, and the name under which a base is published there, which stands behind a `#`."""
 
     database: PostgresUrl

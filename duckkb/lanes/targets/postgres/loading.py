@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import Struct, field
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
@@ -24,7 +25,6 @@ from duckkb.lanes.vectors.cosine import make_unit
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Delta, PublishedRow, TypeDelta
 from duckkb.truth.files.part import etag, row_in
-from duckkb.values import dataclass, field
 
 _COLUMNS = {
     "record": ("int2", "int8", "bytea", "bytea", "bytea", "bytea", "bytea", "int4", "int4[]", "jsonb"),
@@ -35,15 +35,14 @@ _COLUMNS = {
 _MOST_VECTORS = 2_000  # numbers of a vector that an index of pgvector takes
 
 
-@dataclass(slots=True)
-class Counted:
+class Counted(Struct):
     """What is counted of a type; of terms the number in the database, by which how many records have one."""
 
     count: int
     lengths: list[int]
     vectors: int
     seen: Observation
-    terms: dict[Term, int] = field(default_factory=dict)
+    terms: dict[Term, int] = {}
     records_with: Counter[int] = field(default_factory=Counter)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 from psycopg import sql
 
@@ -13,7 +14,6 @@ from duckkb.lanes.targets.postgres.connecting import Connection, identifier
 from duckkb.ontology.model import RecordType
 from duckkb.ports import EdgeSide, Watermark
 from duckkb.records import Component, Identity
-from duckkb.values import dataclass
 
 _PAGE = 500  # lines that are fetched at a time
 
@@ -38,8 +38,7 @@ _FAULTS = {
 """What gives a row where something does not fit."""
 
 
-@dataclass(frozen=True, slots=True)
-class KindRow:
+class KindRow(Struct, frozen=True):
     """What the target knows of a type: its number there, how many records it has and vectors, how many tokens by field of the
     index, and as JSON what its records say of columns and what the publisher noted."""
 

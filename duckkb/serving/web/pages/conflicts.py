@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from markupsafe import Markup, escape
+from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
 from duckkb.errors import DuckkbError, NotFound, UsageError
@@ -13,7 +14,6 @@ from duckkb.serving.statuses import status_of
 from duckkb.serving.web.differing import marked
 from duckkb.serving.web.forms import Mistyped, json_value
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 SIDES = ("base", "ours", "theirs")
 _AT_ONCE = 25
@@ -21,8 +21,7 @@ _LONGEST = 20_000
 _TYPED = "value"
 
 
-@dataclass(frozen=True, slots=True)
-class Conflicting:
+class Conflicting(Struct, frozen=True):
     """A conflict as the page shows it: `name` is its JSON for the answer, `sides` has the markup of each (None: that side has none).
     What may be typed instead is shown as `typed`, which is the text itself where it `is_text`, else JSON; it cannot be (None) where it
     is longer than a form holds. `began` is what that counts as typed against; `chosen` and `typed` are what was sent before."""

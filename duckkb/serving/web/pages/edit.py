@@ -3,10 +3,11 @@ never written from here."""
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from duckkb.errors import Conflict, DuckkbError, InvalidRecord, NotFound, Refused, UsageError
@@ -16,14 +17,12 @@ from duckkb.serving.web.forms import BEGAN, Input, inputs, values
 from duckkb.serving.web.kinds import Kind, kinds
 from duckkb.serving.web.naming import identity_of
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 _STEPS = ("preview", "propose", "delete", "propose-delete")
 _LONGEST = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(Struct, frozen=True):
     """What is to be written: an action with its arguments, and a digest of both, by which what is proposed is what was shown."""
 
     action: str
@@ -34,8 +33,7 @@ class _Wish:
         return sha256(json.dumps([self.action, self.given], sort_keys=True).encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Struct, frozen=True):
     """A form as it came, or is first shown: of a record as the proposal has it (empty for a new one), with its fields."""
 
     visit: Visit

@@ -5,20 +5,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from duckkb.serving.web import plots
 from duckkb.serving.web.plots import Series
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 SIZE = 50
 _NAMED = 7
 """Types that have a colour of their own in a plot; the others are one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FindingGroup:
+class FindingGroup(Struct, frozen=True):
     """Findings of one rule about records of one type (empty: about no record)."""
 
     code: str

@@ -7,17 +7,16 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
 from duckkb.serving.web.kinds import Kind, kinds
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 _MOST_SAID = 400
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaField:
+class SchemaField(Struct, frozen=True):
     """A field as its schema has it: `form` is its type with what it may be, `said` what it means, `rules` what else holds (`x-merge`)."""
 
     name: str

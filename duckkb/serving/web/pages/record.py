@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
 from duckkb.errors import NotFound, UsageError
@@ -14,7 +15,6 @@ from duckkb.serving.web.kinds import Kind, kinds
 from duckkb.serving.web.naming import identity_of, title_of
 from duckkb.serving.web.values import LONGEST, fields_of
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 EDGES = 25
 """Edges of a page."""
@@ -26,8 +26,7 @@ _SHORTEST = 7
 """Digits of a commit that name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedRecord:
+class LinkedRecord(Struct, frozen=True):
     """A record as a line of a list: how it is called, and of the edge that led to it the type, the way, and the fields beside its
     ends."""
 

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from duckkb.actions.registry.run import failure
@@ -17,7 +18,6 @@ from duckkb.serving.web.kinds import Kind, kinds
 from duckkb.serving.web.marking import excerpt, marked, place_of, terms_of
 from duckkb.serving.web.naming import identity_of, title_of
 from duckkb.serving.web.visit import Visit
-from duckkb.values import dataclass
 
 SIZES = (10, 20, 50, 100)
 DEEPEST = 1_000
@@ -25,8 +25,7 @@ DEEPEST = 1_000
 MODES: tuple[str, ...] = get_args(Mode)
 
 
-@dataclass(frozen=True, slots=True)
-class ShownHit:
+class ShownHit(Struct, frozen=True):
     """A result as the page shows it: `rank` counts from 1, `scores` and `lanes` say how it came there."""
 
     rank: int
