@@ -1,5 +1,4 @@
-"""Vectors with a copy in 8 bits, as narrow numbers and by graph, beside a product in numpy: time, recall, size, as ratios in one
-run.
+"""Vectors without and with the copy in 8 bits, and by graph, beside a product in numpy: time, recall, size.
 
 usage: python bench/ann.py [--rows 100000] [--dimension 384] [--queries 50] [--vectors FILE] [--only "WAY;..."] [--out FILE]
 
@@ -20,25 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 
 from duckkb.entries import IndexEntry
 from duckkb.id_set import IdSet
+from duckkb.lanes.vectors import vectors as lane_module
 from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ports import Row, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.records import Record
 from duckkb.settings import VectorSettings
 
-WAYS = {
-    "float32, all compared": VectorSettings("exact", copy="none"),
-    "float32, with a copy": VectorSettings("exact"),
-    "float16, all compared": VectorSettings("exact", "float16"),
-    "int8, all compared": VectorSettings("exact", "int8"),
-    "float32, graph": VectorSettings("hnsw", copy="none"),
-    "int8, graph": VectorSettings("hnsw", "int8"),
-}
-EXACT = ("float32, all compared", "float32, with a copy")
+WAYS = {"all compared": "exact", "bounds first": "exact", "graph": "hnsw"}
+"""What `ann` is, by way."""
+EXACT = ("all compared", "bounds first")
+STANDARD = {name: getattr(lane_module, name) for name in ("_BOUNDED_FROM", "_PICKED_FROM")}
+"""From how many records on the lane looks at bounds, which the first way never does."""
 SCAN = "numpy, the product alone"
 FILTERS = {"no filter": 1.0, "filter 50 %": 0.5, "filter 10 %": 0.1, "filter 1 %": 0.01}
 DEPTH = 10
@@ -106,17 +101,21 @@ def questions(unit: np.ndarray, count: int) -> np.ndarray:
 
 def opened(folder: Path, unit: np.ndarray, way: str) -> tuple[CosineLane, dict[str, Any]]:
     """The lane of one way, made and opened again, and what that took."""
-    settings = WAYS[way]
     rows = Made(unit, RowVersion("bench", 0, lambda _: frozenset(), folder / way))
     start = time.perf_counter()
-    CosineLane(rows, replace(settings, ann="exact")).complete()
+    CosineLane(rows, VectorSettings("exact")).complete()
     matrix = time.perf_counter() - start
-    CosineLane(rows, settings).complete()
+    CosineLane(rows, VectorSettings(WAYS[way])).complete()
     whole = time.perf_counter() - start
-    lane = CosineLane(rows, settings)
+    lane = CosineLane(rows, VectorSettings(WAYS[way]))
     size = sum(path.stat().st_size for path in (folder / way).rglob("*") if path.is_file())
-    told = lane.account() or {"recall": None}
-    return lane, {"made_s": matrix, "graph_s": whole - matrix, "bytes": size, "told": told["recall"]}
+    return lane, {"made_s": matrix, "graph_s": whole - matrix, "bytes": size}
+
+
+def ask(way: str, lane: CosineLane, query: np.ndarray, chosen: IdSet | None) -> list[LaneHit]:
+    for name, limit in STANDARD.items():
+        setattr(lane_module, name, sys.maxsize if way == EXACT[0] else limit)
+    return lane.ask(query, DEPTH, chosen)
 
 
 def nearest(unit: np.ndarray, query: np.ndarray, allowed: "frozenset[int] | None") -> set[int]:
@@ -136,7 +135,7 @@ def measure(
     """Median seconds, by the clock and of the processor, and recall of each way over all questions."""
     chosen = None if allowed is None else IdSet.of(allowed)
     steps: dict[str, Callable[[np.ndarray], list[LaneHit]]] = {
-        way: lambda query, lane=lane: lane.ask(query, DEPTH, chosen) for way, lane in lanes.items()
+        way: lambda query, way=way, lane=lane: ask(way, lane, query, chosen) for way, lane in lanes.items()
     }
     steps[SCAN] = lambda query: [LaneHit(int((unit @ query).argmax()) + 1, 1.0)]
     times: dict[str, list[tuple[float, float]]] = {way: [] for way in steps}

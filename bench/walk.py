@@ -31,7 +31,7 @@ nodes:
     search: {full_text: [title], vectors: [title]}
 """
 GOALS = {
-    "lanes.vectors.storage.products": "the product of vectors",
+    "lanes.vectors.cosine.multiply_rows": "the product of vectors",
     "lanes.sql.process.isolated._ask": "the process of DuckDB",
     "os.replace": "the replaced file",
 }

@@ -284,7 +284,7 @@ class VectorLane(Protocol):
         ...
 
     def account(self) -> Mapping[str, Any] | None:
-        """What it is made of: `{"rows", "dimension", "storage", "ann", "recall"}`; None where no question has needed it yet."""
+        """Return what it is made of, `{"rows", "dimension", "ann"}`; None where no question has needed it yet."""
         ...
 
     def complete(self) -> None:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-VectorStorage = Literal["float32", "float16", "int8"]
 Reasoning = Literal["none", "native", "mapped", "fixed"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
 KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
@@ -44,12 +43,9 @@ class Expansion(Struct, frozen=True):
 
 
 class VectorSettings(Struct, frozen=True):
-    """How the vector lane compares: all chunks (`exact`), or those that a graph leads to (`hnsw`); as what numbers it
-    keeps their vectors; and whether beside those of 32 bits a copy lies by which most of them are ruled out."""
+    """How the vector lane compares: all chunks (`exact`), those of a graph (`hnsw`), or by their number (`auto`)."""
 
     ann: Literal["auto", "exact", "hnsw"] = "auto"
-    storage: VectorStorage = "float32"
-    copy: Literal["int8", "none"] = "int8"
 
     def wants_graph(self, chunks: int) -> bool:
         """Whether so many chunks are compared by a graph."""

@@ -310,8 +310,7 @@ class FakeVectors:
     def account(self) -> Mapping[str, Any] | None:
         vectors = [one.vector for row in _all(self._rows, None) for one in row.entries if one.vector is not None]
         dimension = len(vectors[0]) if vectors else 0
-        recall = {"storage": 1.0, "ann": 1.0}
-        return {"rows": len(vectors), "dimension": dimension, "storage": "float32", "ann": "exact", "recall": recall}
+        return {"rows": len(vectors), "dimension": dimension, "ann": "exact"}
 
     def complete(self) -> None:
         """Nothing is kept."""

@@ -138,7 +138,7 @@ def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
 _HELD = (
     "chunk_size", "language", "tokenizer", "fold_chinese", "word_forms",
     "embedding.model", "embedding.dimensions", "embedding.symmetric", "fusion.method",
-    "fusion.k", "fusion.weight", "fusion.gate", "expansion.method", "expansion.weight", "expansion.hits", "vectors.ann", "vectors.storage",
+    "fusion.k", "fusion.weight", "fusion.gate", "expansion.method", "expansion.weight", "expansion.hits", "vectors.ann",
     "merge_granularity",
 )  # fmt: skip
 """Settings that may hold for one type alone, or say how its texts are read, by their place in `Settings`; none of them names a host."""

@@ -40,9 +40,9 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     if chosen.embedding is not None:
         loaded = replace(loaded, settings=replace(loaded.settings, embedding=chosen.embedding))
     if chosen.single_core:
-        from duckkb.lanes.vectors import storage
+        from duckkb.lanes.vectors.cosine import use_one_thread
 
-        storage.use_one_thread()
+        use_one_thread()
     engine, models = _engine(chosen), Models(loaded.root, loaded.settings, models_env, chosen, loaded.ontology)
     tokenizer = _tokenizer(loaded.settings, models_env)
     place = Place.of(env.cache_home, loaded.root)

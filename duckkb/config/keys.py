@@ -231,16 +231,6 @@ KEYS: tuple[Key, ...] = (
         " `ann`), or by a graph from 2,000,000 chunks of a type on (auto).", "policy",
     ),
     Key(
-        "global.vector_storage", "vectors.storage", OVERRIDES["vector_storage"][1],
-        "As what numbers vectors are kept and compared: float16 takes half of the memory of float32, int8 a quarter, and both"
-        " lose a little.", "policy",
-    ),
-    Key(
-        "global.vector_copy", "vectors.copy", OVERRIDES["vector_copy"][1],
-        "Whether a copy of float32 vectors in 8 bits lies beside them, a quarter of their size, by which a search rules most of"
-        " them out: the same answers in less time, with the extra `local` or `ann`.", "policy",
-    ),
-    Key(
         "layout.part", "part", Choice(("branch", "fixed")),
         "Which file new records go to: one of each clone and branch, or always the first of the day (one writer only).",
     ),

@@ -32,8 +32,6 @@ from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Expansion, Fusion
 OVERRIDES: Mapping[str, tuple[str, Rule]] = {
     "chunk_size": ("chunk_size", CHUNK_SIZE),
     "ann": ("vectors.ann", Choice(("auto", "exact", "hnsw"))),
-    "vector_storage": ("vectors.storage", Choice(("float32", "float16", "int8"))),
-    "vector_copy": ("vectors.copy", Choice(("int8", "none"))),
 }
 """By the key of a policy the setting in whose place its value stands (a place in `Settings`), and what it may be."""
 _GROUPS = ("fusion", "expansion", "embedding")

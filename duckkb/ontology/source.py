@@ -23,6 +23,7 @@ MAX_DEPTH = 32
 MAX_FINDINGS = 200
 THIS_MACHINE = "collections of this machine"
 """The path of the document with what this machine alone knows: collections of folders outside of the base."""
+_REMOVED_KEYS = dict.fromkeys(("vector_storage", "vector_copy"), "vectors are float32, and searched exactly")
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = Resolver()
@@ -280,7 +281,9 @@ class Section(Struct, frozen=True):
                 continue
             if len(self.found) >= MAX_FINDINGS:
                 return  # nobody mends more at once, and looking for the nearest key takes its time
-            if nearest(key, known) is None and elsewhere and key in elsewhere:
+            if key in _REMOVED_KEYS:
+                remedy = f"remove it: {_REMOVED_KEYS[key]}"
+            elif nearest(key, known) is None and elsewhere and key in elsewhere:
                 remedy = f"did you mean `{elsewhere[key]}`?"
             else:
                 remedy = name_known(key, known)

@@ -132,8 +132,6 @@ global:
     slow: {providers: [{model: s}]}
   ask: {model: slow, budget: 300}
   ann: hnsw
-  vector_storage: int8
-  vector_copy: none
 layout: {part: fixed}
 arch: {command: "graph .", output: code.json, timeout_s: 9, hints: 3, min_confidence: 0.5}
 limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5, served_seconds: 45}
@@ -145,7 +143,7 @@ include: ["ontology/**/*.yaml"]
     loaded = config.load(base(tmp_path, text), ENV)
     model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8", 2, 20)
     fusion, expansion = Fusion("minmax", 10, 1.0, 0.2), Expansion("feedback", 0.5, 2)
-    lane = VectorSettings("hnsw", "int8", "none")
+    lane = VectorSettings("hnsw")
     first = ProviderSettings(
         "http://localhost:3/v1", "f-1", "FAST_KEY", 7.0, False, True, {"thinking": {"type": "enabled"}}
     )

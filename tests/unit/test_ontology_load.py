@@ -182,7 +182,6 @@ def test_an_empty_configuration_is_an_empty_ontology() -> None:
         ("policies:\n  p: {fusion: {method: rff}}\n", ("config.yaml:2", "/policies/p/fusion/method", "did you mean `rrf`")),
         ("policies:\n  p: {fusion: {weight: 2}}\n", ("config.yaml:2", "/policies/p/fusion/weight", "0 to 1")),
         ("policies:\n  p: {ann: hsnw}\n", ("config.yaml:2", "/policies/p/ann", "did you mean `hnsw`")),
-        ("policies:\n  p: {vector_storage: 8}\n", ("config.yaml:2", "/policies/p/vector_storage", "float32, float16, int8")),
         ("policies:\n  p: {refuse: x}\n", ("config.yaml:2", "/policies/p/refuse", "must be a mapping")),
         ("policies:\n  p: {refuses: {}}\n", ("config.yaml:2", "/policies/p/refuses", "unknown key")),
         ("policies:\n  p: {refuse: {match: x}}\n", ("config.yaml:2", "/policies/p/refuse/match", "match is allowed")),

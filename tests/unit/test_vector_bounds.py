@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import duckkb.lanes.vectors.rounded as rounded_module
+import duckkb.lanes.vectors.int8_bounds as bounds_module
 import duckkb.lanes.vectors.vectors as vectors_module
 from duckkb.entries import IndexEntry
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors.cosine import make_unit, unit_query
-from duckkb.lanes.vectors.rounded import Rounded, common_direction, kernel, rounded
-from duckkb.lanes.vectors.storage import packed
+from duckkb.lanes.vectors.int8_bounds import Int8Rows, common_direction, kernel, round_rows
 from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ports import Row, RowVersion
 from duckkb.records import Record
-from duckkb.settings import VectorSettings
 from tests.conformance.lane_suite import VersionedRows
 
-SLACK = 4e-6  # what the docstring of `rounded` counts for one row: floats on the way, and the row's length
+SLACK = 4e-6  # what the docstring of `int8_bounds` counts for one row: floats on the way, and the row's length
 KINDS = (
     "gaussian",
     "narrow",
@@ -79,7 +77,7 @@ def test_the_cosine_lies_between_the_bounds(kind: str, asked: str, rows: int, di
     unit = vectors(kind, rows, dimension, seed)
     make_unit(unit)
     common = common_direction(unit[: max(rows // 2, 1)])
-    copy = Rounded(*rounded(unit, common), common)
+    copy = Int8Rows(*round_rows(unit, common), common)
     ways = {
         "a row": unit[seed % rows].astype(np.float64),
         "far": np.random.default_rng(seed + 1).standard_normal(dimension),
@@ -93,10 +91,6 @@ def test_the_cosine_lies_between_the_bounds(kind: str, asked: str, rows: int, di
     found = copy.bounds(query)
     assert found is not None, "numkong is installed for the tests"
     assert_between(cosines(unit, query), found)
-    stored, scales = packed(unit, "int8")
-    narrow = Rounded(stored, scales).bounds(query)
-    assert narrow is not None
-    assert_between(cosines(stored, query), narrow)
 
 
 def assert_between(cosines: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]) -> None:
@@ -111,8 +105,8 @@ def test_the_bounds_are_narrow_where_all_vectors_have_a_direction_in_common() ->
     make_unit(unit)
     query, none = unit_query(unit[7]), np.zeros(384, np.float32)
     common = common_direction(unit)
-    with_it = Rounded(*rounded(unit, common), common).bounds(query)
-    without = Rounded(*rounded(unit, none), none).bounds(query)
+    with_it = Int8Rows(*round_rows(unit, common), common).bounds(query)
+    without = Int8Rows(*round_rows(unit, none), none).bounds(query)
     assert with_it is not None and without is not None
     doubts = [float((most - least).mean()) / 2 for least, most in (with_it, without)]
     assert doubts[0] < 0.35 * doubts[1] < 0.02
@@ -149,7 +143,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(vectors_module, "_PICKED_FROM", 1)
     monkeypatch.setattr(vectors_module, "_LEFT_SHARE", 1.0)
     left: list[int] = []
-    real = vectors_module._not_ruled_out
+    real = vectors_module.bounded_candidates
 
     def counted(*given: object) -> object:
         found = real(*given)  # type: ignore[arg-type]
@@ -157,7 +151,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             left.append(len(found))
         return found
 
-    monkeypatch.setattr(vectors_module, "_not_ruled_out", counted)
+    monkeypatch.setattr(vectors_module, "bounded_candidates", counted)
     return left
 
 
@@ -215,10 +209,10 @@ def test_threads_share_the_rows(looked: list[int], monkeypatch: pytest.MonkeyPat
     unit = vectors("narrow", 5_000, 48, 3)
     make_unit(unit)
     common = common_direction(unit)
-    copy, query = Rounded(*rounded(unit, common), common), unit_query(unit[3])
+    copy, query = Int8Rows(*round_rows(unit, common), common), unit_query(unit[3])
     alone = copy.bounds(query)
-    monkeypatch.setattr(rounded_module, "LARGE", 0)
-    monkeypatch.setattr(rounded_module, "_STRETCH", 700)
+    monkeypatch.setattr(bounds_module, "LARGE", 0)
+    monkeypatch.setattr(bounds_module, "_STRETCH", 700)
     shared = copy.bounds(query)
     assert alone is not None and shared is not None
     assert np.array_equal(alone[0], shared[0]) and np.array_equal(alone[1], shared[1])
@@ -235,19 +229,17 @@ def test_the_copy_lies_beside_the_matrix_and_follows_it(tmp_path: Path, looked: 
         known = [*log]
         return RowVersion("s", len(known), lambda revision: frozenset().union(*known[revision:]), tmp_path)
 
-    def hits(copy: str) -> list[tuple[int, int]]:
-        lane = CosineLane(VersionedRows(rows, version), VectorSettings(copy=copy))  # type: ignore[arg-type]
+    def hits() -> list[tuple[int, int]]:
+        lane = CosineLane(VersionedRows(rows, version))  # type: ignore[arg-type]
         return [(hit.id, hit.seq) for hit in lane.ask(unit[-1], 10)]
 
     def files() -> set[str]:
         return {path.name for path in (tmp_path / "vectors").rglob("*") if path.is_file()}
 
-    assert hits("int8") == right(rows, unit[-1], 10) and {"matrix", "copy", "bounds", "slots"} <= files()
+    assert hits() == right(rows, unit[-1], 10) and {"matrix", "copy", "bounds", "slots"} <= files()
     rows |= later
     del rows[3]
     log.append(frozenset({3, *later}))
-    assert hits("int8") == right(rows, unit[-1], 10)
-    assert hits("int8") == right(rows, unit[-1], 10)  # by a process that opens what lies there
+    assert hits() == right(rows, unit[-1], 10)
+    assert hits() == right(rows, unit[-1], 10)  # by a process that opens what lies there
     assert len(looked) == 3
-    assert hits("none") == right(rows, unit[-1], 10) and len(looked) == 3 and "copy" not in files()
-    assert hits("int8") == right(rows, unit[-1], 10) and len(looked) == 4

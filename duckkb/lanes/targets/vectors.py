@@ -11,16 +11,12 @@ from duckkb.id_set import IdSet
 from duckkb.lanes.order import best_first
 from duckkb.lanes.targets.lane import PublishedLane
 from duckkb.lanes.vectors.cosine import DOUBT, exact_cosines, unit_query
-from duckkb.lanes.vectors.storage import packed
 from duckkb.ontology.model import RecordType
 from duckkb.queries import LaneHit
-from duckkb.settings import VectorSettings, VectorStorage
+from duckkb.settings import VectorSettings
 
 _MARGIN, _MORE = 16, 4
 _FEW = 1 / 20  # share of the records of which all are compared rather than led to
-
-_DOUBTS: Mapping[VectorStorage, float] = {"float32": DOUBT, "float16": 2e-3, "int8": 2e-2}
-"""More than the product in the database is off from the cosine of the numbers that the settings keep of a vector."""
 
 Row = tuple[int, str, int, int, Any, float]
 """Id, field, number of the chunk, place among the record's chunks, vector, product with the question."""
@@ -47,15 +43,13 @@ class PublishedVectors(PublishedLane, ABC):
         is_few = wanted is not None and len(wanted) <= records * _FEW
         fetch = -(-depth * vectors // max(records, 1)) + _MARGIN
         if self._settings.wants_graph(vectors) and not is_few:
-            hits = self._ranked(self._led_to(query, fetch, wanted), query, depth)
+            hits = self._ranked(self._graph_candidates(query, fetch, wanted), query, depth)
             if len(hits) == depth:
                 return hits
         while True:
             rows = self._nearest(query, fetch, wanted)
             hits = self._ranked(rows, query, depth)
-            if len(rows) < fetch or (
-                len(hits) == depth and hits[-1].score > rows[-1][-1] + _DOUBTS[self._settings.storage]
-            ):
+            if len(rows) < fetch or (len(hits) == depth and hits[-1].score > rows[-1][-1] + DOUBT):
                 return hits
             fetch *= _MORE
 
@@ -67,13 +61,8 @@ class PublishedVectors(PublishedLane, ABC):
         _, vectors = self._counts()
         if not vectors:
             return None
-        return {
-            "rows": vectors,
-            "dimension": self._dimension(),
-            "storage": self._settings.storage,
-            "ann": self.graph if self._settings.wants_graph(vectors) else "exact",
-            "recall": None,
-        }
+        ann = self.graph if self._settings.wants_graph(vectors) else "exact"
+        return {"rows": vectors, "dimension": self._dimension(), "ann": ann}
 
     @abstractmethod
     def _counts(self) -> tuple[int, int]:
@@ -87,7 +76,7 @@ class PublishedVectors(PublishedLane, ABC):
         """The chunks with the greatest products, falling; fewer than `fetch` where there are no more."""
 
     @abstractmethod
-    def _led_to(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
+    def _graph_candidates(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
         """As `_nearest`, of those that a graph leads to."""
 
     @abstractmethod
@@ -106,10 +95,7 @@ class PublishedVectors(PublishedLane, ABC):
         """The first records by their best chunks, of one score the first one in the record, by exact cosines."""
         if not rows:
             return []
-        stored, _ = packed(
-            np.array([row[4] for row in rows]), self._settings.storage
-        )  # as a matrix has them in a clone
-        scores = exact_cosines(stored, query).tolist()
+        scores = exact_cosines(np.array([row[4] for row in rows]), query).tolist()
         best: dict[int, tuple[float, int, str, int]] = {}
         for (one, field, seq, at, *_), score in zip(rows, scores, strict=True):
             if one not in best or (score, -at) > (best[one][0], -best[one][1]):

@@ -1,6 +1,7 @@
 """Cosines between one vector and the rows of a matrix: a fast product that picks candidates, and an exact one for these."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ _DECIMALS = 6
 DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
 _SURE = 1e-6  # how far a square summed in 32 bits may be from 1 where the length surely is near enough to it
 _STRETCH = 64  # products of which the greatest is looked at first
-_BLOCK = 4096  # rows that are widened to 64 bits at a time
+_BLOCK = 4096  # rows that are widened to 64 bits at a time, or that one thread multiplies
+LARGE = 12 << 20
+"""Numbers of a matrix from which on several threads multiply it."""
+_threads = 8  # at most, of one product
 
 
 def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
@@ -39,8 +43,8 @@ def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
 
 
 def candidates(products: Floats, starts: Ints, alive: Mask, depth: int, upper: Floats | None = None) -> Ints:
-    """Every slot that may be among the first `depth`, by products that are a little off; or, with `upper`, by what the products are at
-    least and at most. A slot is a stretch of rows that begins at one of `starts`."""
+    """Return every slot that may be among the first `depth`, by products that are a little off; with `upper`, by the
+    least and the most that each product can be. A slot is a stretch of rows that begins at one of `starts`."""
     count = min(depth, int(np.count_nonzero(alive)))
     if count == 0:
         return np.empty(0, np.int64)
@@ -56,8 +60,8 @@ def _best(products: Floats, starts: Ints, alive: Mask) -> Floats:
 
 
 def _greatest(values: Floats, place: int) -> np.float32:
-    """The value at this place, from 1, of the values in falling order. So many stretches have a value each that is no less than
-    the least of their greatest ones: what is sought lies in one of these."""
+    """Return the value at this place, from 1, of the values in falling order. The `place` stretches with the greatest
+    tops hold as many values that are no less than the least of these tops: the value lies in one of them."""
     stretches = values[: len(values) // _STRETCH * _STRETCH].reshape(-1, _STRETCH)
     if len(stretches) > 2 * place:
         tops = stretches.max(axis=1)
@@ -65,6 +69,53 @@ def _greatest(values: Floats, place: int) -> np.float32:
         values = np.concatenate((near.ravel(), values[stretches.size :]))
     found: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
     return found
+
+
+def multiply_rows(matrix: Floats, query: Doubles) -> Floats:
+    """Return the product of every row with a vector, in 32 bits."""
+    narrow = query.astype(np.float32)
+    if matrix.size < LARGE:
+        whole: Floats = matrix @ narrow
+        return whole
+    products = np.empty(len(matrix), np.float32)
+    run_in_threads(len(matrix), lambda part: np.einsum("ij,j->i", matrix[part], narrow, out=products[part]))
+    return products
+
+
+def run_in_threads(rows: int, work: Callable[[slice], object], stretch: int = _BLOCK) -> None:
+    """Do some work on all rows, `stretch` of them at a time, in as many threads as there are cores; raise its errors.
+
+    Such work waits for memory, and one core cannot ask for as much as there is. (BLAS has threads of its own, but where
+    a matrix does not fit into the caches one of them needs twice as long for such a product as `einsum`.)
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    parts = iter([slice(start, start + stretch) for start in range(0, rows, stretch)])
+
+    def take_turns() -> None:
+        for part in parts:  # whoever is free takes the next one
+            work(part)
+
+    threads = min(_count_cores(), _threads) - 1
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        try:
+            others = [pool.submit(take_turns) for _ in range(threads)]
+        except RuntimeError:  # no more threads here
+            others = []
+        take_turns()
+        for other in others:
+            other.result()
+
+
+def use_one_thread() -> None:
+    """Multiply in one thread from now on, in this process: others of its kind use the other cores."""
+    global _threads
+    _threads = 1
+
+
+def _count_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def exact_cosines(matrix: NDArray[Any], query: Doubles) -> Doubles:

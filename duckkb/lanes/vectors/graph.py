@@ -13,7 +13,6 @@ import numpy as np
 from duckkb.lanes.files import LaneFiles
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
 from duckkb.lanes.vectors.record_vectors import View
-from duckkb.lanes.vectors.storage import DEPTH, nearest, questions, recall, unit_blocks
 
 MATERIAL = "1 faiss hnsw 16 64 8bit"
 _FILE = "graph"
@@ -27,13 +26,11 @@ _MOST = 4.0  # candidates by the square root of the rows above which comparing a
 
 
 class Graph:
-    """`rows` is how many rows of the matrix it knows; `recall` the share of the true first ten of a sample of questions
-    that it led to when it was made."""
+    """`rows` is how many rows of the matrix it knows."""
 
-    def __init__(self, library: Any, index: Any, recall: float) -> None:
+    def __init__(self, library: Any, index: Any) -> None:
         self._library = library
         self._index = index
-        self.recall = recall
         self.rows = int(index.ntotal)
 
     def nearest(self, query: Doubles | Floats, count: int) -> Ints:
@@ -46,7 +43,7 @@ class Graph:
     def slots(self, view: View, query: Doubles, wanted: int, matching: int) -> Ints | None:
         """At least so many slots of a view, of which so many are alive, that are probably the nearest; None where that takes more
         than comparing all."""
-        count = over(wanted // 2, matching / len(view.ids))
+        count = int(np.ceil(_OVER * (wanted // 2) * len(view.ids) / matching))
         while count <= _MOST * len(view.matrix) ** 0.5:
             rows = self.nearest(query, count)
             slots: Ints = np.unique(np.searchsorted(view.starts, rows[rows < len(view.matrix)], "right") - 1)
@@ -70,7 +67,7 @@ def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Grap
         path = files.place(meta.generation) / _FILE
         index = library.read_index(str(path), library.IO_FLAG_MMAP_IFC if mapped else 0)
         if (index.d, index.ntotal) == (dimension, meta.state["rows"]):
-            return Graph(library, index, float(meta.state["recall"]))
+            return Graph(library, index)
     return None
 
 
@@ -88,22 +85,12 @@ def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | No
     known = load(files, matrix, dimension, mapped=False)
     index = known._index if known else _empty(library, _sample(view))
     for start in range(index.ntotal, len(view.matrix), _BLOCK):
-        index.add(_unit(view, slice(start, start + _BLOCK)))
-    state = {
-        "files": [_FILE],
-        "matrix": matrix,
-        "rows": index.ntotal,
-        "recall": _recall(Graph(library, index, 0.0), view),
-    }
+        index.add(view.matrix[start : start + _BLOCK])
+    state = {"files": [_FILE], "matrix": matrix, "rows": index.ntotal}
     with files.locked(alone=True), files.begun() as generation:
         library.write_index(index, str(files.place(generation) / _FILE))
         files.seal(revision, generation, state)
     return load(files, matrix, dimension, mapped=True)
-
-
-def over(count: int, share: float) -> int:
-    """How many candidates to ask for, to find `count` among the share of rows that may be answered."""
-    return int(np.ceil(_OVER * count / share))
 
 
 def _library() -> Any:
@@ -124,20 +111,6 @@ def _empty(library: Any, sample: Floats) -> Any:
 
 
 def _sample(view: View) -> Floats:
-    """Some rows, drawn at random."""
+    """Return some rows, drawn at random."""
     rows = len(view.matrix)
-    return _unit(view, np.sort(np.random.default_rng(rows).permutation(rows)[:_SAMPLED]))
-
-
-def _unit(view: View, rows: slice | Ints) -> Floats:
-    """Some rows in 32 bits, with unit length."""
-    scales = None if view.scales is None else view.scales[rows]
-    return np.concatenate([block.copy() for _, block in unit_blocks(view.matrix[rows], scales)])
-
-
-def _recall(graph: Graph, view: View) -> float:
-    """How much of the first ten an exact search would have found, of questions near to a sample of the rows. A search has the
-    order of what the graph names from the matrix: what is named is found."""
-    asked = questions(_sample(view))
-    found = [graph.nearest(query, over(DEPTH, 1.0)) for query in asked]
-    return recall(found, nearest(asked, view.matrix, view.scales))
+    return view.matrix[np.sort(np.random.default_rng(rows).permutation(rows)[:_SAMPLED])]

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from duckkb.id_set import IdSet
 from duckkb.lanes.files import State
 from duckkb.lanes.vectors.cosine import Floats, Ints, Mask, make_unit
-from duckkb.lanes.vectors.rounded import LARGEST_DIMENSION, Rounded, common_direction, rounded
-from duckkb.lanes.vectors.storage import DTYPES, Stored, packed
-from duckkb.settings import VectorSettings
+from duckkb.lanes.vectors.int8_bounds import LARGEST_DIMENSION, Int8Rows, common_direction, round_rows
 
 MATRIX, COPY, BOUNDS, SLOTS = "matrix", "copy", "bounds", "slots"
-"""The files: the numbers of each row; the same in 8 bits, and what that lost; and scales, chunks, beginnings, ids, signs of life and the direction that
-was taken out of the copy, one array after the other."""
+"""The files: the numbers of each row; the same in 8 bits, and what that lost; and chunks, beginnings, ids, signs of
+life and the direction that was taken out of the copy, one array after the other."""
 
 _SETS_HELD = 8
 _FEW = 16  # ids up to which looking at all slots costs less than sorting them
@@ -34,26 +32,22 @@ Chunk = tuple[str, int, Floats]
 
 class View(NamedTuple):
     """Some slots. Slot i belongs to record `ids[i]` and begins at row `starts[i]`; row r is chunk `chunks[r, 1]` of the
-    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts. Narrow rows have `scales`; `rounded`
-    are the rows in 8 bits, where they are kept like that, or beside them."""
+    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts; `int8_rows` is the copy."""
 
-    matrix: Stored
-    scales: Floats | None
+    matrix: Floats
     chunks: NDArray[np.int32]
     starts: Ints
     ids: Ints
     alive: Mask
-    rounded: Rounded | None = None
+    int8_rows: Int8Rows | None = None
 
     def counts(self) -> Ints:
         return np.diff(self.starts, append=len(self.chunks))
 
     def only(self, chosen: Ints) -> "View":
-        """A copy of the chosen slots, in that order, but for their rows in 8 bits."""
+        """Copy the chosen slots, in that order, without their rows in 8 bits."""
         rows, starts = self.rows_of(chosen)
-        scales = None if self.scales is None else self.scales[rows]
-        matrix = self.matrix.take(rows, axis=0)
-        return View(matrix, scales, self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
+        return View(self.matrix.take(rows, axis=0), self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
 
     def rows_of(self, chosen: Ints) -> tuple[Ints, Ints]:
         """The rows of the chosen slots, in that order, and where in them each of the slots begins."""
@@ -63,17 +57,15 @@ class View(NamedTuple):
         return np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum()), starts
 
     def since(self, row: int) -> tuple[int, "View"]:
-        """The slots from this row on, which begins one, and the number of the first; not copied."""
+        """Return the slots from this row on, which begins one, and the number of the first; not copied."""
         slot = int(np.searchsorted(self.starts, row))
-        scales = None if self.scales is None else self.scales[row:]
         starts = self.starts[slot:] - row
-        return slot, View(self.matrix[row:], scales, self.chunks[row:], starts, self.ids[slot:], self.alive[slot:])
+        return slot, View(self.matrix[row:], self.chunks[row:], starts, self.ids[slot:], self.alive[slot:])
 
 
 class Slots(NamedTuple):
     """A `View` without its matrix."""
 
-    scales: Floats = np.empty(0, np.float32)
     chunks: NDArray[np.int32] = np.empty((0, 2), np.int32)
     starts: Ints = np.empty(0, np.int64)
     ids: Ints = np.empty(0, np.int64)
@@ -86,30 +78,30 @@ class GrowingRows:
 
     def __init__(self, dtype: type[np.generic], width: int, folder: Path | None, name: str) -> None:
         self._dtype, self._width, self._path = dtype, width, folder / name if folder else None
-        self._found: Stored = np.empty((0, width), dtype)
+        self._rows: NDArray[Any] = np.empty((0, width), dtype)
         self._file: IO[bytes] | None = None
 
-    def add(self, rows: Stored, before: int) -> None:
-        """Put these behind so many that are there."""
+    def add(self, rows: NDArray[Any], before: int) -> None:
+        """Append rows to the `before` that are there."""
         count = before + len(rows)
         if self._path is not None:
             self._file = self._file or self._path.open("r+b" if before else "wb")
             self._file.seek(before * rows[:1].nbytes)
             self._file.write(np.ascontiguousarray(rows).data)
             return
-        if count > len(self._found):
+        if count > len(self._rows):
             room = np.empty((max(count, before * 3 // 2), self._width), self._dtype)
-            room[:before] = self._found[:before]
-            self._found = room
-        self._found[before:count] = rows
+            room[:before] = self._rows[:before]
+            self._rows = room
+        self._rows[before:count] = rows
 
-    def first(self, count: int) -> Stored:
-        """So many; who has them cannot do without them any more, so they are mapped now."""
+    def first(self, count: int) -> NDArray[Any]:
+        """Return the first `count` rows, of a file as a memory map; flush first."""
         if self._file is not None:
             self._file.flush()
-        if self._path is not None and count and (self._file is not None or len(self._found) != count):
-            self._found = np.memmap(self._path, self._dtype, "r", shape=(count, self._width)).view(np.ndarray)
-        return self._found[:count]
+        if self._path is not None and count and (self._file is not None or len(self._rows) != count):
+            self._rows = np.memmap(self._path, self._dtype, "r", shape=(count, self._width)).view(np.ndarray)
+        return self._rows[:count]
 
     def close(self) -> None:
         """Have all that was added in the file."""
@@ -119,14 +111,13 @@ class GrowingRows:
 
 
 class RecordVectors:
-    """`settings` say as what numbers the matrix is kept, and whether with a copy; in `folder`, where one is given, as `state`
-    says that it lies there. Raises OSError and ValueError for files that are not as it says."""
+    """In memory, or in `folder` as `state` says that it lies there. Raises OSError and ValueError for files that are
+    not as it says."""
 
-    def __init__(self, settings: VectorSettings, folder: Path | None = None, state: State | None = None) -> None:
+    def __init__(self, folder: Path | None = None, state: State | None = None) -> None:
         self.dimension = int(state["dimension"]) if state else 0
         self.fields: list[str] = list(state["fields"]) if state else []
         self.rows = int(state["rows"]) if state else 0
-        self._settings = settings
         self._folder = folder
         self._common = np.zeros(self.dimension, np.float32)
         self._slots = Slots()
@@ -142,15 +133,14 @@ class RecordVectors:
                 self._levels.first(self.rows), self._bounds.first(self.rows)
 
     def _begin(self) -> None:
-        """Have room for rows, whose dimension is known now."""
-        self._matrix = GrowingRows(DTYPES[self._settings.storage], self.dimension, self._folder, MATRIX)
+        """Make room for rows, whose dimension is known now."""
+        self._matrix = GrowingRows(np.float32, self.dimension, self._folder, MATRIX)
         self._levels = GrowingRows(np.int8, self.dimension, self._folder, COPY)
         self._bounds = GrowingRows(np.float32, 3, self._folder, BOUNDS)
 
     @property
     def _has_copy(self) -> bool:
-        is_whole = self._settings.storage == "float32"
-        return is_whole and self._settings.copy == "int8" and self.dimension <= LARGEST_DIMENSION
+        return self.dimension <= LARGEST_DIMENSION
 
     def __len__(self) -> int:
         """How many slots are alive."""
@@ -167,44 +157,37 @@ class RecordVectors:
         if self._fresh:
             self._slots = Slots(*map(np.concatenate, zip(self._slots, *self._fresh, strict=True)))
             self._fresh = []
-        scales, chunks, starts, ids, alive = self._slots
-        matrix, found = self._matrix.first(self.rows), None
+        int8_rows = None
         if self._has_copy:
-            found = Rounded(self._levels.first(self.rows), self._bounds.first(self.rows), self._common)
-        elif self._settings.storage == "int8":
-            found = Rounded(matrix, scales)
-        given = scales if self._settings.storage != "float32" else None
-        return View(matrix, given, chunks, starts, ids, alive, found)
+            int8_rows = Int8Rows(self._levels.first(self.rows), self._bounds.first(self.rows), self._common)
+        return View(self._matrix.first(self.rows), *self._slots, int8_rows)
 
-    def append(self, records: Sequence[tuple[int, Sequence[Chunk]]]) -> Floats:
-        """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set. Gives
-        them back with unit length."""
+    def append(self, records: Sequence[tuple[int, Sequence[Chunk]]]) -> None:
+        """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set."""
         chunks = [chunk for _, found in records for chunk in found]
         if not chunks:
-            return np.empty((0, self.dimension), np.float32)
+            return
         if not self.dimension:
             self.dimension = len(chunks[0][2])
             self._common = np.zeros(self.dimension, np.float32)
             self._begin()
         unit = np.concatenate([vector for _, _, vector in chunks], dtype=np.float32).reshape(-1, self.dimension)
         make_unit(unit)
-        stored, scales = packed(unit, self._settings.storage)
         counts = np.array([len(found) for _, found in records], np.int64)
         starts = self.rows + np.cumsum(counts) - counts
         ids, alive = np.array([record_id for record_id, _ in records], np.int64), np.ones(len(counts), np.bool_)
         self.fields += [name for name in dict.fromkeys(name for name, _, _ in chunks) if name not in self.fields]
         numbers = {name: number for number, name in enumerate(self.fields)}
         numbered = np.array([(numbers[name], seq) for name, seq, _ in chunks], np.int32)
-        self._fresh.append(Slots(scales, numbered, starts, ids, alive))
-        self._matrix.add(stored, self.rows)
+        self._fresh.append(Slots(numbered, starts, ids, alive))
+        self._matrix.add(unit, self.rows)
         if self._has_copy:
             self._common = self._common if self.rows else common_direction(unit)
-            levels, bounds = rounded(unit, self._common)
+            levels, bounds = round_rows(unit, self._common)
             self._levels.add(levels, self.rows)
             self._bounds.add(bounds, self.rows)
-        self.rows += len(stored)
+        self.rows += len(unit)
         self._changed()
-        return unit
 
     def kill(self, ids: Iterable[int]) -> None:
         """Let the slots of these records die, as far as they have one."""
@@ -263,11 +246,10 @@ class RecordVectors:
 
 def _read(path: Path, rows: int, slots: int, dimension: int) -> tuple[Slots, Floats]:
     with path.open("rb") as file:
-        scales = np.fromfile(file, np.float32, rows)
         chunks = np.fromfile(file, np.int32, 2 * rows).reshape(rows, 2)
         starts, ids = (np.fromfile(file, np.int64, slots) for _ in range(2))
         alive = np.fromfile(file, np.bool_, slots)
         common = np.fromfile(file, np.float32, dimension)
     if len(common) != dimension:
         raise ValueError("it ends too soon")
-    return Slots(scales, chunks, starts, ids, alive), common
+    return Slots(chunks, starts, ids, alive), common

@@ -19,9 +19,8 @@ from duckkb.id_set import IdSet
 from duckkb.lanes.files import LaneFiles, State
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import best_first
-from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
+from duckkb.lanes.vectors.cosine import Doubles, Ints, candidates, exact_cosines, multiply_rows, unit_query
 from duckkb.lanes.vectors.record_vectors import Chunk, RecordVectors, View
-from duckkb.lanes.vectors.storage import Nearest, nearest, products, questions, recall
 from duckkb.ports import Row, Rows, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.settings import VectorSettings
@@ -31,10 +30,8 @@ if TYPE_CHECKING:
 
 _DEAD_SHARE = 0.25
 _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
-_BOUNDED_FROM, _PICKED_FROM = (
-    8_000,
-    1_000,
-)  # slots from which on looking at bounds first wins: of all, of those that are picked out
+_BOUNDED_FROM = 8_000  # slots from which on looking at bounds first wins
+_PICKED_FROM = 1_000  # the same, of slots that are picked out
 _LEFT_SHARE = 1 / 4  # of the slots, above which bounds have ruled out too little
 _SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
 
@@ -97,14 +94,14 @@ class CosineLane(RowMirror):
 
     @property
     def _material(self) -> str:
-        return f"3 {self._settings.storage} {self._settings.copy} {sys.byteorder}"
+        return f"4 {sys.byteorder}"
 
     def ask(self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
-        Cosines are those of the stored numbers, exact to six decimals: bounds in 8 bits, the fast 32-bit product, or a graph only
-        pick the candidates. Raises `UsageError` for a vector that is not one row of finite numbers, is zero, or has another dimension
-        than what is stored.
+        Cosines are exact to six decimals: bounds in 8 bits, the fast 32-bit product, or a graph only pick candidates.
+        Raises `UsageError` for a vector that is not one row of finite numbers, is zero, or has another dimension than
+        what is stored.
         """
         query = unit_query(vector)
         with self.turn:
@@ -120,13 +117,13 @@ class CosineLane(RowMirror):
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
         places = None if allowed is None else records.chosen(IdSet.of(allowed))
-        near = _led_to(records, graph, query, depth, places)
+        near = graph_candidates(records, graph, query, depth, places)
         if near is not None:
             return self._hits(records, records.view.only(near), query, depth)
-        left = _not_ruled_out(records, query, depth, places)
+        left = bounded_candidates(records, query, depth, places)
         scope = _scope(records, places) if left is None else records.view.only(left)
-        found = products(scope.matrix, scope.scales, query)
-        return self._hits(records, scope.only(candidates(found, scope.starts, scope.alive, depth)), query, depth)
+        products = multiply_rows(scope.matrix, query)
+        return self._hits(records, scope.only(candidates(products, scope.starts, scope.alive, depth)), query, depth)
 
     def lacking(self) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
@@ -146,14 +143,9 @@ class CosineLane(RowMirror):
                 self._refresh()
             elif self._meta is None and not self.glance():
                 return None
-            found = self._mapped_graph() if self._wants_graph else None
-            return {
-                "rows": self._records.rows,
-                "dimension": self._records.dimension,
-                "storage": self._settings.storage,
-                "ann": "exact" if found is None else "hnsw",
-                "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
-            }
+            graph = self._mapped_graph() if self._wants_graph else None
+            ann = "exact" if graph is None else "hnsw"
+            return {"rows": self._records.rows, "dimension": self._records.dimension, "ann": ann}
 
     def complete(self) -> None:
         """Have the matrix on disk, with the vectors that caches got since, and the graph that the settings want; nothing where
@@ -188,15 +180,8 @@ class CosineLane(RowMirror):
     def _build(self, folder: Path | None) -> State:
         self._open(folder, {})
         self._lengths = self._rows.version.lengths()
-        exact: Nearest | None = None
         for rows in self._rows.batches(self.lane):
-            unit = self._append(rows)
-            if len(unit) and self._settings.storage != "float32":
-                exact = exact or Nearest(questions(unit))
-                exact.show(unit, self._records.rows - len(unit))
-        if exact is not None:  # the share of what is nearest before rounding that is nearest as stored
-            view = self._records.view
-            self._recall = recall(nearest(exact.asked, view.matrix, view.scales), exact.rows)
+            self._append(rows)
         return self._state()
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
@@ -215,8 +200,7 @@ class CosineLane(RowMirror):
 
     def _open(self, folder: Path | None, state: State) -> None:
         """What lies in a folder as a state says, or nothing."""
-        self._records = RecordVectors(self._settings, folder, state or None)
-        self._recall = float(state.get("recall", 1.0))
+        self._records = RecordVectors(folder, state or None)
         self._lengths = str(state.get("lengths", ""))
         self._missing = MissingVectors()
         self._missing.unread |= set(state.get("lacking", ()))
@@ -226,13 +210,12 @@ class CosineLane(RowMirror):
         return {
             **self._records.save(),
             "lacking": sorted(self._missing.records | self._missing.unread),
-            "recall": self._recall,
             "mixed": sorted(self._mixed),
             "lengths": self._lengths,
         }
 
-    def _append(self, rows: Iterable[Row]) -> Floats:
-        """Give these rows slots; the vectors that they got, with unit length."""
+    def _append(self, rows: Iterable[Row]) -> None:
+        """Give these rows slots."""
         made: list[tuple[int, list[Chunk]]] = []
         expected = self._records.dimension
         for row in rows:
@@ -244,7 +227,7 @@ class CosineLane(RowMirror):
                 self._mixed |= {expected, *lengths}
             elif found:
                 made.append((row.record.id, found))
-        return self._records.append(made)
+        self._records.append(made)
 
     def _refuse_mixed(self) -> None:
         if self._mixed:
@@ -302,11 +285,11 @@ class CosineLane(RowMirror):
         return hits
 
 
-def _led_to(
+def graph_candidates(
     records: RecordVectors, graph: "Graph | None", query: Doubles, depth: int, places: Ints | None
 ) -> Ints | None:
-    """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
-    comparing all is the better way."""
+    """Return slots to score, of those in `places` where given: those that the graph leads to, and the nearest of the
+    rows that it does not know. None where comparing all is the better way."""
     matching = len(records) if places is None else len(places)
     if graph is None or matching < _SPARE * depth:
         return None
@@ -315,25 +298,25 @@ def _led_to(
     if known is None:
         return None
     slot, unseen = view.since(min(graph.rows, len(view.matrix)))
-    scores = products(unseen.matrix, unseen.scales, query)
-    return np.concatenate((known, slot + candidates(scores, unseen.starts, unseen.alive, depth)))
+    products = multiply_rows(unseen.matrix, query)
+    return np.concatenate((known, slot + candidates(products, unseen.starts, unseen.alive, depth)))
 
 
-def _not_ruled_out(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
-    """Slots, of those in `places` where given, that their bounds in 8 bits leave in question; None where finding them costs more
-    than comparing all, which is so where there are few or nearly all are left."""
+def bounded_candidates(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
+    """Return the slots, of those in `places` where given, that their bounds in 8 bits do not rule out. None where
+    finding them costs more than comparing all: where there are few slots, or many are left."""
     view, matching = records.view, len(records) if places is None else len(places)
     chosen = places if places is not None and matching <= _GATHER_SHARE * len(records) else None
     least = _BOUNDED_FROM if chosen is None else _PICKED_FROM
-    if view.rounded is None or matching < max(least, _SPARE * depth):
+    if view.int8_rows is None or matching < max(least, _SPARE * depth):
         return None
-    rounded, starts, alive = view.rounded, view.starts, view.alive
+    int8_rows, starts, alive = view.int8_rows, view.starts, view.alive
     if chosen is not None:
         rows, starts = view.rows_of(chosen)
-        rounded, alive = view.rounded.take(rows), np.ones(matching, np.bool_)
+        int8_rows, alive = view.int8_rows.take(rows), np.ones(matching, np.bool_)
     elif places is not None:
         alive = _masked(view, places).alive
-    bounds = rounded.bounds(query)
+    bounds = int8_rows.bounds(query)
     if bounds is None:
         return None
     left = candidates(bounds[0], starts, alive, depth, bounds[1])

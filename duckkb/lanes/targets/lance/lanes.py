@@ -146,7 +146,7 @@ class LanceVectors(PublishedVectors):
     def _nearest(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
         return self._rows(query, fetch, allowed, 0)
 
-    def _led_to(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
+    def _graph_candidates(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
         return self._rows(query, fetch, allowed, _PROBES)
 
     def _rows(self, query: Any, fetch: int, allowed: IdSet | None, probes: int) -> list[Row]:

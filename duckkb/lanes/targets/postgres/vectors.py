@@ -32,7 +32,7 @@ class PostgresVectors(PublishedVectors):
         rows = self._target.now.of(self._kind, "SELECT vector_dims(vector) FROM {vector} WHERE kind = {kind} LIMIT 1")
         return int(rows[0][0]) if rows else 0
 
-    def _led_to(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
+    def _graph_candidates(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
         now = self._target.now
         now.execute("SET LOCAL hnsw.iterative_scan = 'strict_order'")
         now.execute("SET LOCAL hnsw.max_scan_tuples = 2147483647")  # else a narrow filter ends the walk too soon

@@ -1,4 +1,4 @@
-"""A copy of a matrix in 8 bits, by which an exact search rules out nearly all rows after a quarter of the bytes was read.
+"""A copy of a matrix in 8 bits: bounds of cosines, which rule out nearly all rows for a quarter of the bytes.
 
 A row u of unit length lies beside a direction m that all rows have in common (models put their vectors into a narrow cone),
 a direction of at most unit length. The copy has of each row
@@ -31,8 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
-from duckkb.lanes.vectors.storage import LARGE, shared
+from duckkb.lanes.vectors.cosine import LARGE, Doubles, Floats, Ints, run_in_threads
 
 Kernel = Callable[[NDArray[np.int8], NDArray[np.int8], Floats], object]
 """Puts the products of rows of levels (rows, dimension) with the levels of a question (dimension) into (rows, 1)."""
@@ -47,42 +46,35 @@ _LEAST = np.float32(1e-6)  # more than the length of what is lost where numbers 
 
 
 def common_direction(unit: Floats) -> Floats:
-    """Of rows of unit length (zeros among them do no harm): the mean, with unit length; or nothing where they have none."""
+    """Return the mean of rows of unit length (zeros do no harm), scaled to unit length; zeros where it has none."""
     mean = unit.mean(axis=0, dtype=np.float64)
     length = float(np.linalg.norm(mean))
-    found: Floats = (mean / length if length > 1e-9 else np.zeros_like(mean)).astype(np.float32)
-    return found
+    direction: Floats = (mean / length if length > 1e-9 else np.zeros_like(mean)).astype(np.float32)
+    return direction
 
 
-def rounded(unit: Floats, common: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Rows of unit length, or zero, as the copy has them: r, and (b, s, e) of each."""
-    made, numbers = np.empty(unit.shape, np.int8), np.empty((len(unit), 3), np.float32)
+def round_rows(unit: Floats, common: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Round rows of unit length, or zero, to what the copy has: r, int8 of (rows, dimension), and (b, s, e) of each."""
+    copy, numbers = np.empty(unit.shape, np.int8), np.empty((len(unit), 3), np.float32)
     square = float(np.square(common, dtype=np.float64).sum()) or 1.0
     for start in range(0, len(unit), _BLOCK):
-        own = slice(start, start + _BLOCK)
-        along = np.einsum("ij,j->i", unit[own], common, dtype=np.float64) / square
-        b, s, e = numbers[own].T
-        b[:] = along
-        left = unit[own] - b[:, None] * common
+        part = slice(start, start + _BLOCK)
+        b, s, e = numbers[part].T
+        b[:] = np.einsum("ij,j->i", unit[part], common, dtype=np.float64) / square
+        left = unit[part] - b[:, None] * common
         np.abs(left).max(axis=1, out=s)
         s /= _LEVELS
         levels = np.divide(left, s[:, None], out=np.zeros_like(left), where=s[:, None] > 0)
         np.rint(levels, out=levels).clip(-_LEVELS, _LEVELS, out=levels)
-        made[own] = levels
+        copy[part] = levels
         levels *= s[:, None]
         left -= levels
-        e[:] = _at_least(left)
-    return made, numbers
+        # Numbers are off by 2^-24 of what they were taken from; summing squares may lose 2^-24 of the sum at each step.
+        e[:] = np.sqrt(np.einsum("ij,ij->i", left, left)) * np.float32(1 + left.shape[1] * 2.0**-23) + _LEAST
+    return copy, numbers
 
 
-def _at_least(rows: Floats) -> Floats:
-    """No less than the length of each row, of numbers that are off by 2^-24 of what they were taken from: summing squares in
-    32 bits may lose 2^-24 of the sum at each step."""
-    found: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.float32(1 + rows.shape[1] * 2.0**-23)
-    return found + _LEAST
-
-
-class RoundedQuestion(NamedTuple):
+class Int8Query(NamedTuple):
     """A question in 8 bits: `levels` times `scale` and what rounding `lost` (a length) make up what is left of it (of length
     `left`) beside its part along a common direction, with which its product is `along`."""
 
@@ -93,33 +85,30 @@ class RoundedQuestion(NamedTuple):
     lost: float
 
     @classmethod
-    def of(cls, query: Doubles, common: Floats | None = None) -> "RoundedQuestion":
-        left, along = query, 0.0
-        if common is not None:
-            direction = common.astype(np.float64)
-            along = float(query @ direction)
-            left = query - along / (float(direction @ direction) or 1.0) * direction
+    def of(cls, query: Doubles, common: Floats) -> "Int8Query":
+        direction = common.astype(np.float64)
+        along = float(query @ direction)
+        left = query - along / (float(direction @ direction) or 1.0) * direction
         scale = float(np.abs(left).max()) / _LEVELS or 1.0
         levels = np.rint(left / scale).clip(-_LEVELS, _LEVELS)
         lost = float(np.linalg.norm(left - scale * levels))
         return cls(levels.astype(np.int8), scale, along, float(np.linalg.norm(left)) * _ABOVE, lost * _ABOVE + 1e-9)
 
 
-class Rounded(NamedTuple):
-    """Rows in 8 bits: `levels` of shape (rows, dimension), and of each row the three `numbers` above, with the direction that was
-    taken out of them; or, of rows that are stored as levels and so have lost nothing, the scale alone, and no direction."""
+class Int8Rows(NamedTuple):
+    """Rows in 8 bits: `levels` of shape (rows, dimension), `numbers` (b, s, e) of each, and the direction in common."""
 
     levels: NDArray[np.int8]
     numbers: Floats
-    common: Floats | None = None
+    common: Floats
 
-    def take(self, rows: Ints) -> "Rounded":
+    def take(self, rows: Ints) -> "Int8Rows":
         return self._replace(levels=self.levels[rows], numbers=self.numbers[rows])
 
     def bounds(self, query: Doubles) -> tuple[Floats, Floats] | None:
-        """Between what the cosine of each row with a question of unit length lies: the least, and the most, that it can be; None where there
-        is no kernel."""
-        multiply, asked = kernel(), RoundedQuestion.of(query, self.common)
+        """Return the least and the most that the cosine of each row with a question of unit length can be; None
+        without a kernel."""
+        multiply, asked = kernel(), Int8Query.of(query, self.common)
         if multiply is None:
             return None
         least, most = np.empty((len(self.levels), 1), np.float32), np.empty(len(self.levels), np.float32)
@@ -127,24 +116,20 @@ class Rounded(NamedTuple):
             (asked.along, asked.scale, asked.left + asked.lost, asked.lost), np.float32
         )
 
-        def fill(own: slice) -> None:
-            numbers, middle, above = self.numbers[own], least[own, 0], most[own]
-            multiply(self.levels[own], asked.levels, least[own])
-            if numbers.ndim == 1:
-                middle *= numbers * scale
-                doubt = lost
-            else:
-                middle *= numbers[:, 1] * scale
-                middle += numbers[:, 0] * along
-                doubt = numbers[:, 2] * doubted
-                doubt += lost
-            np.add(middle, doubt, out=above)
+        def fill(part: slice) -> None:
+            numbers, middle = self.numbers[part], least[part, 0]
+            multiply(self.levels[part], asked.levels, least[part])
+            middle *= numbers[:, 1] * scale
+            middle += numbers[:, 0] * along
+            doubt = numbers[:, 2] * doubted
+            doubt += lost
+            np.add(middle, doubt, out=most[part])
             middle -= doubt  # from here on it is the least
 
         if self.levels.size < LARGE:
             fill(slice(0, len(self.levels)))
         else:
-            shared(len(self.levels), fill, _STRETCH)
+            run_in_threads(len(self.levels), fill, _STRETCH)
         return least[:, 0], most
 
 
