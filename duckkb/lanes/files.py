@@ -17,6 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from duckkb import atomic_write
 from duckkb.open_files import try_lock
 from duckkb.values import dataclass
 
@@ -106,11 +107,8 @@ class LaneFiles:
         body = json.dumps(
             {**self._names, "revision": revision, "generation": generation, "state": state, "stamps": stamps}
         )
-        temporary = (
-            self._folder / f"{_META}.{os.urandom(6).hex()}"
-        )  # swept by the next one where this is all that is left
-        temporary.write_bytes(f"{_seal(body.encode())}\n{body}".encode())
-        temporary.replace(self._folder / _META)
+        sealed = f"{_seal(body.encode())}\n{body}".encode()
+        atomic_write.replace_file(self._folder / _META, sealed, durable=False)
         self._sweep(generation)
         return LaneMeta(self._store, revision, generation, state, stamps)
 

@@ -20,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 
+from duckkb import atomic_write
 from duckkb.errors import StateError, Unavailable
 from duckkb.open_files import try_lock
 from duckkb.store import database, packed, place, sealed_file
@@ -126,7 +127,7 @@ class SealedHome:
         self._alive = self._lock_file("alive")
         if try_lock(self._alive, exclusive=True):
             rmtree(self.folder, ignore_errors=True)
-            for draft in self.sealed.glob(state.TEMPORARY):
+            for draft in self.sealed.glob(atomic_write.DRAFTS):
                 draft.unlink(missing_ok=True)
         if not try_lock(self._alive, exclusive=False):
             raise OSError(f"{self.folder} is in use by what holds its lock alone")
@@ -172,7 +173,7 @@ class SealedHome:
             if plain.is_dir() and not plain.is_symlink():
                 plain.rmdir()
             if not os.path.lexists(plain):
-                state.write_new(plain, place.SAYS_SEALED, mode=0o600)
+                atomic_write.write_new(plain, place.SAYS_SEALED, mode=0o600)
             elif not place.is_sealed(plain):
                 raise place.Unusable(f"{plain} is no folder that duckkb made")
         if found:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from duckkb import open_files
+from duckkb import atomic_write, open_files
 from duckkb.errors import StateError, Unavailable
 from duckkb.values import dataclass
 
@@ -61,7 +61,7 @@ class HarnessFile:
                 os.ftruncate(self._descriptor, found.size)
                 os.fsync(self._descriptor)
             if not found.lines:  # it may be new, also where another one made it and died
-                _sync_folder(path.parent)
+                atomic_write.fsync_folder(path.parent)
         except BaseException as error:
             os.close(self._descriptor)
             if isinstance(error, OSError):
@@ -149,16 +149,6 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refused(path: Path, error: OSError) -> Unavailable:
