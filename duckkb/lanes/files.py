@@ -17,8 +17,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from duckkb import atomic_write
-from duckkb.open_files import try_lock
+from duckkb import atomic_write, locks
 from duckkb.values import dataclass
 
 State = dict[str, Any]
@@ -61,7 +60,8 @@ class LaneFiles:
             yield
             return
         try:
-            _lock(descriptor, alone)
+            if not locks.wait_for_lock(descriptor, exclusive=alone, deadline=time.monotonic() + _WAIT):
+                raise TimeoutError("another process has held the lock for too long")
             yield
         finally:
             os.close(descriptor)  # which gives the lock back
@@ -137,15 +137,6 @@ class LaneFiles:
             if alone or os.access(self._folder, os.W_OK):
                 raise
         return None
-
-
-def _lock(descriptor: int, alone: bool) -> None:
-    deadline, pause = time.monotonic() + _WAIT, 0.0005
-    while not try_lock(descriptor, exclusive=alone):
-        if time.monotonic() > deadline:
-            raise TimeoutError("another process has held the lock for too long")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
 
 
 def _are_as_written(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from duckkb import atomic_write, open_files
+from duckkb import atomic_write, locks
 from duckkb.errors import StateError, Unavailable
 from duckkb.values import dataclass
 
 FORMAT = "duckkb harness 1"
 _SUM = b',"sum":"'
-_PAUSE = 0.02
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -53,8 +52,10 @@ class HarnessFile:
         except OSError as error:
             raise _refused(path, error) from error
         try:
-            self._lock(wait_s)
-            if not _is_at(self._descriptor, path):
+            if not locks.wait_for_lock(self._descriptor, exclusive=True, deadline=time.monotonic() + wait_s):
+                said = f"{path} is in use: another run goes on with this harness"
+                raise Unavailable(said, "E_LOCKED", "wait until it has ended")
+            if not locks.is_at(self._descriptor, path):
                 raise StateError(f"{path} was removed or replaced meanwhile", "E_HARNESS", "open it again")
             found = _found(path, path.read_bytes())
             if found.is_torn:
@@ -97,14 +98,6 @@ class HarnessFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _lock(self, wait_s: float) -> None:
-        until = time.monotonic() + wait_s
-        while not open_files.try_lock(self._descriptor, exclusive=True):
-            if time.monotonic() >= until:
-                said = f"{self._path} is in use: another run goes on with this harness"
-                raise Unavailable(said, "E_LOCKED", "wait until it has ended")
-            time.sleep(_PAUSE)
-
 
 def _sealed(line: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     body = json.dumps(line, separators=(",", ":")).encode()[:-1]
@@ -141,14 +134,6 @@ def _line(text: bytes, before: str) -> Mapping[str, Any] | None:
         return None
     found = json.loads(text)
     return found if isinstance(found, dict) else None
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one at the path: a lock on another one excludes nobody."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _refused(path: Path, error: OSError) -> Unavailable:
