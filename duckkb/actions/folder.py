@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb import config
+from duckkb import atomic_write, config
 from duckkb.engine.base import Base, Progress, Proposal, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
 from duckkb.errors import Conflict, Refused, StateError, UsageError
 from duckkb.ports import ChatModel, Clock, Embedder, Expander, Reranker
 from duckkb.settings import EmbeddingSettings
-from duckkb.truth import layout, state
+from duckkb.truth import layout
 from duckkb.truth.commit import lock, outside, protocol
 from duckkb.truth.git import begun_merge
 
@@ -220,16 +220,11 @@ def _put_whole(target: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all. The draft's name is fixed: the next try takes its place."""
     draft = target.with_name(f".{target.name.removeprefix('.')}.new")
     mode = target.stat().st_mode & 0o777 if target.exists() else None
-    try:
-        draft.unlink(missing_ok=True)
-        state.write_new(draft, data, mode=mode)
-        draft.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise
+    draft.unlink(missing_ok=True)
+    with atomic_write.take_place(draft, target):
+        atomic_write.write_new(draft, data, mode=mode)
     with contextlib.suppress(OSError):  # it is there; should a power cut take its name, init makes it again
-        state.fsync_folder(target.parent)
+        atomic_write.fsync_folder(target.parent)
 
 
 def _refuse_links(root: Path) -> None:

@@ -12,7 +12,7 @@ from textwrap import indent
 
 from msgspec import Struct
 
-from duckkb import config
+from duckkb import atomic_write, config
 from duckkb.errors import UsageError
 from duckkb.truth import layout, state
 from duckkb.truth.git import repository, run
@@ -87,7 +87,7 @@ def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> 
         text, path = _filled(template, place, _main_branch(root), address, keys), top / target
         if not os.path.lexists(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            state.write_new(path, text.encode())
+            atomic_write.write_new(path, text.encode())
             written.append(target)
         elif path.is_symlink() or (present := path.read_bytes()) != text.encode():
             old = None if path.is_symlink() else _PLACEHOLDER.search(present.decode("utf-8", "replace"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from duckkb import config
+from duckkb import config, sandbox
 from duckkb.actions.folder import OpenOptions, find
 from duckkb.engine.base import Base, EndIds, Wiring, end_ids
 from duckkb.errors import StateError, Unavailable, UsageError
@@ -147,9 +147,7 @@ def _configuration(root: Path, revision: "Revision | None") -> Mapping[str, byte
 
 def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
-    from duckkb.lanes.sql.process.bounds import available
-
-    if available() or chosen.sql_in_process or chosen.first_filter is None:
+    if sandbox.is_bounded() or chosen.sql_in_process or chosen.first_filter is None:
         return ()
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from duckkb import atomic_write
+
 if TYPE_CHECKING:
     from duckkb.truth.merge.field_merge import MergeRules
     from duckkb.truth.merge.merge_rules import RulesByTable
@@ -44,7 +46,7 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
         from duckkb.truth.merge import conflict
 
         data = conflict.written(conflict.read(data) or [], size)
-    _write(files[1], data)
+    atomic_write.replace_file(files[1], data, durable=False)
     if not data.strip():
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
     for one in merged.conflicts:
@@ -58,7 +60,7 @@ def merge_bases(files: Sequence[Path], path: str) -> int:
     found = _merged(files, path, is_base=True)
     if found is None:
         return 2
-    _write(files[1], found[1])
+    atomic_write.replace_file(files[1], found[1], durable=False)
     return CLEAN
 
 
@@ -77,12 +79,6 @@ def _merged(
     base, ours, theirs = ({part: file.read_bytes()} for file in files)
     merged = table_merge.merge_table(base, ours, theirs, table, is_base=is_base)
     return merged, merged.parts[part] or EMPTIED, table
-
-
-def _write(file: Path, data: bytes) -> None:
-    draft = file.with_name(f"{file.name}.duckkb")
-    draft.write_bytes(data)
-    draft.replace(file)
 
 
 def textconv(file: Path) -> int:

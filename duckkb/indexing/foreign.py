@@ -12,15 +12,13 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from hashlib import sha256
-from pathlib import Path
 from typing import IO, Any
 
+from duckkb import sandbox
 from duckkb.indexing.cache_rows import Batch, CacheRow, Damaged
 
-# -I: neither the current folder nor variables of the environment can put code into the process
-_START = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); from duckkb.indexing.foreign import main; main()"
+_PROGRAM = "from duckkb.indexing.foreign import main; main()"
 _MEMORY = 512 * 1024**2
 """Bytes that reading may take beside what the file's size explains: a row group of the largest vectors, several times."""
 _RATIO = 8
@@ -35,31 +33,15 @@ _LOOK_SECONDS = 0.02
 def read(file: IO[bytes], file_hash: str) -> Iterator[Batch]:
     """The rows of a file that is open to read, batch by batch. What was given counts for nothing where `Damaged` comes in
     the end: it could not be read within its bounds, or is another file by now. Raises OSError where no process starts."""
-    import subprocess
-
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path()), str(size)],
-        stdin=file,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=os.sep,
-        env=None if os.name == "nt" else {},
-        start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
-    )
-    clock = threading.Timer(_PATIENCE * _seconds(size), process.kill)
-    clock.daemon = True
-    clock.start()
+    process = sandbox.start(_PROGRAM, [str(size)], stdin=file)
     try:
-        assert process.stdout is not None, "asked for above"
-        yield from _received(process.stdout, file_hash)
+        assert process.stdout is not None, "it is a pipe"
+        with sandbox.killed_after(_PATIENCE * _seconds(size), process):
+            yield from _received(process.stdout, file_hash)
     finally:
-        clock.cancel()
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        sandbox.end(process)
 
 
 def _received(pipe: IO[bytes], file_hash: str) -> Iterator[Batch]:
@@ -102,14 +84,6 @@ def _unpacked(data: bytes, count: int, names: list[str]) -> list[CacheRow]:
     return rows
 
 
-def _import_path() -> list[str]:
-    """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
-    home = Path(__file__).resolve().parents[2]
-    here = Path.cwd()
-    found = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
-    return [*found, str(home)]
-
-
 def _seconds(size: int) -> int:
     return _SECONDS + size // _BYTES_A_SECOND
 
@@ -119,12 +93,13 @@ def _seconds(size: int) -> int:
 
 def main() -> None:
     """Read the file that is stdin; what it holds goes to what stdout was."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    answers = sandbox.take_stdout()
     from duckkb.indexing.cache_format import decode
 
     size = int(sys.argv[2])
-    _bound(_MEMORY + _RATIO * size, _seconds(size))
+    memory = _MEMORY + _RATIO * size
+    threading.Thread(target=_watch, args=(memory,), daemon=True).start()
+    sandbox.Bounds().allow(_seconds(size), memory)
     data = sys.stdin.buffer.read()
     try:
         for batch in decode(data):
@@ -149,24 +124,8 @@ def _tell(answers: IO[bytes], told: dict[str, Any]) -> None:
     answers.write(json.dumps(told).encode() + b"\n")
 
 
-def _bound(memory: int, seconds: int) -> None:
-    """End this process where it takes more. Memory: of the address space on Linux, elsewhere as Arrow counts it."""
-    threading.Thread(target=_watch, args=(memory,), daemon=True).start()
-    with suppress(ImportError):
-        import resource
-
-        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CPU: seconds}
-        if sys.platform == "linux":
-            taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
-            limits[resource.RLIMIT_AS] = taken + memory
-        for limit, value in limits.items():
-            hard = resource.getrlimit(limit)[1]
-            with suppress(ValueError, OSError):
-                most = value if hard == resource.RLIM_INFINITY else min(value, hard)
-                resource.setrlimit(limit, (most, hard))
-
-
 def _watch(memory: int) -> None:
+    """End this process where Arrow has more, on systems too that bound no address space."""
     import pyarrow as pa
 
     while pa.total_allocated_bytes() <= memory:

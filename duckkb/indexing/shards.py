@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from duckkb import open_files
+from duckkb import locks
 from duckkb.errors import Unavailable, UsageError
 from duckkb.indexing.cache_rows import CacheRow, Damaged, checksums
 from duckkb.indexing.team_files import LARGEST, TeamFile
@@ -36,7 +36,6 @@ _ROW = struct.Struct("<16s16sI8s")
 _MOST_BYTES = 4 * 16_384
 _ROW_BYTES = 100
 """What a row takes in a file beside its vector, about."""
-_PAUSE = 0.05
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -187,9 +186,14 @@ def begun(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> It
     Raises `errors.Unavailable`: E_LOCKED while another process makes it, E_IO or E_READ_ONLY where the folder is none for it."""
     try:
         file.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _locked(file, time.monotonic() + wait)
+        descriptor = locks.open_locked(
+            file.partial, lambda: os.open(file.partial, _OPEN, 0o644), time.monotonic() + wait
+        )
     except OSError as error:
         raise state.refusal(f"{file.partial} cannot be opened", error) from error
+    if descriptor is None:
+        said = f"another process makes shard {file.shard} in {file.folder}"
+        raise Unavailable(said, code="E_LOCKED", suggestion="take another shard, or wait for it with --wait")
     try:
         for draft in file.folder.glob(f".{file.name}.*.tmp"):  # of who was killed while he wrote it
             draft.unlink(missing_ok=True)
@@ -201,26 +205,3 @@ def begun(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> It
         raise state.refusal(f"{file.partial} cannot be written", error) from error
     finally:
         os.close(descriptor)
-
-
-def _locked(file: ShardFile, until: float) -> int:
-    """The partial file, open and locked. Whoever made the shard has removed it, so it is looked at again once it is held."""
-    while True:
-        descriptor = os.open(file.partial, _OPEN, 0o644)
-        try:
-            while not open_files.try_lock(descriptor, exclusive=True):
-                if time.monotonic() >= until:
-                    raise _busy(file)
-                time.sleep(_PAUSE)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), file.partial.lstat()):
-                    return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _busy(file: ShardFile) -> Unavailable:
-    said = f"another process makes shard {file.shard} in {file.folder}"
-    return Unavailable(said, code="E_LOCKED", suggestion="take another shard, or wait for it with --wait")

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.open_files import try_lock
+from duckkb import atomic_write, locks
 
 State = dict[str, Any]
 """What a lane has to know to open its files; JSON. `files` has the names of the data files."""
@@ -60,7 +60,8 @@ class LaneFiles:
             yield
             return
         try:
-            _lock(descriptor, alone)
+            if not locks.wait_for_lock(descriptor, exclusive=alone, deadline=time.monotonic() + _WAIT):
+                raise TimeoutError("another process has held the lock for too long")
             yield
         finally:
             os.close(descriptor)  # which gives the lock back
@@ -106,11 +107,8 @@ class LaneFiles:
         body = json.dumps(
             {**self._names, "revision": revision, "generation": generation, "state": state, "stamps": stamps}
         )
-        temporary = (
-            self._folder / f"{_META}.{os.urandom(6).hex()}"
-        )  # swept by the next one where this is all that is left
-        temporary.write_bytes(f"{_seal(body.encode())}\n{body}".encode())
-        temporary.replace(self._folder / _META)
+        sealed = f"{_seal(body.encode())}\n{body}".encode()
+        atomic_write.replace_file(self._folder / _META, sealed, durable=False)
         self._sweep(generation)
         return LaneMeta(self._store, revision, generation, state, stamps)
 
@@ -139,15 +137,6 @@ class LaneFiles:
             if alone or os.access(self._folder, os.W_OK):
                 raise
         return None
-
-
-def _lock(descriptor: int, alone: bool) -> None:
-    deadline, pause = time.monotonic() + _WAIT, 0.0005
-    while not try_lock(descriptor, exclusive=alone):
-        if time.monotonic() > deadline:
-            raise TimeoutError("another process has held the lock for too long")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
 
 
 def _are_as_written(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from msgspec import Struct
 
-from duckkb import config, open_files
+from duckkb import config, locks
 from duckkb.errors import DuckkbError, NotFound, Refused, Unavailable, shell_word
 from duckkb.serving.tenants.files import refuse_foreign
 from duckkb.truth import state
@@ -74,11 +74,9 @@ class Daemon(Struct, frozen=True):
         """Be the base's server until this process ends; a descriptor for `tell`. Raises `errors.Refused` (E_SERVING) where
         another is, `errors.Unavailable` (E_IO)."""
         descriptor = self._opened("pid", os.O_RDWR)
-        deadline = time.monotonic() + _HOLD_S
-        while not open_files.try_lock(descriptor, exclusive=True):  # somebody may be looking at this moment
-            if time.monotonic() > deadline:
-                raise _serving(_read(descriptor) or {})
-            time.sleep(_LOOK_S)
+        # Somebody may be looking at this moment.
+        if not locks.wait_for_lock(descriptor, exclusive=True, deadline=time.monotonic() + _HOLD_S):
+            raise _serving(_read(descriptor))
         os.ftruncate(descriptor, 0)
         return descriptor
 
@@ -100,7 +98,7 @@ class Daemon(Struct, frozen=True):
             return None
         descriptor = self._opened("pid", os.O_RDONLY)
         try:
-            return None if open_files.try_lock(descriptor, exclusive=False) else _read(descriptor)
+            return None if locks.try_lock(descriptor, exclusive=False) else _read(descriptor)
         finally:
             os.close(descriptor)
 

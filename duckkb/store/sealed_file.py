@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from duckkb import atomic_write
 from duckkb.errors import StateError
-from duckkb.truth import state
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -68,13 +68,7 @@ class SealKey:
 
 def write(path: Path, pieces: Iterable[bytes], key: SealKey, name: str) -> None:
     """Seal a content under a name, in place of the file that is there: the old or the new one at every moment. Raises OSError."""
-    draft = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
-    try:
-        state.write_new(draft, _sealed(pieces, key, name), mode=0o600)
-        draft.replace(path)
-        state.fsync_folder(path.parent)
-    finally:
-        draft.unlink(missing_ok=True)
+    atomic_write.replace_file(path, _sealed(pieces, key, name), mode=0o600)
 
 
 def read(path: Path, key: SealKey, name: str) -> Iterator[bytes]:

@@ -20,8 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 
+from duckkb import atomic_write, locks
 from duckkb.errors import StateError, Unavailable
-from duckkb.open_files import try_lock
 from duckkb.store import database, packed, place, sealed_file
 from duckkb.store.place import BASES, MODELS, SHARED
 from duckkb.store.sealed_file import SALT_BYTES, BrokenSeal, SealKey
@@ -104,7 +104,7 @@ class SealedHome:
             with self._turn():
                 descriptor, self._alive = self._alive, -1
                 try:
-                    if try_lock(descriptor, exclusive=True):
+                    if locks.try_lock(descriptor, exclusive=True):
                         try:
                             self._seal_all(is_alone=True)
                         finally:
@@ -124,11 +124,11 @@ class SealedHome:
     def _enter(self) -> None:
         """Be one of those who use the folder; what killed processes left there goes."""
         self._alive = self._lock_file("alive")
-        if try_lock(self._alive, exclusive=True):
+        if locks.try_lock(self._alive, exclusive=True):
             rmtree(self.folder, ignore_errors=True)
-            for draft in self.sealed.glob(state.TEMPORARY):
+            for draft in self.sealed.glob(atomic_write.DRAFTS):
                 draft.unlink(missing_ok=True)
-        if not try_lock(self._alive, exclusive=False):
+        if not locks.try_lock(self._alive, exclusive=False):
             raise OSError(f"{self.folder} is in use by what holds its lock alone")
         place.make_folder(self.folder)
         (self._disk / MODELS).mkdir(exist_ok=True)
@@ -172,7 +172,7 @@ class SealedHome:
             if plain.is_dir() and not plain.is_symlink():
                 plain.rmdir()
             if not os.path.lexists(plain):
-                state.write_new(plain, place.SAYS_SEALED, mode=0o600)
+                atomic_write.write_new(plain, place.SAYS_SEALED, mode=0o600)
             elif not place.is_sealed(plain):
                 raise place.Unusable(f"{plain} is no folder that duckkb made")
         if found:
@@ -248,25 +248,14 @@ class SealedHome:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """One process at a time opens or seals. Raises OSError."""
-        deadline = time.monotonic() + _WAIT_S
-        while True:
-            descriptor = self._lock_file("turn")
-            try:
-                if try_lock(descriptor, exclusive=True) and self._is_in_place(descriptor):
-                    yield
-                    return
-            finally:
-                os.close(descriptor)
-            if time.monotonic() > deadline:
-                raise TimeoutError("another process has been opening or sealing for a minute")
-            time.sleep(0.005)
-
-    def _is_in_place(self, descriptor: int) -> bool:
-        """Whether others find this lock: the last process removes it."""
+        path, deadline = self._lock_path("turn"), time.monotonic() + _WAIT_S
+        descriptor = locks.open_locked(path, lambda: self._lock_file("turn"), deadline)
+        if descriptor is None:
+            raise TimeoutError("another process has been opening or sealing for a minute")
         try:
-            return os.path.samestat(os.fstat(descriptor), self._lock_path("turn").lstat())
-        except FileNotFoundError:
-            return False
+            yield
+        finally:
+            os.close(descriptor)
 
 
 def in_memory(folders: list[Path], kind_of: Callable[[Path], str] = state.file_system) -> Path:

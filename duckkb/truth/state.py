@@ -6,10 +6,9 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 
-from duckkb import errors
+from duckkb import atomic_write, errors
 from duckkb.truth.layout import DATA, read_regular
 
 FOLDER = ".duckkb"
@@ -25,8 +24,6 @@ VECTORS = "vectors.json"
 """Which base the vector actions work on, where that is another one."""
 RESCUED = "rescued"
 """Where `recover --forward` and `--abort` put the files that stood in their way."""
-TEMPORARY = ".*.tmp"
-"""Names of files that `write_atomic` and its kin are writing; what a killed process leaves of them serves nobody."""
 
 # Follow no link, and do not wait for the other end of a FIFO. Absent on Windows, which has neither danger.
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -64,7 +61,7 @@ def ensure(root: Path) -> Path:
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-            fsync_folder(root)  # a journal in a folder that a power cut takes away would seal nothing
+            atomic_write.fsync_folder(root)  # a journal in a folder that a power cut takes away would seal nothing
         if not is_folder(folder):
             raise errors.Unavailable(
                 f"{FOLDER} is a link or no folder; local state must be a folder of its own.",
@@ -108,7 +105,7 @@ def clone_id(root: Path) -> str:
         return known
     fresh = str(uuid.uuid4())
     try:
-        _write_once(path, fresh.encode())
+        atomic_write.create_file(path, fresh.encode())
         if _read_clone_id(path) is None:  # torn or edited: nobody can be relying on it
             write_atomic(path, fresh.encode())
     except OSError as error:
@@ -121,18 +118,6 @@ def _read_clone_id(path: Path) -> str | None:
         return str(uuid.UUID(read_regular(path)[0].decode("ascii").strip()))
     except (OSError, ValueError):
         return None
-
-
-def _write_once(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all; where another process was faster, its file stands."""
-    temporary = _temporary_beside(path)
-    try:
-        write_new(temporary, data)
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
-        fsync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def mark_emptied(root: Path, commit: str | None) -> None:
@@ -157,65 +142,19 @@ def is_emptied(root: Path, commit: str | None) -> bool:
 def sweep(root: Path) -> None:
     """Remove drafts in local state whose writers died; the caller holds the exclusive lock, under which nobody else makes any."""
     with contextlib.suppress(OSError):
-        for draft in folder_of(root).glob(TEMPORARY):
+        for draft in folder_of(root).glob(atomic_write.DRAFTS):
             draft.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
-    """Replace one file so that it is the old or the new one at every moment, and `durable` on return; its mode stays where
-    none is given.
+    """Replace one file as `atomic_write.replace_file` does.
 
     Raises `errors.Unavailable` (`E_READ_ONLY`, `E_IO`); the old file is then as it was.
     """
-    temporary = _temporary_beside(path)
     try:
-        write_new(temporary, data, mode=_mode_of(path) if mode is None else mode, durable=durable)
-        temporary.replace(path)
-        if durable:
-            fsync_folder(path.parent)
+        atomic_write.replace_file(path, data, mode=mode, durable=durable)
     except OSError as error:
         raise refusal(f"{path.name} cannot be written", error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _temporary_beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
-
-
-def _mode_of(path: Path) -> int | None:
-    try:
-        return stat.S_IMODE(path.lstat().st_mode)
-    except FileNotFoundError:
-        return None
-
-
-def write_new(
-    path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None, durable: bool = True
-) -> os.stat_result:
-    """Write a file that must not exist yet and return its facts. `mode` None means 0o644 less the umask; raises OSError."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | _BINARY
-    descriptor = os.open(path, flags, 0o644)
-    with os.fdopen(descriptor, "wb") as file:
-        file.writelines([data] if isinstance(data, bytes) else data)
-        file.flush()
-        if mode is not None and hasattr(os, "fchmod"):
-            os.fchmod(descriptor, mode)
-        if durable:
-            os.fsync(descriptor)
-        return os.fstat(descriptor)
-
-
-def fsync_folder(path: Path) -> None:
-    """Make the names in a folder durable. Windows cannot open a folder and needs no such call."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def refusal(what: str, error: OSError) -> errors.Unavailable:

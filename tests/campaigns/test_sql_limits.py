@@ -153,14 +153,14 @@ def test_many_wide_rows_are_read_up_to_the_byte_cap(big: Tables, campaign: Campa
 # A process with a bound of 100 MB, or without one, that runs a bomb and says how far it grew.
 ALONE = """
 import os, sys
-from duckkb.lanes.sql.process.bounds import Bounds
+from duckkb.sandbox import Bounds
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.ports import SqlLimits
 
 engine, status = Confined(), os.open("/proc/self/status", os.O_RDONLY)
 engine.rows("SELECT 1", SqlLimits())
 if sys.argv[1] == "bounded":
-    Bounds(100 * 2**20).allow(60)
+    Bounds(no_files=True).allow(120, 100 * 2**20)
 try:
     engine.rows(sys.argv[2], SqlLimits())
 except Exception:
@@ -191,8 +191,8 @@ def test_without_its_bound_a_process_grows_past_it() -> None:
 # Where the address space cannot be bounded, a look at the resident size must do.
 LOOKED_AT = """
 import time
-from duckkb.lanes.sql.process.bounds import Bounds
-Bounds(50 * 2**20, by_address_space=False)
+from duckkb.sandbox import Bounds
+Bounds(no_files=True, by_address_space=False).allow(120, 50 * 2**20)
 taken = b"x" * (200 * 2**20)
 time.sleep(60)
 """

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from duckkb import open_files
+from duckkb import locks
 from duckkb.errors import DuckkbError
 from duckkb.llm.loop import Harness, Ticket, Tool, ToolContext, ToolLoop
 from duckkb.messages import ChatEvent, ChatRequest, ContentDelta, Finish, Message, ToolCallDone, Usage
@@ -223,7 +223,7 @@ def _not_written_down() -> None:
 
 
 def _no_lock() -> None:
-    open_files.try_lock = lambda descriptor, exclusive: True
+    locks.try_lock = lambda descriptor, exclusive: True
 
 
 @pytest.mark.parametrize("weaken", [_not_written_down, _no_lock])

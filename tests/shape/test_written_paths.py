@@ -24,7 +24,7 @@ SOURCE = Path(duckkb.__file__).parent
 SAYS_PATH = re.compile(r"\b(file|files|path|folder|dir|directory|patch|output|out|dest)\b")
 # Where doors and actions write themselves: to names that nobody gives them.
 WRITERS = {
-    "cli/git_driver.py": {"_write"},  # the file that git names
+    "cli/git_driver.py": {"merge", "merge_bases"},  # the file that git names
     "actions/folder.py": {
         "make",
         "_made",
@@ -35,7 +35,19 @@ WRITERS = {
     "actions/caring.py": {"_borrowed"},  # a copy in the temporary folder
     "cli/main.py": {"_quiet_pipe"},  # the null device
 }
-WRITING = {"write_text", "write_bytes", "write_new", "write_atomic", "mkdir", "touch", "symlink_to", "hardlink_to"}
+WRITING = {
+    "write_text",
+    "write_bytes",
+    "write_new",
+    "write_atomic",
+    "replace_file",
+    "create_file",
+    "take_place",
+    "mkdir",
+    "touch",
+    "symlink_to",
+    "hardlink_to",
+}
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -15,7 +15,7 @@ import pytest
 
 from duckkb.documents import document
 from duckkb.documents.document import WARNINGS, Extracted
-from duckkb.documents.extract import child, libraries, pdf, process, remembered
+from duckkb.documents.extract import libraries, pdf, process, remembered
 from duckkb.documents.extract.result import FileText
 from duckkb.ontology.model import Extraction
 from tests.harness.files import docx
@@ -305,8 +305,7 @@ child.main()
 def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Extraction by a process whose reader does what the file says."""
     process.close()
-    start = process._START.partition(";")[0] + "; sys.path += json.loads(sys.argv[1])\n" + _ODD
-    monkeypatch.setattr(process, "_START", start)
+    monkeypatch.setattr(process, "_PROGRAM", _ODD)
     yield
     process.close()
 
@@ -382,7 +381,6 @@ print(refused, len(tries))
     done = subprocess.run([sys.executable, "-c", code, str(target)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["10", "10"]
     assert target.read_text("utf-8") == "mine"
-    assert child.OVER_MEMORY
 
 
 def test_packages_that_an_installer_linked_are_read_and_nothing_beside_them(tmp_path: Path) -> None:

@@ -258,6 +258,15 @@ def test_an_atomic_write_keeps_the_mode_and_leaves_no_temporary_file(tmp_path: P
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_atomic_write_in_place_of_a_link_makes_a_file_that_only_its_owner_may_write(tmp_path: Path) -> None:
+    path, target = tmp_path / "link", tmp_path / "target"
+    target.write_bytes(b"as it was")
+    path.symlink_to(target)
+    state.write_atomic(path, b"1")
+    assert not path.is_symlink() and path.read_bytes() == b"1" and target.read_bytes() == b"as it was"
+    assert stat.S_IMODE(path.stat().st_mode) & 0o022 == 0
+
+
 def test_an_atomic_write_that_cannot_be_made_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/inside").touch()

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from duckkb import config
+from duckkb import atomic_write, config
 from duckkb.documents.source import below
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import DuckkbError
@@ -41,7 +41,7 @@ def create(
         created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
         source = gather.BackupSource(root, folders, documents, target, created, lock_timeout, left_out)
         manifest = gather.save(source, file)
-    state.fsync_folder(target.parent)
+    atomic_write.fsync_folder(target.parent)
     return {"file": str(named), "bytes": named.stat().st_size} | holds(manifest)
 
 

@@ -8,23 +8,19 @@ connection, starts no program, changes no file, and reads none but those of its 
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from math import ceil
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
+from duckkb import sandbox
 from duckkb.documents.extract.libraries import NEEDED
 from duckkb.documents.extract.result import FileText
 
-OVER_MEMORY = 77
-"""The exit code of a process that took more than it may."""
 MOST = 256 * 1024 * 1024
 _MODULES = {"pdf": "pdf", "docx": "docx", "html": "page"}
 _SIZE = 8
-_LOOK_SECONDS = 0.05
 _REFUSED = (
     "socket.", "subprocess.", "urllib.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.startfile",
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.kill",
@@ -57,19 +53,18 @@ def receive(stream: IO[bytes]) -> bytes:
 
 def main() -> NoReturn:
     """Answer requests; ends when stdin does, and where anything goes wrong with it: then nobody waits for an answer."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    bounds = _Bounds()
+    answers = sandbox.take_stdout()
+    bounds = sandbox.Bounds()
     close()
     try:
         send(answers, b"{}")
         while True:
             asked, raw = json.loads(receive(sys.stdin.buffer)), receive(sys.stdin.buffer)
             reader = _reader(asked["format"])
-            bounds.allow(asked["seconds"], asked["memory"])
+            bounds.allow(2 * asked["seconds"], asked["memory"])  # should the parent that counts the time be gone
             send(answers, json.dumps(_extracted(reader, raw).plain(), ensure_ascii=False).encode("utf-8", "replace"))
     except MemoryError:
-        os._exit(OVER_MEMORY)
+        os._exit(sandbox.OVER_MEMORY)
     finally:
         os._exit(0)
 
@@ -123,53 +118,3 @@ def _extracted(reader: Callable[[bytes], FileText], raw: bytes) -> FileText:
         raise
     except Exception:  # of any kind: libraries stumble over what no format has
         return FileText(warnings=("failed",))
-
-
-class _Bounds:
-    """What this process may take: memory by its address space where that is bounded (Linux), else by its resident size, looked
-    at every 50 ms; processor time, should the parent that counts the time be gone; no core dumps and no files."""
-
-    def __init__(self) -> None:
-        self._most: int | None = None
-        self._sizes: int | None = None
-        try:
-            import resource
-        except ImportError:
-            return
-        if sys.platform == "linux":
-            self._sizes = os.open("/proc/self/statm", os.O_RDONLY)
-            with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
-                Path("/proc/self/oom_score_adj").write_bytes(b"1000")
-        else:
-            threading.Thread(target=self._look, daemon=True).start()
-        for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-            resource.setrlimit(limit, (0, 0))
-
-    def allow(self, seconds: float, memory: int) -> None:
-        """Give the next file its memory, on top of what there is, and its processor time."""
-        try:
-            import resource
-        except ImportError:
-            return
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        _soften(resource.RLIMIT_CPU, ceil(usage.ru_utime + usage.ru_stime + 2 * seconds) + 1)
-        if self._sizes is not None:
-            used = int(os.pread(self._sizes, 100, 0).split()[0]) * resource.getpagesize()
-            _soften(resource.RLIMIT_AS, used + memory)
-        else:
-            self._most = usage.ru_maxrss + memory
-
-    def _look(self) -> NoReturn:
-        import resource
-
-        while self._most is None or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss <= self._most:
-            threading.Event().wait(_LOOK_SECONDS)
-        os._exit(OVER_MEMORY)
-
-
-def _soften(limit: int, value: int) -> None:
-    import resource
-
-    _, hard = resource.getrlimit(limit)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

@@ -7,13 +7,11 @@ executed here. A file that kills it is a warning on that file.
 import atexit
 import json
 import os
-import sys
 import threading
-from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from duckkb import sandbox
 from duckkb.documents.extract.child import receive, send
 from duckkb.documents.extract.libraries import extractor, is_readable
 from duckkb.documents.extract.remembered import key, recall, remember
@@ -26,10 +24,7 @@ if TYPE_CHECKING:
 START_SECONDS = 120.0  # for a new process on a busy machine
 _MOST_FILES = 500
 """Files that one process reads: libraries in C do not always give back what they took."""
-# -I: neither the current folder nor variables of the environment can put code into the process
-_START = (
-    "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.documents.extract.child import main; main()"
-)
+_PROGRAM = "from duckkb.documents.extract.child import main; main()"
 
 
 def extracted(form: str, raw: bytes, how: Extraction) -> FileText:
@@ -99,14 +94,8 @@ class _Extractor:
 
     def drop(self) -> None:
         process, self._process, self._files = self._process, None, 0
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):
-                if pipe:
-                    pipe.close()
+        if process is not None:
+            sandbox.end(process)
 
     def forget(self) -> None:
         """Let go of a process that is the child of another one: of the one that this was forked from."""
@@ -116,7 +105,7 @@ class _Extractor:
 
     def _start(self) -> None:
         if self._process is None:
-            self._process = _started()
+            self._process = sandbox.start(_PROGRAM, flags=["-B"])
             self._exchange(START_SECONDS)
 
     def _ask(self, form: str, raw: bytes, how: Extraction) -> FileText:
@@ -130,17 +119,14 @@ class _Extractor:
         """Send messages and take an answer; raises `_Died` once the time is over, and where the process ends."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
-        end, clock = monotonic() + seconds, threading.Timer(seconds, process.kill)
-        clock.daemon = True
-        clock.start()
+        end = monotonic() + seconds
         try:
-            for message in messages:
-                send(process.stdin, message)
-            return receive(process.stdout)
+            with sandbox.killed_after(seconds, process):
+                for message in messages:
+                    send(process.stdin, message)
+                return receive(process.stdout)
         except (EOFError, OSError) as error:
             raise _Died(too_late=monotonic() >= end) from error
-        finally:
-            clock.cancel()
 
 
 class _Lock:
@@ -158,25 +144,3 @@ _extractor, _lock = _Extractor(), _Lock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_lock.forked)
 atexit.register(close)
-
-
-def _started() -> "subprocess.Popen[bytes]":
-    import subprocess
-
-    return subprocess.Popen(
-        [sys.executable, "-I", "-B", "-X", "utf8", "-c", _START, json.dumps(_import_path())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=os.sep,
-        env=None if os.name == "nt" else {},
-        start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
-    )
-
-
-def _import_path() -> list[str]:
-    """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
-    home = Path(__file__).resolve().parents[3]
-    here = Path.cwd()
-    found = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
-    return [*found, str(home)]

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from duckkb import atomic_write
 from duckkb.documents.extract.result import FileText
 from duckkb.open_files import open_unblocked
 
-_OURS = re.compile(r"\.?[0-9a-f]{64}-[a-z]+(?:\.\d+\.[0-9a-f]{8})?")
+_OURS = re.compile(r"\.?[0-9a-f]{64}-[a-z]+(?:\.[0-9a-f]{12}\.tmp)?")
 _DIGEST = 16
 _DAY = 86_400
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class _Kept(Struct):
@@ -61,17 +61,11 @@ def remember(name: str, by: str, found: FileText) -> None:
     if folder is None:
         return
     body = json.dumps({"by": by, **found.plain()}, ensure_ascii=False).encode()
-    beside = folder / f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
-    try:
+    with suppress(OSError, ValueError):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         _own(folder)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600), "wb") as file:
-            file.write(_digest(body) + body)
-        beside.replace(folder / name)
-    except (OSError, ValueError):
-        with suppress(OSError):
-            beside.unlink()
+        atomic_write.replace_file(folder / name, _digest(body) + body, mode=0o600, durable=False)
 
 
 def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from duckkb import atomic_write
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
 from duckkb.engine.index.notes import indexed, make_tokens
@@ -125,7 +126,7 @@ def _temporaries(root: Path) -> list[Path]:
     """Files that are written beside their place and renamed. Under the exclusive lock, or by rows that are made again
     when they are missed, nobody needs one that is found."""
     folder = state.folder_of(root)
-    found = folder.glob(state.TEMPORARY) if state.is_folder(folder) else ()
+    found = folder.glob(atomic_write.DRAFTS) if state.is_folder(folder) else ()
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 

@@ -15,12 +15,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb import open_files
+from duckkb import atomic_write, locks
 from duckkb.errors import StateError, Unavailable
 
 FORMAT = "duckkb harness 1"
 _SUM = b',"sum":"'
-_PAUSE = 0.02
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -53,15 +52,17 @@ class HarnessFile:
         except OSError as error:
             raise _refused(path, error) from error
         try:
-            self._lock(wait_s)
-            if not _is_at(self._descriptor, path):
+            if not locks.wait_for_lock(self._descriptor, exclusive=True, deadline=time.monotonic() + wait_s):
+                said = f"{path} is in use: another run goes on with this harness"
+                raise Unavailable(said, "E_LOCKED", "wait until it has ended")
+            if not locks.is_at(self._descriptor, path):
                 raise StateError(f"{path} was removed or replaced meanwhile", "E_HARNESS", "open it again")
             found = _found(path, path.read_bytes())
             if found.is_torn:
                 os.ftruncate(self._descriptor, found.size)
                 os.fsync(self._descriptor)
             if not found.lines:  # it may be new, also where another one made it and died
-                _sync_folder(path.parent)
+                atomic_write.fsync_folder(path.parent)
         except BaseException as error:
             os.close(self._descriptor)
             if isinstance(error, OSError):
@@ -96,14 +97,6 @@ class HarnessFile:
             self._is_sound = False
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _lock(self, wait_s: float) -> None:
-        until = time.monotonic() + wait_s
-        while not open_files.try_lock(self._descriptor, exclusive=True):
-            if time.monotonic() >= until:
-                said = f"{self._path} is in use: another run goes on with this harness"
-                raise Unavailable(said, "E_LOCKED", "wait until it has ended")
-            time.sleep(_PAUSE)
 
 
 def _sealed(line: Mapping[str, Any], before: str) -> tuple[bytes, str]:
@@ -141,24 +134,6 @@ def _line(text: bytes, before: str) -> Mapping[str, Any] | None:
         return None
     found = json.loads(text)
     return found if isinstance(found, dict) else None
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one at the path: a lock on another one excludes nobody."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _refused(path: Path, error: OSError) -> Unavailable:

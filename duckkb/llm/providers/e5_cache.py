@@ -8,7 +8,6 @@ where their package put them, mapped and not copied. All of them are hashed when
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
+from duckkb import atomic_write
 from duckkb.llm.providers.e5_pieces import table
 from duckkb.llm.providers.e5_weights import Weights, parse_weights
 
@@ -62,7 +62,8 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
         if hashlib.sha256(data.data).hexdigest() != sha256:
             raise ValueError(f"{source} is not the file that this version of duckkb knows")
         known = known or _converted(parse_weights(data), folder, names, mode)
-        _write(folder / f"{mode}.json", json.dumps({"format": _FORMAT, "stamp": stamp, "files": known}).encode())
+        note = json.dumps({"format": _FORMAT, "stamp": stamp, "files": known}).encode()
+        atomic_write.replace_file(folder / f"{mode}.json", note, mode=0o600, durable=False)
     pieces, graph = ((folder / name).read_bytes() for name in names[1:])
     return Converted(parse_weights(data), pieces, graph, folder, str(known[_TOKENIZER][0]))
 
@@ -119,7 +120,7 @@ def _converted(weights: Weights, folder: Path, names: tuple[str, ...], mode: "Mo
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, content in zip(names, made, strict=True):
-        _write(folder / name, content)
+        atomic_write.replace_file(folder / name, content, mode=0o600, durable=False)
         found[name] = [hashlib.sha256(content).hexdigest(), *_times(folder / name)]
     return found
 
@@ -143,15 +144,3 @@ def _tokenizer_model(weights: Weights, *, with_pieces: bool = True) -> bytes:
     model.normalizer_spec.remove_extra_whitespaces = True
     model.normalizer_spec.escape_whitespaces = True
     return bytes(model.SerializeToString())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file in one step, so that nobody ever reads half of it."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        try:
-            file.write(content)
-            file.close()
-            Path(file.name).replace(path)
-        except OSError:
-            Path(file.name).unlink(missing_ok=True)
-            raise

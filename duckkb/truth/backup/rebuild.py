@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
+from duckkb import atomic_write
 from duckkb.errors import Unavailable
 from duckkb.truth import state
 from duckkb.truth.backup.archive import BUNDLE, Archive, SavedFile, damaged, entry_name
@@ -73,7 +74,7 @@ def _put(archive: Archive, folder: Path, saved: SavedFile) -> None:
     if stat.S_ISLNK(saved.mode):
         target.symlink_to(os.fsdecode(b"".join(pieces)))
     else:
-        state.write_new(target, pieces, mode=stat.S_IMODE(saved.mode) & 0o777, durable=False)
+        atomic_write.write_new(target, pieces, mode=stat.S_IMODE(saved.mode) & 0o777, durable=False)
 
 
 def _sync(folder: Path) -> None:
@@ -86,7 +87,7 @@ def _sync(folder: Path) -> None:
             if path.is_file() and not path.is_symlink():
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
-        state.fsync_folder(Path(place))
+        atomic_write.fsync_folder(Path(place))
 
 
 @contextmanager
@@ -118,7 +119,7 @@ def put_in_place(folder: Path, target: Path, aside: Path, base: Path, timeout: f
                 except OSError:
                     aside.rename(target)
                     raise
-    state.fsync_folder(target.parent)
+    atomic_write.fsync_folder(target.parent)
     return not is_new
 
 

@@ -32,7 +32,7 @@ from typing import Literal
 
 from msgspec import Struct, to_builtins
 
-from duckkb import errors
+from duckkb import atomic_write, errors
 from duckkb.truth import state
 
 DRAFT, SEALED, UNDO, IMAGES = "draft", "journal", "undo", "images"
@@ -288,7 +288,7 @@ def sync_folders(folders: Iterable[Path]) -> None:
     """Make the names in folders durable, of those that are there."""
     for folder in folders:
         if folder.is_dir():
-            state.fsync_folder(folder)
+            atomic_write.fsync_folder(folder)
 
 
 def _third_state(paths: list[str]) -> errors.StateError:
@@ -321,7 +321,7 @@ def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged:
     if not staged.exists() or digest(staged.read_bytes()) != wanted:
         data = read_image(work.stage, work.journal, entry, side)
         staged.unlink(missing_ok=True)
-        state.write_new(staged, data, mode=entry.mode)
+        atomic_write.write_new(staged, data, mode=entry.mode)
     target.parent.mkdir(parents=True, exist_ok=True)
     staged.replace(target)
 
@@ -336,8 +336,8 @@ def _rescue(work: Work, entry: JournalEntry) -> None:
     copy = home / f"{entry.path}.{digest(found[0])[:12]}"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.unlink(missing_ok=True)
-    state.write_new(copy, found[0])
-    state.fsync_folder(copy.parent)
+    atomic_write.write_new(copy, found[0])
+    atomic_write.fsync_folder(copy.parent)
     work.rescued.append(copy.relative_to(work.root).as_posix())
 
 

@@ -22,12 +22,10 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from duckkb import errors, open_files
+from duckkb import errors, locks
 from duckkb.truth import state
 from duckkb.truth.commit import journal
 
-_FIRST_PAUSE = 0.001
-_LONGEST_PAUSE = 0.05
 _HOLDER_BYTES = 4096
 
 Mode = Literal["exclusive", "shared"]
@@ -144,8 +142,8 @@ def _look(root: Path, name: str) -> tuple[bool, Holder | None]:
     except OSError:
         return False, None
     try:
-        if _try_lock(descriptor, "shared"):
-            open_files.unlock(descriptor)
+        if _wait(descriptor, "shared", 0.0):
+            locks.unlock(descriptor)
             return False, None
         return True, _read_holder(descriptor)
     finally:
@@ -164,7 +162,7 @@ def _released(descriptor: int, *, signed: bool = False) -> Iterator[None]:
             if signed:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, 0)
-            open_files.unlock(descriptor)
+            locks.unlock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -180,7 +178,7 @@ def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bo
             with _turn(root, mode, deadline) as is_ours:
                 if not (is_ours and _wait(descriptor, mode, deadline)):
                     raise _locked(_read_holder(descriptor), timeout)
-            if _is_the_file(descriptor, state.folder_of(root) / state.LOCK):
+            if locks.is_at(descriptor, state.folder_of(root) / state.LOCK):
                 return descriptor, read_only
         except BaseException:
             os.close(descriptor)
@@ -202,17 +200,9 @@ def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
             yield came
         finally:
             if came:
-                open_files.unlock(descriptor)
+                locks.unlock(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_the_file(descriptor: int, path: Path) -> bool:
-    """Whether what is open still has its name."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    except OSError:
-        return False
 
 
 def _open_to_write(root: Path, name: str) -> int:
@@ -268,23 +258,9 @@ def _acquired(
 
 
 def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
-    """Try until it is locked; False where that was not before the deadline. Tries at least once."""
-    pause = _FIRST_PAUSE
-    while not _try_lock(descriptor, mode):
-        from random import uniform
-
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        # Spread at random, so that processes that began to wait together do not go on asking together.
-        time.sleep(min(left, pause * uniform(0.5, 1.0)))
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
-    return True
-
-
-def _try_lock(descriptor: int, mode: Mode) -> bool:
+    """As `locks.wait_for_lock`. Raises `errors.Unavailable` (E_IO) where the file system gives no lock."""
     try:
-        return open_files.try_lock(descriptor, exclusive=mode == "exclusive")
+        return locks.wait_for_lock(descriptor, exclusive=mode == "exclusive", deadline=deadline)
     except OSError as error:
         raise errors.Unavailable(
             f"The file system gave no lock: {error}.",

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from duckkb import atomic_write
 from duckkb.errors import UsageError
 from duckkb.settings import Environment
 from duckkb.truth import layout
@@ -96,15 +97,9 @@ def drafted(named: str | Path, root: Path, env: Environment, *, force: bool) -> 
         )
     if path.exists() and not force:
         raise refusal(path, "exists already", "--force overwrites it")
-    from secrets import token_hex  # 5 ms that few commands need
-
-    draft = path.with_name(f".{path.name}.{token_hex(6)}")
-    try:
-        with draft.open("x+b") as file:  # never through a link that somebody laid there
-            yield file
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    draft = atomic_write.draft_beside(path)
+    with atomic_write.take_place(draft, path), draft.open("x+b") as file:  # never through a link laid there
+        yield file
 
 
 def refusal(path: str | Path, why: str, remedy: str) -> UsageError:

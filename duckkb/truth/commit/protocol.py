@@ -21,7 +21,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb import errors
+from duckkb import atomic_write, errors
 from duckkb.truth import state
 from duckkb.truth.commit import journal as journals
 from duckkb.truth.commit import lock
@@ -283,12 +283,12 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
         path, data = target.change.path, target.change.data
         if data is not None:
             work.on_step(f"stage {path}")
-            facts[path] = state.write_new(journals.staged_file(stage, index), data, mode=target.mode)
+            facts[path] = atomic_write.write_new(journals.staged_file(stage, index), data, mode=target.mode)
     work.on_step("stage the images")
     images = (image or b"" for one in targets for image in (one.before, one.change.data))
-    state.write_new(stage / IMAGES, images)
+    atomic_write.write_new(stage / IMAGES, images)
     work.on_step("draft the journal")
-    state.write_new(stage / DRAFT, journals.dump(work.journal))
+    atomic_write.write_new(stage / DRAFT, journals.dump(work.journal))
     _make_durable(work)
     work.on_step("compare again")
     _refuse_other_device(work)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from duckkb import atomic_write
 from duckkb.errors import Refused, StateError
 from duckkb.truth import state
 from duckkb.truth.git import repository
@@ -125,4 +126,4 @@ def _rescue(root: Path, file: Path, known: set[bytes]) -> None:
     folder = state.ensure(root) / state.RESCUED
     folder.mkdir(exist_ok=True)
     number = sum(1 for _ in folder.iterdir())
-    state.write_new(folder / f"merge-{number}-{file.name}", data)
+    atomic_write.write_new(folder / f"merge-{number}-{file.name}", data)

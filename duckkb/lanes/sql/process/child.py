@@ -14,14 +14,17 @@ from typing import IO, Any, NoReturn
 
 import pyarrow as pa
 
+from duckkb import sandbox
 from duckkb.errors import Unavailable
 from duckkb.lanes.sql.arrow import arrow_file
-from duckkb.lanes.sql.process.bounds import UNKNOWN_VERSION, Bounds
 from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.process.engine import Rejected
+from duckkb.lanes.sql.process.engine import UNKNOWN_VERSION, Rejected
 from duckkb.lanes.sql.process.isolated import MOST_FILES, receive, send
 from duckkb.ports import SqlLimits
 
+_MOST_MEMORY = 3 * 1024**3
+"""Bytes on top of what the process has when a statement begins; the engine's own limit is 2 GB."""
+_THREADS = 2
 _STACK = 64 * 1024**2
 """Bytes: the parser goes as deep as a statement does, and this machine may allow its processes little."""
 
@@ -34,17 +37,17 @@ _Request = tuple[str, list[Any], float, "pa.Table | None"]
 
 def main() -> NoReturn:
     """Answer requests; ends when stdin does, or where anything goes wrong with it: then nobody waits for an answer."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    answers = sandbox.take_stdout()
     engine = Confined()
     try:
         _warm(engine)
     except Unavailable:
         os._exit(UNKNOWN_VERSION)
     files = _files()
-    bounds, requests = Bounds(), SimpleQueue[_Request]()
+    memory = _memory()  # while the system can still be asked
+    bounds, requests = sandbox.Bounds(no_files=True), SimpleQueue[_Request]()
     threading.stack_size(_STACK)
-    threading.Thread(target=_serve, args=(engine, bounds, requests, answers), daemon=True).start()
+    threading.Thread(target=_serve, args=(engine, bounds, memory, requests, answers), daemon=True).start()
     threading.stack_size(0)
     try:
         while True:
@@ -83,12 +86,14 @@ def _files() -> list[pa.Buffer]:
     return mapped
 
 
-def _serve(engine: Confined, bounds: Bounds, requests: "SimpleQueue[_Request]", answers: IO[bytes]) -> NoReturn:
+def _serve(
+    engine: Confined, bounds: sandbox.Bounds, memory: int, requests: "SimpleQueue[_Request]", answers: IO[bytes]
+) -> NoReturn:
     """Answer one request after the other."""
     try:
         while True:
             op, given, seconds, table = requests.get()
-            bounds.allow(min(seconds, PARSE_SECONDS) if op == "parse" else seconds)
+            bounds.allow(_THREADS * (min(seconds, PARSE_SECONDS) if op == "parse" else seconds), memory)
             send(answers, _answer(engine, op, [*given, *([table] if op == "register" else ())], seconds))
     finally:
         os._exit(1)  # it never ends but by a defect
@@ -119,6 +124,14 @@ def _done(engine: Confined, op: str, given: list[Any], seconds: float) -> Any:
             return [found.columns, found.rows, found.truncated]
         case _:
             raise ValueError(op)
+
+
+def _memory() -> int:
+    """Bytes that a statement may take: at most half of the machine's."""
+    try:
+        return min(_MOST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    except (AttributeError, ValueError, OSError):
+        return _MOST_MEMORY
 
 
 if __name__ == "__main__":

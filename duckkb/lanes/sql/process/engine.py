@@ -19,6 +19,9 @@ from duckkb.queries import SqlResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
+UNKNOWN_VERSION = 78
+"""The exit code of a process that found an engine which the walks do not know."""
+
 Reason = Literal["column", "value", "json", "exact", "fit", "other"]
 
 

@@ -6,8 +6,6 @@ files that are open when it begins; none is written. It answers in JSON: nothing
 
 import json
 import os
-import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +13,18 @@ from signal import Signals
 from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
-from duckkb import deadline, installed
+from duckkb import deadline, installed, sandbox
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
-from duckkb.lanes.sql.process.bounds import OVER_MEMORY, UNKNOWN_VERSION
-from duckkb.lanes.sql.process.engine import Engine, Rejected, broken, over_limit, over_parser_limit, unknown_version
+from duckkb.lanes.sql.process.engine import (
+    UNKNOWN_VERSION,
+    Engine,
+    Rejected,
+    broken,
+    over_limit,
+    over_parser_limit,
+    unknown_version,
+)
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -36,10 +41,7 @@ MOST = 1024**3
 MOST_FILES = 64
 """Files that are handed over at most: what else there is goes through the pipe."""
 
-# -I: neither the current folder nor variables of the environment can put code into the process
-_START = (
-    "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.lanes.sql.process.child import main; main()"
-)
+_PROGRAM = "from duckkb.lanes.sql.process.child import main; main()"
 _LIMIT_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
 
 
@@ -104,13 +106,12 @@ class Isolated(Engine):
             return
         process, self._process = self._process, None
         self._forget()
-        if self._owner == os.getpid():  # a fork has a copy of the pipes, but no child
-            process.kill()
-            process.wait()
-        for pipe in (self._channel, process.stdin, process.stdout):
-            with suppress(OSError):
-                if pipe:
-                    pipe.close()
+        if self._owner == os.getpid():
+            sandbox.end(process)
+        else:  # a fork has a copy of the pipes, but no child
+            sandbox.close_pipes(process)
+        if self._channel is not None:
+            self._channel.close()
         self._channel, self._files = None, []
 
     def _begin(self) -> None:
@@ -140,11 +141,9 @@ class Isolated(Engine):
         seconds = self._left(seconds)
         waits_for_start = not self._ready and self._given is None
         patience = seconds + GRACE_SECONDS + (LONGEST_SECONDS if waits_for_start else 0)
-        end, clock = monotonic() + patience, threading.Timer(patience, process.kill)
-        clock.daemon = True
-        clock.start()
+        end = monotonic() + patience
         try:
-            with deadline.current().interrupting(process.kill):
+            with sandbox.killed_after(patience, process), deadline.current().interrupting(process.kill):
                 self._begin()
                 send(process.stdin, [op, given, seconds])
                 if table is not None:
@@ -159,8 +158,6 @@ class Isolated(Engine):
         except BaseException:
             self.drop()  # half of a message may be on its way
             raise
-        finally:
-            clock.cancel()
         if deadline.current().is_cancelled:  # the process may have been killed, which shows a little later
             self.drop()
             raise deadline.late()
@@ -211,23 +208,13 @@ def receive(stream: IO[bytes]) -> Any:
 def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     """The process, and the channel over which it can be handed files where this system has such."""
     import socket
-    import subprocess
 
     if why := installed.replaced():
         raise Unavailable(f"The process for queries cannot be started: {why}.", suggestion="start this server anew")
     ours, theirs = socket.socketpair() if hasattr(socket, "send_fds") else (None, None)
     handed = (theirs.fileno(),) if theirs else ()
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path()), *map(str, handed)],
-            stdin=subprocess.PIPE,
-            pass_fds=handed,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=os.sep,
-            env=None if os.name == "nt" else {},
-            start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
-        )
+        process = sandbox.start(_PROGRAM, [*map(str, handed)], descriptors=handed)
     except (OSError, ValueError) as error:
         if ours:
             ours.close()
@@ -240,13 +227,5 @@ def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     return process, ours
 
 
-def _import_path() -> list[str]:
-    """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
-    home = Path(__file__).resolve().parents[4]
-    here = Path.cwd()
-    found = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
-    return [*found, str(home)]
-
-
 def _is_over_limit(code: int | None) -> bool:
-    return code == OVER_MEMORY or (code is not None and code < 0 and Signals(-code).name in _LIMIT_SIGNALS)
+    return code == sandbox.OVER_MEMORY or (code is not None and code < 0 and Signals(-code).name in _LIMIT_SIGNALS)

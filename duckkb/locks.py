@@ -1,0 +1,97 @@
+"""Locks that the kernel holds and gives back when their process dies: many readers or one writer.
+
+On POSIX they are taken by `fcntl`: `portalocker`, which does so on Windows, takes 25 ms to import.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+if os.name != "nt":
+    import fcntl
+
+_TAKEN = frozenset({errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK})
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+
+
+def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
+    """Lock an open file; False where that could not be done before `deadline`, in seconds of `time.monotonic`.
+
+    Tries at least once. Raises OSError where the file system gives no lock.
+    """
+    pause = _FIRST_PAUSE_S
+    while not try_lock(descriptor, exclusive=exclusive):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        from random import uniform  # which few processes need
+
+        # Spread at random, so that processes that began to wait together do not go on asking together.
+        time.sleep(min(left, pause * uniform(0.5, 1.0)))
+        pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+    return True
+
+
+def open_locked(path: Path, open_file: Callable[[], int], deadline: float) -> int | None:
+    """Open a file that its last holder removes, and lock it alone; return its descriptor, None at the `deadline`.
+
+    `open_file` opens `path`, and does so again where the file was removed meanwhile. Raises what it raises, and OSError.
+    """
+    while True:
+        descriptor = open_file()
+        try:
+            is_locked = wait_for_lock(descriptor, exclusive=True, deadline=deadline)
+            if is_locked and is_at(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if not is_locked:
+            return None
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open file still has this name; not where that cannot be seen."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
+
+
+def try_lock(descriptor: int, *, exclusive: bool) -> bool:
+    """Lock an open file if that needs no waiting; whether it came. Raises OSError where the file system gives none."""
+    if os.name == "nt":
+        return _try_portable(descriptor, exclusive)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _TAKEN:
+            return False
+        raise
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Give the lock back. Raises OSError."""
+    if os.name != "nt":
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return
+    import portalocker
+
+    portalocker.unlock(descriptor)
+
+
+def _try_portable(descriptor: int, exclusive: bool) -> bool:
+    import portalocker
+
+    flags = portalocker.LockFlags.EXCLUSIVE if exclusive else portalocker.LockFlags.SHARED
+    try:
+        portalocker.lock(descriptor, flags | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.exceptions.AlreadyLocked:
+        return False
+    except portalocker.exceptions.LockException as error:
+        raise OSError(errno.ENOLCK, str(error)) from error
+    return True
