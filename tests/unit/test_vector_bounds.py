@@ -1,6 +1,7 @@
 """Rows in 8 bits: the cosine that 64 bits find lies between the bounds, and an answer that they shorten is the whole one."""
 
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
@@ -186,6 +187,7 @@ def test_without_a_kernel_that_is_right_all_are_compared(
     what: str, looked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = ModuleType("numkong")
+    module.__spec__ = ModuleSpec("numkong", None)
 
     def cdist(levels: np.ndarray, asked: np.ndarray, metric: str, *, out: np.ndarray) -> None:
         if what == "broken":
@@ -243,3 +245,21 @@ def test_the_copy_lies_beside_the_matrix_and_follows_it(tmp_path: Path, looked: 
     assert hits() == right(rows, unit[-1], 10)
     assert hits() == right(rows, unit[-1], 10)  # by a process that opens what lies there
     assert len(looked) == 3
+
+
+def test_a_matrix_made_without_the_kernel_has_no_copy_and_is_compared_in_full_by_who_has_it(
+    tmp_path: Path, looked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = vectors("narrow", 600, 48, 3)
+    rows = held(unit, 1)
+
+    def hits() -> list[tuple[int, int]]:
+        lane = CosineLane(VersionedRows(rows, lambda: RowVersion("s", 0, lambda _: frozenset(), tmp_path)))  # type: ignore[arg-type]
+        return [(hit.id, hit.seq) for hit in lane.ask(unit[-1], 10)]
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "numkong", None)
+        assert hits() == right(rows, unit[-1], 10)
+    names = {path.name for path in (tmp_path / "vectors").rglob("*") if path.is_file()}
+    assert {"matrix", "slots"} <= names and not {"copy", "bounds"} & names
+    assert hits() == right(rows, unit[-1], 10) and not looked

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from duckkb.id_set import IdSet
 from duckkb.lanes.files import State
 from duckkb.lanes.vectors.cosine import Floats, Ints, Mask, make_unit
-from duckkb.lanes.vectors.int8_bounds import LARGEST_DIMENSION, Int8Rows, common_direction, round_rows
+from duckkb.lanes.vectors.int8_bounds import (
+    LARGEST_DIMENSION,
+    Int8Rows,
+    common_direction,
+    is_kernel_installed,
+    round_rows,
+)
 
 MATRIX, COPY, BOUNDS, SLOTS = "matrix", "copy", "bounds", "slots"
 """The files: the numbers of each row; the same in 8 bits, and what that lost; and chunks, beginnings, ids, signs of
@@ -118,6 +124,7 @@ class RecordVectors:
         self.dimension = int(state["dimension"]) if state else 0
         self.fields: list[str] = list(state["fields"]) if state else []
         self.rows = int(state["rows"]) if state else 0
+        self._is_copied = COPY in state["files"] if self.rows and state else is_kernel_installed()
         self._folder = folder
         self._common = np.zeros(self.dimension, np.float32)
         self._slots = Slots()
@@ -140,7 +147,7 @@ class RecordVectors:
 
     @property
     def _has_copy(self) -> bool:
-        return self.dimension <= LARGEST_DIMENSION
+        return self._is_copied and self.dimension <= LARGEST_DIMENSION
 
     def __len__(self) -> int:
         """How many slots are alive."""
