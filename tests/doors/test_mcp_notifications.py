@@ -251,7 +251,8 @@ def test_who_is_let_in_no_longer_is_told_nothing_and_who_reads_nothing_holds_nob
                 records = [{"id": id, "title": title} for id in ("n1", "n2")]
                 await front.run(Asked(Caller("ann"), Noted()), "put", {"type": "Note", "records": records})
                 uris = [await asyncio.wait_for(told.uris.get(), _BOUND_S) for _ in records]
-                assert uris == ["duckkb://Note/n1", "duckkb://Note/n2"]
+                # A look that began before the write may see the second record new and the first as it was.
+                assert sorted(uris) == ["duckkb://Note/n1", "duckkb://Note/n2"]
                 tenants[gone] = Caller("ann")  # who was let in again has to subscribe again
             assert gone.uris.empty() and told.uris.empty()
             await connection.exit_stack.aclose()  # of the one that is told: the client has gone

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
 from duckkb.search.spans import LONGEST, snippet
@@ -272,8 +273,6 @@ def notice_object(notice: Any) -> dict[str, str]:
 
 def finding_line(finding: "Finding") -> dict[str, Any]:
     """What is known of a finding; what is not known is left out."""
-    from msgspec.structs import asdict
-
     return {key: value for key, value in asdict(finding).items() if value}
 
 

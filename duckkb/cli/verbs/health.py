@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from duckkb.cli import options, out
 from duckkb.cli.options import chosen, chosen_format, lock_timeout
@@ -22,8 +24,6 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
     One line a check: `check`, `status` (ok, warning, error, skipped), `message`, `remedy`. It runs the embedding model
     and tries DuckDB and Tantivy. Exit 1 on errors (or on warnings with --fail-on warning).
     """
-    from msgspec.structs import asdict
-
     from duckkb import app
 
     root, form = chosen().get("kb"), chosen_format()
@@ -65,8 +65,6 @@ def repair_command(check_only: bool, everything: bool) -> None:
     Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
     write is unfinished, which `duckkb recover` ends. Prints one line: what was wrong and what was done.
     """
-    from msgspec.structs import asdict
-
     from duckkb import app
 
     chosen().setdefault("lock_timeout", 0.0)
@@ -108,8 +106,6 @@ def cleanup_command(
     bases that have a folder below `home` (`bases`), and the one that this is run in; while one of them cannot be read, no
     vector goes.
     """
-    from msgspec import to_builtins
-
     from duckkb import app
 
     if sealed:
