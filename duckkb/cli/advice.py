@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -16,9 +15,6 @@ from duckkb.cli.formats import FORMATS
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
 from duckkb.errors import DuckkbError, FilterError, shell_word
 from duckkb.ontology.rules import looks_secret
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
@@ -496,7 +492,7 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         return
     words = [word for word in args[len(slip.path) :] if not word.startswith("-")]
     if slip.path[0] == "backup" and missing.name == "file":
-        yield _with_backup(slip, args)
+        yield _add_newest_backup(slip, args)
     if missing.name in _NEEDED:
         yield [*args, missing.opts[0], _NEEDED[missing.name]]
     if isinstance(missing.type, click.Choice):
@@ -509,13 +505,13 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     yield from _named(missing, slip, words)
 
 
-def _with_backup(slip: _Slip, args: _Line) -> _Line | str:
+def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
     """The line with the newest backup of the base, to be restored beside it; with FILE where nobody knows of one."""
-    from duckkb.actions.backup.create import newest_backup
+    from duckkb.actions.backup.create import find_newest_backup
     from duckkb.truth.backup.gather import SUFFIX
 
     root = base_root(slip.ctx)
-    file = newest_backup(root) if root else None
+    file = find_newest_backup(root) if root else None
     if file is None:
         return f"{_typed(args)} FILE"
     folder = str(file).removesuffix(SUFFIX)

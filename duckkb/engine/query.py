@@ -147,10 +147,10 @@ def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[N
         raise max(refusals.values(), key=lambda error: error.correction is not None)
     left_out = [kind.name for kind in intent.kinds if kind.name in refusals and base.tree.count(kind)]
     intent = replace(intent, kinds=tuple(kind for kind in intent.kinds if kind.name in allowed))
-    return _plan(base, intent), intent, allowed, (_without_field(left_out, refusals),) if left_out else ()
+    return _plan(base, intent), intent, allowed, (_report_left_out(left_out, refusals),) if left_out else ()
 
 
-def _without_field(names: Sequence[str], refusals: Mapping[str, FilterError]) -> Notice:
+def _report_left_out(names: Sequence[str], refusals: Mapping[str, FilterError]) -> Notice:
     fields = ", ".join(dict.fromkeys(str(refusals[name].details["field"]) for name in names))
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     said = f"left out, as they have no {fields}: {', '.join(names[:_MOST_NAMED])}{more}"

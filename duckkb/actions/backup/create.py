@@ -55,7 +55,7 @@ def default_folder(root: Path) -> Path:
     return Path(os.path.relpath(top.parent, here))
 
 
-def newest_backup(root: Path) -> Path | None:
+def find_newest_backup(root: Path) -> Path | None:
     """Return the newest backup of a base that lies where `create` writes them, or in the current folder; None without one."""
     folders = {default_folder(root), Path()}
     named = [file for folder in folders for file in folder.glob(f"{glob.escape(root.resolve().name)}-*{SUFFIX}")]
