@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness.waiting import HANG_S
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_SECONDS = 60.0
 _KEYS = {"Escape": 27, "Enter": 13, "Tab": 9, "ArrowLeft": 37}
 # The browser wants its pipes as 3 and 4, which may be anything here.
 _EXEC = """
@@ -115,7 +116,7 @@ class Page:
 
     def wait(self, is_so: Callable[[], Any]) -> None:
         """Go on when a condition holds."""
-        until = time.monotonic() + _SECONDS
+        until = time.monotonic() + HANG_S
         while not is_so():
             assert time.monotonic() < until, "the page did not get there"
             self.run("new Promise((done) => requestAnimationFrame(() => done(1)))")
@@ -200,7 +201,7 @@ class _Wire:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._held:
-            piece = os.read(self._read, 1 << 20) if wait_for([self._read], _SECONDS) else b""
+            piece = os.read(self._read, 1 << 20) if wait_for([self._read], HANG_S) else b""
             assert piece, "the browser does not answer"
             self._held += piece
         message, _, self._held = self._held.partition(b"\0")

@@ -24,6 +24,7 @@ from tests.fake_endpoint import FakeEndpoint
 from tests.harness import one_day as one_day_of_tests
 from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children
 from tests.harness.postgres import postgres as postgres
+from tests.harness.waiting import HANG_S
 from tests.harness.warmth import Warmth
 
 # The suite draws the same examples every time, a quarter of what each law asks for; `make check-full` draws new ones, and
@@ -293,7 +294,9 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
     from_nothing = any(name.startswith("PYTHON") for name in env or {})
     if from_nothing or not possible():
         command = [sys.executable, "-m", "duckkb", *args]
-        done = subprocess.run(command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=300)
+        done = subprocess.run(
+            command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=HANG_S
+        )
         code, out, err = done.returncode, done.stdout, done.stderr
     else:
         some = forks()

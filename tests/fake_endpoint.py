@@ -24,6 +24,7 @@ from msgspec import structs
 
 from duckkb.settings import EmbeddingSettings
 from tests.fakes import HashEmbedder
+from tests.harness.waiting import HANG_S
 
 _PIECE = b" " * 65_536
 
@@ -126,7 +127,7 @@ class FakeEndpoint:
     def await_requests(self, count: int) -> None:
         """Return once that many requests have arrived."""
         with self._arrival:
-            assert self._arrival.wait_for(lambda: len(self.asked) >= count, timeout=60), len(self.asked)
+            assert self._arrival.wait_for(lambda: len(self.asked) >= count, timeout=HANG_S), len(self.asked)
 
     def record_request(self, request: Asked) -> None:
         with self._arrival:
@@ -141,7 +142,7 @@ class FakeEndpoint:
             self.most_at_once = max(self.most_at_once, self._at_once)
         try:
             if self.together:
-                self.together.wait(timeout=30)
+                self.together.wait(timeout=HANG_S)
             yield
         finally:
             with self._counting:
@@ -193,7 +194,7 @@ class _Conversation(BaseHTTPRequestHandler):
         with endpoint.held():
             reply = endpoint.reply(body)
             if reply.held:
-                reply.held.wait(timeout=30)
+                reply.held.wait(timeout=HANG_S)
         if reply.body is None:
             reply = replace(reply, body=json.dumps(endpoint.answer(body)).encode())
         if reply.pieces is not None:
@@ -232,7 +233,7 @@ class _Conversation(BaseHTTPRequestHandler):
             elif isinstance(piece, bytes):
                 self.wfile.write(piece)
             else:
-                piece.wait(timeout=30)
+                piece.wait(timeout=HANG_S)
         if reply.silent:
             self._wait_for_the_client()
 

@@ -26,6 +26,7 @@ from tests.harness.crowd import scripts
 from tests.harness.crowd.scripts import ended, start
 from tests.harness.crowd.workers import Forge
 from tests.harness.forks import weakened
+from tests.harness.waiting import HANG_S
 
 
 def _ids(root: Path, table: str = "note") -> list[str]:
@@ -96,7 +97,7 @@ def test_a_reader_without_the_lock_is_caught(notes: Path, campaign: Campaign) ->
     program = scripts.READ_FILES.replace("with protocol.reading(root, 600)", "if True")
     reader = start(program, notes, 400)
     writer = start(scripts.GENERATIONS, notes, 400)
-    _, said = reader.communicate(timeout=300)
+    _, said = reader.communicate(timeout=HANG_S)
     writer.kill()
     writer.communicate()
     assert reader.returncode == 1 and "mixed" in said, said
@@ -283,7 +284,7 @@ def test_a_lock_file_that_is_removed_excludes_again(notes: Path) -> None:
         time.sleep(0.1)
         (state.folder_of(notes) / state.LOCK).unlink()
         got.append("first")
-    waiter.join(60)
+    waiter.join(HANG_S)
     assert got == ["first", "second"] or got == ["second", "first"]
     assert not waiter.is_alive()
 
@@ -340,7 +341,7 @@ def test_a_lock_without_turns_starves_its_writer(notes: Path, tmp_path: Path) ->
         for reader in readers:
             assert reader.stdout is not None and reader.stdout.readline()
         program = "import sys; from pathlib import Path; from duckkb.truth.commit import lock\nwith lock.exclusive(Path(sys.argv[1]), 2): pass"
-        _, said = start(program, notes, sources=sources).communicate(timeout=60)
+        _, said = start(program, notes, sources=sources).communicate(timeout=HANG_S)
         assert "E_LOCKED" in said or "The lock is held" in said
     finally:
         for reader in readers:

@@ -15,6 +15,7 @@ from tests.conftest import NOTES, make_base
 from tests.harness.campaign import Campaign
 from tests.harness.hostile.places import honest_base
 from tests.harness.hostile.run import Runner, Said, every_line
+from tests.harness.waiting import HANG_S
 
 SECRET = "a secret that lies outside"
 RECORD = (
@@ -331,6 +332,6 @@ def _lay_modules(base: Path, names: tuple[str, ...]) -> None:
 
 def _as_a_process(line: list[str], base: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(line, cwd=base, env=env, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(line, cwd=base, env=env, capture_output=True, check=False, timeout=HANG_S)
     assert done.returncode in (0, 1), done.stderr.decode()
     assert b"Traceback" not in done.stderr, done.stderr.decode()

@@ -26,6 +26,7 @@ from tests.fakes import HashEmbedder
 from tests.harness.campaign import Campaign
 from tests.harness.hostile import caches as hostile_caches
 from tests.harness.hostile.caches import CONFIG, MEGABYTES, TEAM, records, rows_of
+from tests.harness.waiting import HANG_S
 
 Answers = Mapping[str, Any]
 
@@ -95,7 +96,7 @@ class Asked:
         return said
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=HANG_S)
 
 
 def _hold(asked: Asked, cases: Iterator[tuple[str, bytes]], expected: Answers, campaign: Campaign, figure: str) -> None:

@@ -17,6 +17,7 @@ from tests.harness.campaign import Campaign
 from tests.harness.crowd.scripts import start
 from tests.harness.crowd.worlds import World, anew, by_renaming, in_place, put_times_back, status
 from tests.harness.forks import weakened
+from tests.harness.waiting import HANG_S
 
 
 def _part(root: Path) -> Path:
@@ -239,7 +240,7 @@ with duckkb.open(sys.argv[1]) as kb:
         ("seal", "E_RECOVER True"),
     ):
         part.write_bytes(part.read_bytes().replace(b"new", b"old"))
-        out, err = start(program, notes, part, step).communicate(timeout=120)
+        out, err = start(program, notes, part, step).communicate(timeout=HANG_S)
         assert out.strip() == said, err
         assert _texts(notes) == {"a": "new"}
     with pytest.raises(StateError), duckkb.open(notes):
@@ -308,8 +309,8 @@ def test_a_writer_that_does_not_look_again_is_caught(notes: Path, tmp_path: Path
             '    if now == "third" and False:\n        if not',
         ),
     }
-    _, err = start(BLIND, notes, part, sources=weakened(tmp_path / "weak", changes)).communicate(timeout=120)
+    _, err = start(BLIND, notes, part, sources=weakened(tmp_path / "weak", changes)).communicate(timeout=HANG_S)
     assert err == ""
     assert _texts(notes) == {"a": "old", "b": "write"}, "the edit should have been lost"
-    _, err = start(BLIND, notes, part).communicate(timeout=120)
+    _, err = start(BLIND, notes, part).communicate(timeout=HANG_S)
     assert _texts(notes) == {"a": "new", "b": "write"}, err

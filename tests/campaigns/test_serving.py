@@ -32,9 +32,9 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 import duckkb
 from tests.conftest import commit, git, make_base, run_in
 from tests.harness.campaign import Campaign
+from tests.harness.waiting import HANG_S
 
 _SETS, _OF_A_SET, _CLIENTS, _WRITERS, _OTHERS = 4, 3, 4, 2, 60
-_BOUND_S = 60.0
 _KEPT_S = 2.0  # a server closes connections that are idle
 _MEMORY_GROWTH, _MEMORY_SLACK, _LONG_S = 1.1, 48 << 20, 600
 """The slack is for seconds in which what is needed from then on is still being taken."""
@@ -131,7 +131,7 @@ class Server:
 
     def end(self) -> None:
         self.process.terminate()
-        assert self.process.wait(_BOUND_S) == 0
+        assert self.process.wait(HANG_S) == 0
 
 
 class Client:
@@ -146,7 +146,7 @@ class Client:
         """The answer, or the code of the error; neither where the connection broke."""
         try:
             if self._connection is None or time.monotonic() - self._used > _KEPT_S:
-                self._connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=_BOUND_S)
+                self._connection = http.client.HTTPConnection("127.0.0.1", self._server.port, timeout=HANG_S)
             head = {"authorization": f"Bearer {self._server.token}"}
             self._connection.request("POST", f"/actions/{name}", json.dumps(given), head)
             body: dict[str, Any] = json.loads(self._connection.getresponse().read())
@@ -340,7 +340,7 @@ def compared(server: Server, root: Path) -> None:
         ("list", {"type": "Task"}, ["list", "Task"]),
         ("list", {"type": "Note", "limit": 100}, ["list", "Note", "-l", "100"]),
     ):
-        end = time.monotonic() + _BOUND_S
+        end = time.monotonic() + HANG_S
         answer, code = client.ask(action, given)
         while answer is None and time.monotonic() < end:  # what was killed last is not yet replaced
             assert code in ("", *_AFTER_KILLS), code
@@ -410,7 +410,7 @@ def test_a_server_answers_as_fresh_processes_do_whatever_is_killed(
     finally:
         traffic.stop.set()
         for thread in traffic.threads:
-            thread.join(_BOUND_S)
+            thread.join(HANG_S)
         if sys.exc_info()[0] is not None or seen.wrong:
             server.kill()
     assert seen.wrong[:5] == []

@@ -19,6 +19,7 @@ from tests.harness import oracle
 from tests.harness.campaign import Campaign
 from tests.harness.crowd.workers import Forge, Worker, wait_for_stage
 from tests.harness.forks import Forks, weakened
+from tests.harness.waiting import HANG_S
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MANY = [{"id": f"n{number:04}", "text": f"fox {number} 内存 " * 3} for number in range(400)]
@@ -185,7 +186,7 @@ def _piped(root: Path, *args: str, out: bool) -> tuple[int, bytes, bytes]:
     streams = {gone: writer, kept: subprocess.PIPE}
     command = [sys.executable, "-m", "duckkb", *args]
     try:
-        done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, check=False, timeout=300, **streams)
+        done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, check=False, timeout=HANG_S, **streams)
     finally:
         os.close(writer)
     return done.returncode, done.stdout or b"", done.stderr or b""
@@ -203,7 +204,7 @@ def test_whoever_stops_reading_stdout_is_content(filled: Path, campaign: Campaig
     assert lister.stdout is not None and lister.stderr is not None
     assert lister.stdout.readline()
     lister.stdout.close()
-    assert lister.wait(300) == 0
+    assert lister.wait(HANG_S) == 0
     assert lister.stderr.read() == b""
 
 

@@ -25,6 +25,7 @@ from duckkb.ports import ChatModel
 from tests.fake_chat import FakeChat, call, chunks, delta, finish
 from tests.fake_endpoint import Reply
 from tests.fakes import ScriptedChat, calling
+from tests.harness.waiting import HANG_S
 
 Step = str | ToolCall | Event | None
 """Words, a call, something to wait for; None breaks off."""
@@ -73,7 +74,7 @@ def _scripted(step: Step) -> ChatEvent | Exception | Callable[[], object]:
         case None:
             return Unavailable("broke off", code="E_MODEL", details={"reason": "unreachable"})
         case waited:
-            return lambda: waited.wait(30)
+            return lambda: waited.wait(HANG_S)
 
 
 def served(stack: ExitStack, *, behind_another: bool, **settings: Any) -> Stage:

@@ -14,6 +14,7 @@ from duckkb.codes import CODES
 from duckkb.truth.commit import lock
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
+from tests.harness.waiting import HANG_S
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def test_xd_11_no_verb_waits_for_a_terminal(base: Path, args: list[str], code: s
     ours, theirs = pty.openpty()
     try:
         command = [sys.executable, "-m", "duckkb", *args, "--json"]
-        done = subprocess.run(command, cwd=base, stdin=theirs, capture_output=True, timeout=60)
+        done = subprocess.run(command, cwd=base, stdin=theirs, capture_output=True, timeout=HANG_S)
     finally:
         os.close(ours)
         os.close(theirs)
@@ -164,7 +165,7 @@ def closed_reader(root: Path, args: list[str]) -> tuple[int, str]:
     try:
         command = [sys.executable, "-m", "duckkb", *args]
         done = subprocess.run(
-            command, cwd=root, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE, timeout=60
+            command, cwd=root, stdin=subprocess.DEVNULL, stdout=writes, stderr=subprocess.PIPE, timeout=HANG_S
         )
     finally:
         os.close(writes)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import NOTES, commit, make_base, run_in
+from tests.harness.waiting import HANG_S
 from tests.read_tables import read_csv, read_markdown, read_table, same, spread
 
 RECORDS: list[dict[str, Any]] = [
@@ -158,7 +159,7 @@ def test_on_a_terminal_no_format_steers_it_or_has_colours(base: Path, form: str)
                 out += piece
         except OSError:  # the other end is gone
             pass
-        assert ran.wait(60) == 0
+        assert ran.wait(HANG_S) == 0
     os.close(leader)
     assert b"\x1b" not in out and b"\\u001b" in out and b"\\u200b" in out
     assert not re.search("[\u202e\u200b\ufeff\U000e0041]", out.decode())

@@ -22,7 +22,7 @@ from duckkb.store.place import Place
 from tests.conftest import Ran, make_base, run_in, store_of, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import HANG_S, wait_until
 
 CONFIG = """\
 global:
@@ -45,7 +45,6 @@ nodes:
     schema: {{type: object, properties: {{id: {{type: string}}, text: {{type: string}}}}}}
     search: {{vectors: [text]}}
 """
-PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ def test_of_two_jobs_the_second_is_told_or_waits(make: Make) -> None:
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.communicate()
-    out, err = second.communicate(timeout=PATIENCE)
+    out, err = second.communicate(timeout=HANG_S)
     assert second.returncode == 0, err
     assert json.loads(out)["pending"] == 0
 

@@ -14,6 +14,7 @@ import pytest
 import duckkb
 from tests.conftest import Ran, make_base, run_in, tree_bytes
 from tests.fake_endpoint import FakeEndpoint
+from tests.harness.waiting import HANG_S
 
 OWN = """\
 policies:
@@ -154,7 +155,7 @@ def test_xd_01_with_an_argument_stdin_is_never_read(base: Path, args: list[str])
             cwd=base,
             stdin=reading,
             capture_output=True,
-            timeout=120,
+            timeout=HANG_S,
             check=True,
         )
         os.write(writing, b'{"key": "stray"}\n')
@@ -183,7 +184,7 @@ def test_xd_01_a_closed_or_empty_stdin_is_said_and_nothing_hangs(
     base: Path, command: str, code: int, said: str
 ) -> None:
     line = f"{sys.executable} -m duckkb {command}"
-    done = subprocess.run(["sh", "-c", line], cwd=base, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["sh", "-c", line], cwd=base, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
 
 

@@ -30,8 +30,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIO
 
 from duckkb.actions.registry.offered import ACTIONS
 from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
+from tests.harness.waiting import HANG_S
 
-_BOUND_S = 30
 _START = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
 _DEAF = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 ASKED: Sequence[tuple[str, dict[str, Any], Sequence[str]]] = (
@@ -116,7 +116,7 @@ class Pipe:
 
     def close(self) -> tuple[bytes, bytes]:
         """End stdin; what comes on stdout and stderr until the process has ended, which is no failure."""
-        told = self.process.communicate(timeout=_BOUND_S)
+        told = self.process.communicate(timeout=HANG_S)
         assert self.process.returncode == 0, told[1]
         return told
 
@@ -150,7 +150,7 @@ class Http:
         given = {"accept": "application/json, text/event-stream", "authorization": f"Bearer {self.token}"}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {"content": body} if isinstance(body, bytes) else {"json": body}
-        return httpx2.request(method, self.url + query, headers=given, timeout=_BOUND_S, **(sent if body else {}))
+        return httpx2.request(method, self.url + query, headers=given, timeout=HANG_S, **(sent if body else {}))
 
     def ask(
         self, method: str, *, query: str = "", headers: dict[str, str] | None = None, **params: Any
@@ -177,7 +177,7 @@ def http(root: Path, *args: str) -> Iterator[Http]:
         found = json.loads(line)
         yield Http(found["url"], Path(found["token"]).read_text().strip() if found["token"] else "")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_BOUND_S) == 0
+        assert process.wait(HANG_S) == 0
         assert b"E_INTERNAL" not in (said := process.stderr.read()), said
     finally:
         process.kill()
@@ -196,7 +196,7 @@ async def client(reached: Path | Http, revision: str, monkeypatch: pytest.Monkey
             yield found
         return
     async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {reached.token}"}, timeout=_BOUND_S) as web,
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {reached.token}"}, timeout=HANG_S) as web,
         Client(streamable_http_client(reached.url, http_client=web), mode=mode) as found,
     ):
         yield found
@@ -232,14 +232,14 @@ async def use(reached: Path | Http, revision: str, monkeypatch: pytest.MonkeyPat
 def test_kx_14_the_official_client_is_served_over_stdio(
     base: Path, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asyncio.run(asyncio.wait_for(use(base, revision, monkeypatch), _BOUND_S))
+    asyncio.run(asyncio.wait_for(use(base, revision, monkeypatch), HANG_S))
 
 
 @pytest.mark.long
 def test_kx_14_the_official_client_is_served_over_http(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with http(base) as server:
         for revision in KNOWN_PROTOCOL_VERSIONS:
-            asyncio.run(asyncio.wait_for(use(server, revision, monkeypatch), _BOUND_S))
+            asyncio.run(asyncio.wait_for(use(server, revision, monkeypatch), HANG_S))
 
 
 @pytest.mark.long
@@ -374,7 +374,7 @@ def test_kx_14_a_signal_ends_it_at_once_whatever_it_does(base: Path, number: int
         pipe.send("tools/call", name="sql", arguments={"statement": _DEAF, "timeout": 3600})
         assert pipe.ask("ping")["result"] == {}
         pipe.process.send_signal(number)
-        assert pipe.process.wait(_BOUND_S) == 0, "the statement has an hour"
+        assert pipe.process.wait(HANG_S) == 0, "the statement has an hour"
         assert pipe.process.stderr.read() == b""
 
 

@@ -22,8 +22,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIO
 from tests.conftest import run_in, tree_bytes
 from tests.doors.test_mcp import Http, command, http
 from tests.doors.test_mcp import base as base
+from tests.harness.waiting import HANG_S
 
-_BOUND_S = 30
 _GONE = [f"n{number}" for number in range(3)]
 _NEW = [{"id": f"m{number}", "title": "many"} for number in range(12)]
 
@@ -53,7 +53,7 @@ async def client(
             yield one
         return
     async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {reached.token}"}, timeout=_BOUND_S) as web,
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {reached.token}"}, timeout=HANG_S) as web,
         Client(streamable_http_client(reached.url, http_client=web), mode=mode, **asking) as one,
     ):
         assert one.protocol_version == revision
@@ -65,7 +65,7 @@ def call(reached: Path | Http, revision: str, user: User, patch: pytest.MonkeyPa
         async with client(reached, revision, user, patch) as one:
             return json.loads((await one.call_tool(name, given)).content[0].text)
 
-    return asyncio.run(asyncio.wait_for(asked(), _BOUND_S))
+    return asyncio.run(asyncio.wait_for(asked(), HANG_S))
 
 
 def use(reached: Path | Http, root: Path, revision: str, patch: pytest.MonkeyPatch, *, can_ask: bool) -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 from duckkb.serving.mcp.clients import CLIENTS
 from tests.conftest import NOTES, make_base, run_in
+from tests.harness.waiting import HANG_S
 
 _GREETING = {
     "jsonrpc": "2.0",
@@ -50,7 +51,7 @@ def test_each_client_starts_the_same_server_which_answers(base: Path) -> None:
         capture_output=True,
         text=True,
         cwd="/",
-        timeout=60,
+        timeout=HANG_S,
     )
     assert json.loads(told.stdout)["result"]["serverInfo"]["name"] == "duckkb", told.stderr
 

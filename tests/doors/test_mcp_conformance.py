@@ -18,12 +18,13 @@ from tests.conftest import NOTES, make_base
 from tests.doors.test_mcp import base as base
 from tests.doors.test_mcp import command, http
 from tests.harness.servers import served
+from tests.harness.waiting import HANG_S
 
 pytestmark = pytest.mark.long
 HOME = Path(__file__).resolve().parents[1] / "harness/mcp"
 OFFICIAL = HOME / "node_modules/@modelcontextprotocol"
 SUITE, INSPECTOR = OFFICIAL / "conformance/dist/index.js", OFFICIAL / "inspector/clients/launcher/build/index.js"
-SCENARIOS, OLDEST_NODE, _BOUND_S = 32, 22, 120
+SCENARIOS, OLDEST_NODE = 32, 22
 
 
 def _is_new(program: str) -> bool:
@@ -55,7 +56,7 @@ def fixtures(root: Path) -> Iterator[str]:
 
 def suite(node: str, url: str, expected: Path, *args: str) -> subprocess.CompletedProcess[str]:
     asked = [node, str(SUITE), "server", "--url", url, "--expected-failures", str(expected), *args]
-    return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_BOUND_S)
+    return subprocess.run(asked, capture_output=True, text=True, check=False, timeout=HANG_S)
 
 
 @pytest.mark.parametrize(("query", "expected"), [("?session=1", "sessions.yml"), ("", "without_sessions.yml")])
@@ -76,7 +77,7 @@ def test_kx_14_the_inspector_lists_and_calls_tools_over_both_transports(node: st
     def inspect(target: Sequence[str], *args: str) -> dict[str, object]:
         asked = [node, str(INSPECTOR), "--cli", *target, *args]
         around = {**os.environ, "PATH": f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"}
-        ran = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_BOUND_S, env=around)
+        ran = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=HANG_S, env=around)
         assert ran.returncode == 0, ran.stdout[-2_000:] + ran.stderr[-2_000:]
         told: dict[str, object] = json.loads(ran.stdout)
         return told

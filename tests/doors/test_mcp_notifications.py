@@ -27,9 +27,9 @@ from duckkb.serving.tenants import Denial
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.doors.test_mcp import Pipe, piped
 from tests.harness.servers import Server, served
+from tests.harness.waiting import HANG_S
 
 _START = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-_BOUND_S = 60
 _N1 = "duckkb://Note/n1"
 
 
@@ -145,7 +145,7 @@ class _Session:
     def stream(self) -> Iterator["queue.Queue[dict[str, Any]]"]:
         """What is told on it, as it comes."""
         told: queue.Queue[dict[str, Any]] = queue.Queue()
-        with httpx2.stream("GET", self._url, headers=self._headers, timeout=_BOUND_S) as answer:
+        with httpx2.stream("GET", self._url, headers=self._headers, timeout=HANG_S) as answer:
             assert answer.status_code == 200
 
             def listen() -> None:
@@ -162,7 +162,7 @@ class _Session:
     def _post(self, url: str, method: str, params: dict[str, Any]) -> httpx2.Response:
         self._last += 1
         body = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params}
-        return httpx2.post(url, json=body, headers=self._headers, timeout=_BOUND_S)
+        return httpx2.post(url, json=body, headers=self._headers, timeout=HANG_S)
 
 
 def _of(answer: httpx2.Response) -> dict[str, Any]:
@@ -195,11 +195,11 @@ def test_a_session_is_told_of_what_its_tenant_may_read_and_of_nothing_else(
         with ann.stream() as of_ann, bob.stream() as of_bob:
             _change(base, "n1", "geese")
             assert run_in(base, ["put", "Person", '{"country": "cn", "number": 1, "name": "Bo"}']).code == 0
-            assert of_ann.get(timeout=_BOUND_S)["params"] == {"uri": _N1}
-            assert of_bob.get(timeout=_BOUND_S)["params"] == {"uri": person}
+            assert of_ann.get(timeout=HANG_S)["params"] == {"uri": _N1}
+            assert of_bob.get(timeout=HANG_S)["params"] == {"uri": person}
             put = ann.ask("tools/call", name="put", arguments={"type": "Note", "records": [{"id": "n1", "title": "x"}]})
             assert not put["result"]["isError"]
-            assert of_ann.get(timeout=_BOUND_S)["params"] == {"uri": _N1}
+            assert of_ann.get(timeout=HANG_S)["params"] == {"uri": _N1}
             assert of_bob.empty()
 
 
@@ -250,7 +250,7 @@ def test_who_is_let_in_no_longer_is_told_nothing_and_who_reads_nothing_holds_nob
             for title in ("geese", "swans"):
                 records = [{"id": id, "title": title} for id in ("n1", "n2")]
                 await front.run(Asked(Caller("ann"), Noted()), "put", {"type": "Note", "records": records})
-                uris = [await asyncio.wait_for(told.uris.get(), _BOUND_S) for _ in records]
+                uris = [await asyncio.wait_for(told.uris.get(), HANG_S) for _ in records]
                 # A look that began before the write may see the second record new and the first as it was.
                 assert sorted(uris) == ["duckkb://Note/n1", "duckkb://Note/n2"]
                 tenants[gone] = Caller("ann")  # who was let in again has to subscribe again

@@ -22,7 +22,7 @@ from tests.doors.test_mcp import base as base
 from tests.doors.test_serve import audited, question, serving, waiting
 from tests.doors.test_serve import remote as remote
 from tests.fake_endpoint import FakeEndpoint, Reply
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import HANG_S, wait_until
 
 _NEWEST = "2026-07-28"
 _META = {
@@ -106,6 +106,6 @@ def test_kx_19_a_write_over_mcp_whose_client_goes_before_its_turn_is_not_carried
             line.close()
             wait_until(lambda: waiting(server) == (0, 1))
         held.set()
-        assert first.result(30).status_code == 200
+        assert first.result(HANG_S).status_code == 200
         wait_until(lambda: waiting(server) == (0, 0))
     assert [one["id"] for one in run_in(root, ["list", "Note"]).lines] == ["a"]

@@ -24,6 +24,7 @@ from duckkb.errors import DuckkbError, NotFound, Unavailable
 from duckkb.store import access_counts
 from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
 from tests.fakes import HashEmbedder
+from tests.harness.waiting import HANG_S
 
 START = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
 ANN = Caller("ann", "editor", frozenset({"Note"}))
@@ -182,7 +183,7 @@ def test_kx_14_accesses_are_counted_on_this_machine_alone_and_none_is_lost(base:
     marking = [sys.executable, "-m", "duckkb", "--kb", str(base), "memory", "mark-accessed", "a", "b", "--scope", "ann"]
     running = [subprocess.Popen(marking, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(20)]
     for process in running:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=HANG_S)
         assert process.returncode == 0, said
     assert memory(base, "mark-accessed", "b").line == {"key": "b", "accessed": 21}
     told = run_in(base, ["memory", "stats", "--scope", "ann"]).line

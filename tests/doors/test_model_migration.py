@@ -24,6 +24,7 @@ from duckkb.store import place
 from tests.conftest import Ran, commit, make_base, run_in, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
+from tests.harness.waiting import HANG_S
 
 CONFIG = """\
 global:  # of the base
@@ -112,7 +113,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 
 
 def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while not true():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.01)

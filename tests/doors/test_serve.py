@@ -26,9 +26,8 @@ from duckkb.actions.registry.offered import ACTIONS
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.harness.servers import ask, served
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import HANG_S, wait_until
 
-_BOUND_S = 30
 _LEX = {"searches": [{"type": "lex", "query": "ducks"}]}
 _REMOTE = """\
 global:
@@ -84,12 +83,12 @@ class Server:
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {} if body is None else {"content": body} if isinstance(body, bytes) else {"json": body}
         method = "GET" if body is None else "POST"
-        return httpx2.request(method, self.url + path, headers=given, timeout=_BOUND_S, **sent)
+        return httpx2.request(method, self.url + path, headers=given, timeout=HANG_S, **sent)
 
     def end(self) -> int:
         """What it ends with, on SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(_BOUND_S)
+        return self.process.wait(HANG_S)
 
 
 @contextmanager
@@ -317,7 +316,7 @@ def test_kx_09_who_sends_half_a_request_is_not_waited_for(base: Path) -> None:
         halves = [b"", b"POST /query HT", head.encode(), head.encode() + b"{"]
 
         def ending(sent: bytes) -> bytes:
-            with socket.create_connection(("127.0.0.1", server.port), timeout=_BOUND_S) as one:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as one:
                 one.sendall(sent)
                 return b"".join(iter(lambda: one.recv(4096), b""))
 
@@ -383,13 +382,13 @@ def test_kx_19_calls_are_bounded_taken_in_turn_joined_and_answered_in_time(
         other = threads.submit(find, 9, bo)
         wait_until(lambda: waiting(server) == (6, 2))
         late = threads.submit(find, 10, bo, x_timeout_ms="300")
-        told = late.result(_BOUND_S)
+        told = late.result(HANG_S)
         assert (told.status_code, told.json()["error"]["code"]) == (504, "E_TIMEOUT")
         assert told.json()["error"]["details"] == {"begun": False}
 
         ended.clear()
         held.set()
-        answers = [one.result(_BOUND_S) for one in (*equal, *flood, other)]
+        answers = [one.result(HANG_S) for one in (*equal, *flood, other)]
         assert len({one.content for one in answers[:4]}) == 1 and answers[0].status_code == 200
         assert answers[-1].status_code == 200, "the flood of another is not bo's"
         assert [one.status_code for one in answers[4:-1]].count(429) == 1
@@ -432,7 +431,7 @@ def test_kx_19_what_was_begun_is_carried_through(remote: tuple[Path, FakeEndpoin
                 "authorization": f"Bearer {server.token}",
                 "accept": "application/json, text/event-stream",
             },
-            timeout=_BOUND_S,
+            timeout=HANG_S,
         )
         wait_until(lambda: len(endpoint.asked) > asked)
         server.process.send_signal(signal.SIGTERM)
@@ -446,8 +445,8 @@ def test_kx_19_what_was_begun_is_carried_through(remote: tuple[Path, FakeEndpoin
 
         wait_until(closed)
         held.set()
-        assert under_way.result(_BOUND_S).status_code == 200
-        assert server.process.wait(_BOUND_S) == 0
+        assert under_way.result(HANG_S).status_code == 200
+        assert server.process.wait(HANG_S) == 0
     assert run_in(root, ["get", "Note", "c"]).line["text"] == "owl"
 
 
@@ -462,7 +461,7 @@ def test_kx_19_a_signal_ends_it_soon_whatever_is_under_way(remote: tuple[Path, F
         began = time.monotonic()
         assert server.end() == 0
         assert time.monotonic() - began < 30, "the model has 60 s"
-        assert lost.result(_BOUND_S).status_code == 503
+        assert lost.result(HANG_S).status_code == 503
 
 
 @pytest.mark.long
@@ -500,14 +499,14 @@ def test_kx_09_worker_processes_answer_the_same_in_the_background_until_stop(bas
         token = Path(run_in(base, ["tenant", "status", "--json"]).line["server_token"]).read_text("utf-8").strip()
 
         def ask(path: str, body: dict[str, Any]) -> Any:
-            answer = httpx2.post(url + path, json=body, headers={"authorization": f"Bearer {token}"}, timeout=_BOUND_S)
+            answer = httpx2.post(url + path, json=body, headers={"authorization": f"Bearer {token}"}, timeout=HANG_S)
             assert answer.status_code == 200, answer.text
             return answer.json()
 
         assert ask("/actions/put", {"type": "Note", "records": {"id": "n5", "title": "geese"}})["inserted"] == 1
         found = ask("/actions/find", {"type": "Note", "query": "geese", "mode": "match"})
         assert found == run_in(base, ["find", "Note", "geese", "-m", "--json"]).line
-        measures = httpx2.get(f"{url}/metrics", headers={"authorization": f"Bearer {token}"}, timeout=_BOUND_S).text
+        measures = httpx2.get(f"{url}/metrics", headers={"authorization": f"Bearer {token}"}, timeout=HANG_S).text
         assert "duckkb_pool_restarts_total 0.0" in measures and "duckkb_records 4.0" in measures
         again = run_in(base, ["mcp", "--http", "--port", "0", "--daemon", "--json"])
         assert again.code == 1 and again.error["code"] == "E_SERVING"

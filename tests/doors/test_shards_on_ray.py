@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran, commit, make_base, run_in
-from tests.doors.test_index_jobs import CONFIG, PATIENCE, texts_of
+from tests.doors.test_index_jobs import CONFIG, texts_of
 from tests.fake_endpoint import FakeEndpoint
+from tests.harness.waiting import HANG_S
 
 OF = 4
 
@@ -80,7 +81,7 @@ def test_a_lost_worker_is_replaced_and_nothing_is_made_twice(
     began = len(endpoint.texts)
     endpoint.silent_after = len(endpoint.asked) + 2  # two batches are answered, then the workers wait
     with subprocess.Popen(command, cwd=root, env=_around(env), stdout=subprocess.PIPE, text=True) as running:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HANG_S
         while not (workers := [pid for path in out.glob("*.partial") if (pid := _holder(path))]):
             assert time.monotonic() < deadline and running.poll() is None
             time.sleep(0.05)
@@ -88,7 +89,7 @@ def test_a_lost_worker_is_replaced_and_nothing_is_made_twice(
         endpoint.silent_after = None
         for pid in workers[1:]:
             os.kill(pid, signal.SIGKILL)
-        told = running.communicate(timeout=PATIENCE * 4)[0]
+        told = running.communicate(timeout=HANG_S)[0]
     assert running.returncode == 0, told
     made = {path.name: path.read_bytes() for path in out.iterdir()}
     assert made == _alone(root, tmp_path / "alone", env)

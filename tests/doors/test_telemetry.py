@@ -35,6 +35,7 @@ from tests.conftest import NOTES, commit, git, make_base, run_in
 from tests.fake_models import FakeModels
 from tests.harness.servers import ask
 from tests.harness.servers import served as running
+from tests.harness.waiting import HANG_S
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _SECRET = 'geese\u2028{"level": "info"}\r\n\x1b[2J'
@@ -183,7 +184,7 @@ def test_a_pool_tells_the_steps_of_its_workers(base: Path, exported: InMemorySpa
         assert [one.name for one in steps] == ["plan", "lexical", "fuse"]
         assert all(request.start_time <= one.start_time <= one.end_time <= request.end_time for one in steps)  # type: ignore[operator]
         os.kill(pool.pids()["readers"][0], signal.SIGKILL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANG_S
         while _series(measures.text())["duckkb_pool_restarts_total", frozenset()] != 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -208,7 +209,7 @@ def test_a_server_tells_what_it_asked_of_models(tmp_path: Path, workers: int) ->
             body = {"searches": [{"type": "lex", "query": "ducks"}]}
             response, answer = ask(connection, "POST", "/query", token, body)
             assert (response.status, len(endpoint.asked)) == (200, 1), answer
-            deadline, models, text = time.monotonic() + 30, {"rerank_queue_concurrency": 0.0}, b""
+            deadline, models, text = time.monotonic() + HANG_S, {"rerank_queue_concurrency": 0.0}, b""
             while not models["rerank_queue_concurrency"]:
                 assert time.monotonic() < deadline, models
                 text = ask(connection, "GET", "/metrics")[1]

@@ -14,6 +14,7 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 from tests.conftest import ROOT, run_in
 from tests.doors.test_mcp import ASKED, base
 from tests.harness.servers import served
+from tests.harness.waiting import HANG_S
 
 __all__ = ["base"]
 _CLIENT = ROOT / "clients/typescript"
@@ -51,7 +52,7 @@ def test_the_client_gives_what_the_command_line_prints(base: Path, tmp_path: Pat
         url = f"http://127.0.0.1:{server.port}"
         given = json.dumps({"url": url, "token": _TOKEN, "asked": asked})
         done = subprocess.run(
-            [_NODE, str(built / "test/use.js")], input=given, capture_output=True, text=True, timeout=60
+            [_NODE, str(built / "test/use.js")], input=given, capture_output=True, text=True, timeout=HANG_S
         )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

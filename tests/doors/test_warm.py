@@ -23,6 +23,7 @@ from duckkb import warm_client
 from duckkb.warm_client import ANSWER, BEGUN, OTHER, framed
 from tests.conftest import NOTES, Ran, make_base, run_in
 from tests.harness.forks import COMMAND, Forked, Forks, forks, possible, weakened
+from tests.harness.waiting import HANG_S
 from tests.harness.warmth import Warmth
 
 pytestmark = pytest.mark.skipif(not possible() or not hasattr(socket, "SO_PEERCRED"), reason="needs Linux and forks")
@@ -76,7 +77,7 @@ def terminals_say_their_width() -> Iterator[None]:
 
 
 def ended(process: Forked) -> int:
-    return process.wait(30)
+    return process.wait(HANG_S)
 
 
 @pytest.mark.long
@@ -104,7 +105,7 @@ def test_a_stopped_one_holds_no_pipe_of_who_asked(warmth: Warmth, base: Path) ->
     try:
         env = {**os.environ, **warmth.env, "PYTHONUTF8": "1"}
         asked = [sys.executable, "-m", "duckkb", *FIND]
-        done = subprocess.run(asked, cwd=base, env=env, capture_output=True, check=True, timeout=60)
+        done = subprocess.run(asked, cwd=base, env=env, capture_output=True, check=True, timeout=HANG_S)
         assert done.stdout.decode() == ask(warmth, base, how="off").out
     finally:
         process.send(signal.SIGCONT)
@@ -261,7 +262,7 @@ def test_a_signal_ends_who_waits_as_it_ends_a_command(warmth: Warmth, base: Path
     def hang(line: socket.socket) -> None:
         line.sendall(framed(BEGUN))
         came.set()
-        released.wait(30)
+        released.wait(HANG_S)
 
     files = [tmp_path / name for name in ("in", "out", "err")]
     files[0].touch()
@@ -270,9 +271,9 @@ def test_a_signal_ends_who_waits_as_it_ends_a_command(warmth: Warmth, base: Path
         asking = subprocess.Popen(
             [sys.executable, "-m", "duckkb", *FIND], cwd=base, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-        assert came.wait(30)
+        assert came.wait(HANG_S)
         asking.send_signal(number)
-        out, err = asking.communicate(timeout=30)
+        out, err = asking.communicate(timeout=HANG_S)
         released.set()
     assert (asking.returncode, out) == (128 + number, b"")
     assert err.startswith(b"duckkb: interrupted\n")
@@ -331,7 +332,7 @@ def test_two_starts_make_one_and_stop_ends_it(warmth: Warmth, base: Path) -> Non
     both = [
         subprocess.Popen(command, cwd=base, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
     ]
-    said = [process.communicate(timeout=60) for process in both]
+    said = [process.communicate(timeout=HANG_S) for process in both]
     told = [json.loads(out) for out, err in said if not err]
     assert len(told) == 2, said
     assert told[0]["pid"] == told[1]["pid"] and told[0]["socket"] == str(warmth.socket(base))

@@ -16,10 +16,10 @@ import pytest
 
 from tests.conftest import commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
+from tests.harness.waiting import HANG_S
 
 pytest.importorskip("watchfiles", reason="watching needs the extra `documents`")
 
-_BOUND_S = 120
 NOTE = '{"__id":1,"id":"a","text":"t","__created_at":"2026-01-01T00:00:00.000000Z","__updated_at":"2026-01-01T00:00:00.000000Z"}\n'
 
 
@@ -44,7 +44,7 @@ class Watcher:
         return any(line["name"] == name and wanted.items() <= line.items() for line in self.lines)
 
     def until(self, holds: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + _BOUND_S
+        deadline = time.monotonic() + HANG_S
         while not holds():
             assert self._process.poll() is None, self.said
             assert time.monotonic() < deadline, (self.lines[-5:], self.said)
@@ -52,7 +52,7 @@ class Watcher:
 
     def end(self, number: int = signal.SIGINT) -> int:
         self._process.send_signal(number)
-        return self._process.wait(timeout=_BOUND_S)
+        return self._process.wait(timeout=HANG_S)
 
     def kill(self) -> None:
         self._process.kill()

@@ -41,13 +41,12 @@ from duckkb.serving.preloading import LIBRARIES
 from duckkb.serving.web import drawing
 from tests.harness import one_day
 from tests.harness.first_use import in_large_pages, use_once
+from tests.harness.waiting import HANG_S
 
 SOURCES = Path(duckkb.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = config.environment().cache_home.expanduser() / "models"
 """Where the user's converted models lie: converting one takes seconds."""
-PATIENCE = 300.0
-"""Seconds after which a process that has not ended is a failure."""
 COMMAND = "tests.harness.forks:command"
 _PYTHON = sys.executable
 """The Python that the warm process is; a test may put another program in its place."""
@@ -100,7 +99,7 @@ class Forked:
         self._socket.sendall(data)
         self._said, self._turn = b"", threading.Lock()
         self.returncode: int | None = None
-        self.pid = int(self._line(PATIENCE) or -1)
+        self.pid = int(self._line(HANG_S) or -1)
         assert self.pid > 1, "a signal to it would reach others"
 
     def poll(self) -> int | None:
@@ -109,7 +108,7 @@ class Forked:
             self.wait(0)
         return self.returncode
 
-    def wait(self, timeout: float | None = PATIENCE) -> int:
+    def wait(self, timeout: float | None = HANG_S) -> int:
         """The exit code. Raises `subprocess.TimeoutExpired`."""
         if not self._turn.acquire(timeout=-1 if timeout is None else timeout):
             raise subprocess.TimeoutExpired("a forked process", timeout or 0)
@@ -225,7 +224,7 @@ class Forks:
     def close(self) -> None:
         """End the warm process; what it has started goes on."""
         if self._server.poll() is None:
-            self._server.communicate(timeout=PATIENCE)
+            self._server.communicate(timeout=HANG_S)
         self._folder.cleanup()
 
 

@@ -26,11 +26,11 @@ from typing import Any
 import pytest
 
 from tests.harness.forks import MODELS
+from tests.harness.waiting import HANG_S
 
 VERSION = 18
 PASSWORD = "s3cret-of-the-tests"
 """Of the superuser `postgres`, who needs one over TCP only."""
-_BOUND_S = 60
 _SETTINGS = ("fsync=off", "full_page_writes=off", "shared_buffers=64MB", "max_connections=80", "autovacuum=off")
 
 
@@ -54,14 +54,14 @@ class Server:
         with self.log.open("ab") as log:
             program = [str(_programs() / "postgres"), "-D", str(self.data), *sockets, *options]
             self._process = subprocess.Popen(program, stdout=log, stderr=log, cwd=self.folder, **_as_nobody())
-        for _ in range(_BOUND_S * 20):
+        for _ in range(int(HANG_S * 20)):
             if self._process.poll() is not None:
                 raise AssertionError(self.log.read_text()[-2000:])
             with suppress(psycopg.OperationalError), self.connect("postgres"):
                 return
             with suppress(subprocess.TimeoutExpired):  # a process that ends wakes us at once
                 self._process.wait(0.05)
-        raise AssertionError(f"no answer within {_BOUND_S} s\n{self.log.read_text()[-2000:]}")
+        raise AssertionError(f"no answer within {HANG_S:.0f} s\n{self.log.read_text()[-2000:]}")
 
     def kill(self) -> None:
         """SIGKILL to the server and all that serve a connection; `start` recovers."""
@@ -81,7 +81,7 @@ class Server:
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             try:
-                self._process.wait(10)
+                self._process.wait(HANG_S)
             except subprocess.TimeoutExpired:
                 self.kill()
             self._process = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-_BOUND_S = 60
+from tests.harness.waiting import HANG_S
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Server:
     log: Path
 
     def connection(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=_BOUND_S)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
 
     @property
     def memory_kib(self) -> int:
@@ -65,7 +65,7 @@ def served(root: Path, *args: str, log: Path, program: str = "duckkb", port: int
         told = json.loads(line)
         yield Server(process, urlsplit(told["url"]).port or 0, told, log)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(_BOUND_S) == 0, log.read_text()[-2_000:]
+        assert process.wait(HANG_S) == 0, log.read_text()[-2_000:]
         assert "E_INTERNAL" not in log.read_text(), log.read_text()[-2_000:]
     finally:
         process.kill()

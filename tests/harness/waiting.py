@@ -4,15 +4,15 @@ import resource
 import time
 from collections.abc import Callable
 
-BOUND_S = 120.0
-"""Seconds after which what has not come to pass is a failure."""
+HANG_S = 300.0
+"""Seconds after which a wait is taken for one that never ends. It measures nothing: a busy machine may be this slow."""
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Return as soon as `holds` does. Raises AssertionError after `BOUND_S` seconds."""
-    end = time.monotonic() + BOUND_S
+    """Return as soon as `holds` does. Raises AssertionError after `HANG_S` seconds."""
+    end = time.monotonic() + HANG_S
     while not holds():
-        assert time.monotonic() < end, f"it did not come to pass in {BOUND_S:.0f} s"
+        assert time.monotonic() < end, f"it did not come to pass in {HANG_S:.0f} s"
         time.sleep(0.005)
 
 

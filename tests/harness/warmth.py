@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duckkb import warm_client
-from tests.harness.forks import COMMAND, PATIENCE, Forked, Forks
+from tests.harness.forks import COMMAND, Forked, Forks
+from tests.harness.waiting import HANG_S
 
 MOST = 2
 MAY_STAY_COLD = "it reads stdin"
@@ -78,7 +79,7 @@ class Warmth:
         command = ["--kb", str(base), "serve", "--warm", "--in-background", *more]
         around = {**env, **self.env}
         self._living[key] = process = forks.start(COMMAND, command, cwd=base, env=around, files=(os.devnull, log, log))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HANG_S
         while not self.socket(base).exists():
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.002)

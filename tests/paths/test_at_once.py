@@ -21,6 +21,7 @@ from duckkb.errors import Conflict, Unavailable
 from duckkb.truth.commit import lock
 from duckkb.truth.git import git_changes
 from tests.conftest import Ran, git, make_base, run_in
+from tests.harness.waiting import HANG_S
 
 COUNT = 6
 MEMORIES = "global: {embedding_model: none}\n"
@@ -45,7 +46,7 @@ def at_once(root: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, st
         )
         for command in commands
     ]
-    errors = [process.communicate(timeout=300)[1] for process in started]
+    errors = [process.communicate(timeout=HANG_S)[1] for process in started]
     return [(process.returncode, error) for process, error in zip(started, errors, strict=True)]
 
 

@@ -14,6 +14,7 @@ import duckkb
 from duckkb.errors import Conflict, InvalidRecord, NotFound, Unavailable, UsageError
 from tests.conftest import NOTES, commit, git, make_base, tree_bytes
 from tests.fakes import FrozenClock, HashEmbedder
+from tests.harness.waiting import HANG_S
 
 VECTORS = """\
 global: {embedding_model: multilingual-e5-small, chunk_size: 200}
@@ -244,7 +245,7 @@ def test_dk_17_processes_that_write_at_once_lose_nothing(notes: Path) -> None:
         "        kb.put('Note', {'id': f'{sys.argv[2]}-{number}'})\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", script, str(notes), str(number)]) for number in range(5)]
-    assert [process.wait(timeout=240) for process in running] == [0] * 5
+    assert [process.wait(timeout=HANG_S) for process in running] == [0] * 5
     with duckkb.open(notes) as kb:
         expected = sorted(f"{process}-{number}" for process in range(5) for number in range(8))
         assert [record["id"] for record in kb.list("Note", limit=1000)] == expected

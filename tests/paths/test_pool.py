@@ -33,9 +33,8 @@ from tests.conftest import ROOT, commit, make_base
 from tests.doors.test_actions import ASKED, FORBIDDEN, REFUSED, WRITES
 from tests.doors.test_actions import base as actions_base
 from tests.fakes import FrozenClock
-from tests.harness.waiting import wait_until
+from tests.harness.waiting import HANG_S, wait_until
 
-_BOUND_S = 60.0
 _PAIRS = "SELECT count(*) AS n FROM note a, note b, note c, note d WHERE a.n + b.n + c.n + d.n = 1"
 _LONG = _PAIRS.replace(" WHERE", ", note e, note f, note g, note h WHERE")
 _PLAIN = """\
@@ -201,7 +200,7 @@ def test_a_worker_that_is_killed_costs_its_request_and_is_replaced(root: Path) -
         for pid in idle_or_not:
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(Unavailable) as caught:
-            long.result(_BOUND_S)
+            long.result(HANG_S)
         assert caught.value.code == "E_WORKER" and caught.value.details == {"retryable": True}
         assert again(lambda: pool.run("get", {"type": "Note", "identity": "n1"}, _EVERYBODY), 2) == answers[0]
         wait_until(lambda: pool.measures()["readers"]["alive"] == 2)
@@ -219,7 +218,7 @@ def test_a_writer_that_is_killed_says_what_is_not_known_and_stops_no_reader(root
             assert pool.run("get", {"type": "Note", "identity": "n1"}, _EVERYBODY)["n"] == 1
             os.kill(pool.pids()["writer"][0], signal.SIGKILL)
             with pytest.raises(Unavailable, match="may or may not have been carried out") as caught:
-                writing.result(_BOUND_S)
+                writing.result(HANG_S)
             assert caught.value.code == "E_WORKER"
         assert pool.run("put", put, _EVERYBODY)["updated"] == 1
         assert pool.run("get", {"type": "Note", "identity": "n1"}, _EVERYBODY)["n"] == 1000
@@ -233,7 +232,7 @@ def test_where_no_worker_comes_up_it_is_said_until_one_does(root: Path, monkeypa
         asked = [threads.submit(pool.run, "types", {}, _EVERYBODY) for _ in range(3)]
         for one in asked:
             with pytest.raises(Unavailable, match=r"no worker process comes up.*exit code 1") as caught:
-                one.result(_BOUND_S)
+                one.result(HANG_S)
             assert caught.value.code == "E_UNAVAILABLE"
         before = pool.measures()["readers"]["restarts"]
         time.sleep(1)
@@ -256,7 +255,7 @@ def test_a_worker_that_hangs_is_replaced(root: Path, monkeypatch: pytest.MonkeyP
         (pid,) = pool.pids()["readers"]
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(Unavailable) as caught:
-            asked.result(_BOUND_S)
+            asked.result(HANG_S)
         assert caught.value.code == "E_WORKER"
         assert pool.run("types", {}, _EVERYBODY)["types"] and pid not in pool.pids()["readers"]
 
@@ -280,7 +279,7 @@ def test_a_worker_that_hangs_before_it_is_ready_is_replaced_and_one_that_opens_f
         asked = threads.submit(pool.run, "types", {}, _EVERYBODY)
         wait_until(lambda: pool.measures()["readers"]["restarts"] > 0)
         monkeypatch.setattr(process, "PROGRAM", ("-c", _SLOW))
-        assert asked.result(_BOUND_S)["types"]
+        assert asked.result(HANG_S)["types"]
 
 
 _FRONT = """
@@ -336,7 +335,7 @@ def test_workers_have_nothing_of_a_server_and_end_with_it_however_it_ends(root: 
 def test_closing_lets_what_is_under_way_end_and_takes_nothing_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "CHANNELS", 2)
     for module in (process, pools):  # on a busy machine statements take longer
-        monkeypatch.setattr(module, "LAST_ANSWERS_S", _BOUND_S)
+        monkeypatch.setattr(module, "LAST_ANSWERS_S", HANG_S)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(4) as threads:
         pids = pool.pids()["readers"]
         asked = range(process.CHANNELS)
@@ -346,14 +345,14 @@ def test_closing_lets_what_is_under_way_end_and_takes_nothing_more(root: Path, m
         wait_until(lambda: pool.measures()["readers"]["waiting"] == 1)
         ended = threading.Thread(target=pool.close)
         ended.start()
-        assert all(one.result(_BOUND_S)["rows"] == [{"n": 4}] for one in under_way)
+        assert all(one.result(HANG_S)["rows"] == [{"n": 4}] for one in under_way)
         for ask in (waiting.result, lambda: pool.run("types", {}, _EVERYBODY)):
             with pytest.raises(Unavailable, match="the server is ending"):
                 ask()
         for name in ("put", "find"):
             with pytest.raises(Unavailable, match="the server is ending"):
                 pool.run(name, {}, _EVERYBODY)
-        ended.join(_BOUND_S)
+        ended.join(HANG_S)
         assert not any(map(is_there, pids))
 
 

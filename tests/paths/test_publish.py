@@ -17,6 +17,7 @@ from tests.conftest import commit, git, make_base, run_in
 from tests.fakes import HashEmbedder
 from tests.harness.postgres import running, shared
 from tests.harness.publishing.contents import builds, contents
+from tests.harness.waiting import HANG_S
 
 CONFIG = """\
 nodes:
@@ -258,7 +259,7 @@ def test_of_two_publishers_one_wins_and_the_other_is_told(
     both, apply, outcomes = threading.Barrier(2), PostgresTarget.publish, []
 
     def together(self: PostgresTarget, delta: Any) -> None:
-        both.wait(30)
+        both.wait(HANG_S)
         apply(self, delta)
 
     def run() -> None:

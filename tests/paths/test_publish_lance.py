@@ -19,6 +19,7 @@ from duckkb.errors import Conflict, DuckkbError, StateError, UsageError
 from tests.conftest import commit, git, make_base
 from tests.fakes import HashEmbedder
 from tests.harness.publishing.contents import contents
+from tests.harness.waiting import HANG_S
 from tests.paths.test_publish import CONFIG, assert_as_built, note, opened, publish, put
 
 pytest.importorskip("lancedb", reason="LanceDB is not installed: `make test-lance`")
@@ -76,7 +77,7 @@ def test_of_publishers_at_once_one_wins_and_the_others_are_told(
     several, apply, outcomes = threading.Barrier(3), LanceTarget.publish, []
 
     def together(self: LanceTarget, delta: Any) -> None:
-        several.wait(60)
+        several.wait(HANG_S)
         apply(self, delta)
 
     def run(full: bool) -> None:
@@ -285,7 +286,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     at = f"http://127.0.0.1:{port}"
     try:
         wait_for(at, server)
-        urlopen(Request(f"{at}/duckkb-test", method="PUT"), timeout=30).close()
+        urlopen(Request(f"{at}/duckkb-test", method="PUT"), timeout=HANG_S).close()
         for name, value in {
             "AWS_ENDPOINT": at,
             "AWS_ALLOW_HTTP": "true",
@@ -301,7 +302,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 
 def wait_for(address: str, server: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + HANG_S
     while time.monotonic() < until and server.poll() is None:
         try:
             urlopen(address, timeout=5).close()

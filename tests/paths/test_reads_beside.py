@@ -25,6 +25,7 @@ from duckkb.errors import FilterError
 from duckkb.queries import LexicalQuery
 from tests.conftest import NOTES, make_base
 from tests.fakes import HashEmbedder
+from tests.harness.waiting import HANG_S
 
 DAYS, READERS = 24, 6
 WORDS = ["fox", "owl", "hen", "bee", "elk", "ape"]
@@ -235,7 +236,7 @@ class Waiting(HashEmbedder):
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         self.asked.set()
-        assert self.may.wait(20)
+        assert self.may.wait(HANG_S)
         return super()._embed(texts)
 
     def stop(self) -> None:
@@ -252,11 +253,11 @@ def test_who_waits_for_a_model_stops_nobody(tmp_path: Path, min_bytes: int) -> N
         try:
             model.stop()
             writer = pool.submit(kb.put, "Note", {"id": "late", "title": f"something about an owl {min_bytes}"})
-            assert model.asked.wait(20)
+            assert model.asked.wait(HANG_S)
             assert len(kb.find("Note", "fox", mode="match", limit=50)) == 20 and kb.status()["records"]
             model.asked.clear()
             reader = pool.submit(kb.find, "Note", f"what nobody asked {min_bytes}", mode="similar", limit=50)
-            assert model.asked.wait(20)
+            assert model.asked.wait(HANG_S)
             assert not writer.done() and not reader.done()
             kb_of_another = duckkb.open(root)
             kb_of_another.put("Note", {"id": "n1", "text": "a hen came by"}, merge=True, embed=False)

@@ -14,10 +14,11 @@ from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.serving.admission import Admission, CallLimits
 from duckkb.serving.http.application import Bodies
+from tests.harness.waiting import HANG_S
 
 
 def _played(play: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(play(), 30))
+    asyncio.run(asyncio.wait_for(play(), HANG_S))
 
 
 async def _settled() -> None:
@@ -30,7 +31,7 @@ def test_kx_19_tenants_take_turns_and_the_longest_line_is_shortened() -> None:
         admission, done, held = Admission(CallLimits(slots=1, waiting=6)), list[str](), threading.Event()
 
         def call(tenant: str, name: str) -> asyncio.Task[None]:
-            return asyncio.ensure_future(admission.run(tenant, lambda: (held.wait(30), done.append(name))[1]))
+            return asyncio.ensure_future(admission.run(tenant, lambda: (held.wait(HANG_S), done.append(name))[1]))
 
         calls = [call("a", f"a{number}") for number in range(6)]
         await _settled()
@@ -52,7 +53,7 @@ def test_kx_19_equal_reads_that_wait_are_one_and_none_is_answered_with_one_that_
 
         def slow() -> str:
             read.append(base[0])
-            held.wait(30)
+            held.wait(HANG_S)
             return read[-1]
 
         begun = asyncio.ensure_future(admission.run("a", slow, same="q"))
@@ -72,7 +73,7 @@ def test_kx_19_equal_reads_that_wait_are_one_and_none_is_answered_with_one_that_
 def test_kx_19_who_goes_before_its_turn_leaves_nothing_behind() -> None:
     async def play() -> None:
         admission, held, done = Admission(CallLimits(slots=1)), threading.Event(), list[str]()
-        first = asyncio.ensure_future(admission.run("a", lambda: held.wait(30)))
+        first = asyncio.ensure_future(admission.run("a", lambda: held.wait(HANG_S)))
         await _settled()
         gone = [asyncio.ensure_future(admission.run("a", lambda: done.append("gone"), same="x")) for _ in range(2)]
         stays = asyncio.ensure_future(admission.run("a", lambda: done.append("stays"), same="y"))
@@ -99,7 +100,7 @@ def test_calls_that_take_long_hold_no_slot_and_their_tenants_leave_room_for_othe
         def call(tenant: str, work: Callable[[], Any]) -> asyncio.Task[Any]:
             return asyncio.ensure_future(admission.run(tenant, work))
 
-        long = [call(tenant, lambda: held.wait(30)) for tenant in ("a", "a", "b", "b", "c")]
+        long = [call(tenant, lambda: held.wait(HANG_S)) for tenant in ("a", "a", "b", "b", "c")]
         while admission.active < 3:
             await asyncio.sleep(0.01)
         assert await call("d", lambda: done.append("d")) is None and done == ["d"]
@@ -143,7 +144,7 @@ def test_kx_19_a_large_body_whose_caller_has_gone_is_read_to_its_end_before_that
 
         def slow(raw: bytes) -> dict[str, Any]:
             begun.append(raw[-2:].decode())
-            held.wait(30)
+            held.wait(HANG_S)
             return {"of": begun[-1]}
 
         def read(name: str) -> asyncio.Task[dict[str, Any]]:

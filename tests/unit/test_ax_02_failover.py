@@ -14,6 +14,7 @@ from duckkb.messages import ContentDelta
 from duckkb.settings import ChatModelSettings
 from tests.fake_chat import FakeChat, chunks, delta, event
 from tests.fake_endpoint import Reply
+from tests.harness.waiting import HANG_S
 
 KEY, QUESTION = "sk-secret-of-the-test", "where is the memory 内存"
 SAID = b'{"error": {"message": "SAID BY THE SERVER to sk-secret-of-the-test"}}'
@@ -105,7 +106,7 @@ def test_ax_02_a_late_provider_is_given_up_also_in_the_middle(monkeypatch: pytes
         with pytest.raises(Unavailable) as caught:
             list(events)
         assert caught.value.details["reason"] == "timeout" and second.asked == []
-        assert first.hung_up.wait(60.0), "the server is told"
+        assert first.hung_up.wait(HANG_S), "the server is told"
 
 
 def test_ax_02_nobody_there_is_found_at_once() -> None:
@@ -165,5 +166,5 @@ def test_ax_02_two_threads_ask_one_model_side_by_side() -> None:
         for one in threads:
             one.start()
         for one in threads:
-            one.join(30)
+            one.join(HANG_S)
     assert found == ["Hello there."] * 4 and endpoint.most_at_once == 4

@@ -18,6 +18,7 @@ from duckkb.llm.providers.chat_answer import ChatAnswer, WrongAnswer
 from duckkb.messages import ChatEvent, ContentDelta, Finish, ReasoningDelta, ToolCall, ToolSpec, Usage
 from tests.fake_chat import DONE, USAGE, FakeChat, call, chunks, delta, event, finish
 from tests.fake_endpoint import Reply
+from tests.harness.waiting import HANG_S
 
 TOOLS = [ToolSpec("find", "Finds.", {"type": "object"}), ToolSpec("get", "Gets.", {"type": "object"})]
 
@@ -233,7 +234,7 @@ def test_ax_03_a_cancelled_question_ends_at_once_and_its_connection_with_it(repl
         assert caught.value.code == "E_CANCELLED"
         if reply.held:
             reply.held.set()
-        assert not reply.silent or endpoint.hung_up.wait(60.0)
+        assert not reply.silent or endpoint.hung_up.wait(HANG_S)
 
 
 def test_ax_03_who_has_cancelled_already_asks_nobody_further_and_no_other_provider() -> None:
@@ -269,4 +270,4 @@ def test_ax_03_who_reads_no_further_cuts_the_connection() -> None:
         events = stream(chat_model(endpoint.row(), {}.get), "q")
         assert next(events) == ContentDelta("one")
         events.close()  # type: ignore[attr-defined]
-        assert endpoint.hung_up.wait(60.0)
+        assert endpoint.hung_up.wait(HANG_S)

@@ -16,6 +16,7 @@ import duckkb
 from duckkb import errors
 from duckkb.truth import state
 from duckkb.truth.commit import lock, protocol
+from tests.harness.waiting import HANG_S
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 
@@ -92,7 +93,7 @@ def test_a_waiting_writer_gets_the_lock_when_it_is_freed(tmp_path: Path) -> None
     waiter.start()
     assert not got.is_set()
     end(child)
-    waiter.join(30)
+    waiter.join(HANG_S)
     assert got.is_set()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from duckkb.errors import Unavailable
 from duckkb.llm.waiting import side_by_side
+from tests.harness.waiting import HANG_S
 
 
 def _fails_at_three(number: int) -> int:
@@ -33,7 +34,7 @@ def test_as_many_run_at_once_as_are_allowed_and_the_next_is_asked_for_when_one_i
     together = threading.Barrier(3)
     asked: list[int] = []
     given = (asked.append(number) or number for number in range(9))
-    found = side_by_side(given, lambda number: (together.wait(30), number)[1], 3)
+    found = side_by_side(given, lambda number: (together.wait(HANG_S), number)[1], 3)
     first = next(found)
     assert first[0] == first[1] and asked == [0, 1, 2]
     assert sorted(item for item, _ in found) == sorted({*range(9)} - {first[0]})

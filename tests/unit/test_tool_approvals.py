@@ -29,9 +29,9 @@ from duckkb.llm.loop import (
 from duckkb.messages import ChatRequest, ContentDelta, Finish, Message, ToolCall
 from tests.conftest import ROOT
 from tests.fakes import ScriptedChat, calling
+from tests.harness.waiting import HANG_S
 
 ASKED = (Message("user", "delete the old ones"),)
-PATIENCE = 20.0
 
 
 class Desk:
@@ -246,7 +246,7 @@ def test_ax_05_two_at_once_execute_once(tmp_path: Path) -> None:
     desk, path = Desk(), tmp_path / "harness.jsonl"
     with Harness.open(path) as harness:
         first = paused(desk, harness)
-    meet, told = threading.Barrier(4, timeout=PATIENCE), list[str]()
+    meet, told = threading.Barrier(4, timeout=HANG_S), list[str]()
 
     def resume() -> None:
         meet.wait()
@@ -258,7 +258,7 @@ def test_ax_05_two_at_once_execute_once(tmp_path: Path) -> None:
     for one in threads:
         one.start()
     for one in threads:
-        one.join(PATIENCE)
+        one.join(HANG_S)
     assert sorted(desk.ran) == [1, 2] and told == ["deleted 1"] * 4
     with Harness.open(path), pytest.raises(Unavailable) as refused:
         Harness.open(path, wait_s=0)
@@ -365,7 +365,7 @@ def test_ax_05_a_file_that_is_replaced_while_somebody_waits_for_it_is_not_gone_o
 
     def wait() -> None:
         with pytest.raises(StateError, match="replaced") as told:
-            Harness.open(path, wait_s=PATIENCE)
+            Harness.open(path, wait_s=HANG_S)
         refused.append(told.value.code)
 
     with Harness.open(path) as first:
@@ -378,7 +378,7 @@ def test_ax_05_a_file_that_is_replaced_while_somebody_waits_for_it_is_not_gone_o
         path.unlink()
         path.write_bytes(b"")
         first.append()
-    held.join(PATIENCE)
+    held.join(HANG_S)
     assert refused == ["E_HARNESS"]
 
 

@@ -44,10 +44,10 @@ from duckkb.messages import (
 )
 from tests.fake_chat import FakeChat, call, chunks, delta, finish
 from tests.fakes import ScriptedChat, calling
+from tests.harness.waiting import HANG_S
 
 ASKED = (Message("system", "be brief"), Message("user", "数一数"))
 ANY: Mapping[str, Any] = {"type": "object"}
-PATIENCE = 20.0
 
 
 def tool(name: str, execute: Any = lambda args, context: args, **more: Any) -> Tool:
@@ -83,13 +83,13 @@ def sound(messages: Sequence[Message]) -> bool:
 
 
 def test_ax_04_calls_of_one_turn_run_side_by_side_and_results_stand_in_call_order() -> None:
-    meet = threading.Barrier(3, timeout=PATIENCE)
+    meet = threading.Barrier(3, timeout=HANG_S)
     first_may_end = threading.Event()
 
     def work(args: Mapping[str, Any], context: ToolContext) -> Any:
         meet.wait()  # none ends before all have begun
         if args["n"] == 1:
-            assert first_may_end.wait(PATIENCE)
+            assert first_may_end.wait(HANG_S)
         elif args["n"] == 3:
             first_may_end.set()
         return {"n": args["n"]}
@@ -192,8 +192,8 @@ def test_ax_04_a_tool_has_its_time_and_others_are_not_kept_waiting(monkeypatch: 
 
     def slow(args: Mapping[str, Any], context: ToolContext) -> str:
         now[0] += 5.0  # its time passes once it has begun, however late that is
-        told.append(context.cancelled.wait(PATIENCE))
-        assert let_go.wait(PATIENCE)
+        told.append(context.cancelled.wait(HANG_S))
+        assert let_go.wait(HANG_S)
         return "too late"
 
     events: list[LoopEvent] = []
@@ -207,7 +207,7 @@ def test_ax_04_a_tool_has_its_time_and_others_are_not_kept_waiting(monkeypatch: 
     let_go.set()
     for thread in threading.enumerate():
         if thread.name == "tool slow":
-            thread.join(PATIENCE)
+            thread.join(HANG_S)
     assert told == [True], "it was told that nobody waits"
     assert len(result.harness.records) == 2 and "too late" not in repr(result.harness.records), "nor is it heard later"
 
@@ -500,7 +500,7 @@ def test_ax_08_a_coroutine_is_cancelled_with_the_run() -> None:
             ended.set()
 
     result = loop([calling("wait", "a")], tools=[tool("wait", wait)]).run(ASKED, cancel=cancel)
-    assert (result.ended, statuses(result)) == ("cancelled", {"a": "cancelled"}) and ended.wait(PATIENCE)
+    assert (result.ended, statuses(result)) == ("cancelled", {"a": "cancelled"}) and ended.wait(HANG_S)
 
 
 def test_ax_04_a_function_that_cannot_work_is_refused_when_the_tool_is_made() -> None:
@@ -610,12 +610,12 @@ def test_ax_08_cancelling_ends_what_runs_and_returns_what_there_is() -> None:
 
     def stubborn(args: Mapping[str, Any], context: ToolContext) -> str:
         cancel.set()
-        told.append(context.cancelled.wait(PATIENCE))
-        let_go.wait(PATIENCE)
+        told.append(context.cancelled.wait(HANG_S))
+        let_go.wait(HANG_S)
         return "nobody hears"
 
     def polite(args: Mapping[str, Any], context: ToolContext) -> str:
-        assert context.cancelled.wait(PATIENCE)
+        assert context.cancelled.wait(HANG_S)
         return "stopped"
 
     tools = [tool("first"), tool("stubborn", stubborn), tool("polite", polite)]
@@ -643,7 +643,7 @@ def test_ax_08_whoever_stops_reading_cancels_what_runs() -> None:
 
     def wait(args: Mapping[str, Any], context: ToolContext) -> str:
         begun.set()
-        if context.cancelled.wait(PATIENCE):
+        if context.cancelled.wait(HANG_S):
             told.set()
         return "x"
 
@@ -652,9 +652,9 @@ def test_ax_08_whoever_stops_reading_cancels_what_runs() -> None:
     for event in stream:
         if isinstance(event, ExecutionStart):
             break
-    assert begun.wait(PATIENCE)
+    assert begun.wait(HANG_S)
     stream.close()  # type: ignore[attr-defined]
-    assert told.wait(PATIENCE)
+    assert told.wait(HANG_S)
     assert [one.status for one in harness.records] == ["cancelled"]
     on = loop("then", tools=[tool("wait", wait)]).run(None, harness)
     assert on.content == "then" and sound(on.messages), "the call has its answer"

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.forks import COMMAND, Forked, Forks, forks
-
-PATIENCE = 120.0
-"""Seconds after which a process that says nothing is a failure."""
+from tests.harness.waiting import HANG_S
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Worker:
     def wait(self) -> int:
         """The exit code; negative: the signal that ended it. One that does not end is killed, and a failure."""
         try:
-            return self.process.wait(PATIENCE)
+            return self.process.wait(HANG_S)
         except subprocess.TimeoutExpired:
             about = self._about()
             self.process.kill()
@@ -71,7 +69,7 @@ class Worker:
 
     def wait_for(self, lines: int) -> None:
         """Until it has said that many lines."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HANG_S
         while self.out.count("\n") < lines:
             is_well = self.is_running() and time.monotonic() < deadline
             assert is_well or self.out.count("\n") >= lines, f"it said {self.out[-500:]!r} and {self.err[-2000:]!r}"
@@ -107,6 +105,6 @@ class Forge:
 
 def wait_for_stage(worker: Worker) -> None:
     """Until it has begun to write, or has ended."""
-    txn, deadline = worker.root / ".duckkb" / "txn", time.monotonic() + PATIENCE
+    txn, deadline = worker.root / ".duckkb" / "txn", time.monotonic() + HANG_S
     while worker.is_running() and not (txn.exists() and any(txn.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.0005)

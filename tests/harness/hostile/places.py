@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.conftest import NOTES, commit, git, make_base, run_in
+from tests.harness.waiting import HANG_S
 
 HOOKS = (
     "applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-applypatch", "post-checkout", "post-commit",
@@ -92,7 +93,13 @@ def stepped_into(trap: Trap, base: Path, env: Mapping[str, str]) -> None:
     for step in trap.steps:
         given = b"protocol=http\nhost=example.org\n\n" if step[0] == "credential" else b""
         subprocess.run(
-            ["git", *step], cwd=base / trap.where, env=plain, input=given, capture_output=True, check=False, timeout=60
+            ["git", *step],
+            cwd=base / trap.where,
+            env=plain,
+            input=given,
+            capture_output=True,
+            check=False,
+            timeout=HANG_S,
         )
 
 
