@@ -30,6 +30,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIO
 
 from duckkb.actions.registry.offered import ACTIONS
 from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
+from tests.harness.servers import PATIENT
 from tests.harness.waiting import HANG_S
 
 _START = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
@@ -168,7 +169,10 @@ class Http:
 @contextmanager
 def http(root: Path, *args: str) -> Iterator[Http]:
     process = subprocess.Popen(
-        command(root, "--http", "--port", "0", *args), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command(root, "--http", "--port", "0", *args),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **PATIENT},
     )
     assert process.stdout is not None and process.stderr is not None
     try:

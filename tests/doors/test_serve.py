@@ -25,7 +25,7 @@ from jsonschema import Draft202012Validator
 from duckkb.actions.registry.offered import ACTIONS
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint, Reply
-from tests.harness.servers import ask, served
+from tests.harness.servers import PATIENT, ask, served
 from tests.harness.waiting import HANG_S, wait_until
 
 _LEX = {"searches": [{"type": "lex", "query": "ducks"}]}
@@ -65,7 +65,7 @@ class Server:
         with self.said.open("wb") as told:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "duckkb", "--kb", str(root), "serve", "--port", "0", *args],
-                env={**os.environ, "PYTHONUTF8": "1", **env},
+                env={**os.environ, **PATIENT, "PYTHONUTF8": "1", **env},
                 stdout=subprocess.PIPE,
                 stderr=told,
             )

@@ -52,12 +52,16 @@ def ask(
     return found, found.read()
 
 
+PATIENT = {"DUCKKB_LIMITS_SERVED_SECONDS": f"{HANG_S:.0f}"}
+"""The environment of a server that answers also where a busy machine takes longer than a caller of today would wait."""
+
+
 @contextmanager
 def served(root: Path, *args: str, log: Path, program: str = "duckkb", port: int = 0, **env: str) -> Iterator[Server]:
     """A server of a base on a port, or on one that is free; ends by itself, without an unexpected error."""
     command = [sys.executable, "-m", program, "--kb", str(root), *(args or ("serve",)), "--port", str(port)]
     with log.open("wb") as said:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env={**os.environ, **env})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, env={**os.environ, **PATIENT, **env})
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
