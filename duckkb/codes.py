@@ -456,7 +456,7 @@ _WARNINGS = {
     "W_LEFT_OUT": ("Collections that a request names do not exist for its caller, and were left out.", "Name others, or ask an admin of the server for a grant."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result, a filter lets more through than --limit gives, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
-    "W_NOT_ASKED": ("A type has a policy that does not allow the search that was asked of all types, or no field that its filter names, so it was left out.", "Ask it by itself, in a mode that its policy allows, with fields that `duckkb schema TYPE` has."),
+    "W_NOT_ASKED": ("A type has a policy that does not allow the search that was asked of all types, or its filter names a field that the type lacks or does not fit its values, so it was left out.", "Ask it by itself, in a mode that its policy allows, with fields that `duckkb schema TYPE` has."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
     "W_PLAIN": ("No record fits the question with its quotes and stars: each line was found by its plain words, and has `_filled`.", "Leave the quotes and stars out."),
     "W_NO_COLLECTION": ("There is no such collection yet; it was taken for an empty one.", "`duckkb vector store` makes it; `duckkb col list` lists those that are there."),

@@ -2,9 +2,10 @@
 
 import heapq
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial, reduce
+from itertools import islice, product
 from typing import Any
 
 from msgspec import Struct
@@ -57,6 +58,7 @@ _NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # tex
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
 _PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
 _COMPARED = r"(?<![\w.]){}\s*(<>|!=|[<>]=?|=|NOT\s+I?LIKE\b|I?LIKE\b)\s*('(?:[^']|'')*')"
+_EQUAL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*==?\s*('(?:[^']|'')*')")
 _ACTIVE = frozenset('"`\\!$')  # what a shell reads inside of double quotes; but no $ before a point
 _SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
 _MOST_NAMED = 3
@@ -127,34 +129,42 @@ def _plan(base: Base, intent: Intent) -> Plan:
 
 
 def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[Notice, ...]]:
-    """Plan and filter. Of several types those that lack a field of the filter are asked nothing, which a notice says of those
-    with records; where all do, their error is raised, best the one that says what the filter should be."""
-    chosen, where = _plan(base, intent), intent.where
-    if where is None:
-        return chosen, intent, dict.fromkeys((kind.name for kind in intent.kinds), None), ()
+    """Filter and plan. Of several types those that a filter does not fit are asked nothing, which a notice says of those with
+    records; where it fits none, their error is raised, best the one that says what the filter should be."""
+    if intent.where is None:
+        return _plan(base, intent), intent, dict.fromkeys((kind.name for kind in intent.kinds), None), ()
     allowed, refusals = dict[str, IdSet | None](), dict[str, FilterError]()
     with step("filter"):
         for kind in intent.kinds:
             try:
-                allowed[kind.name] = base.sql.where(kind, where)
+                allowed[kind.name] = base.sql.where(kind, intent.where)
             except FilterError as error:
-                if "nearest" not in error.details:
+                if error.code != FilterError.code:  # a limit was met
                     raise
                 refusals[kind.name] = error
-    if not refusals:
-        return chosen, intent, allowed, ()
-    if not allowed:
+    if refusals and not allowed:
         raise max(refusals.values(), key=lambda error: error.correction is not None)
-    left_out = [kind.name for kind in intent.kinds if kind.name in refusals and base.tree.count(kind)]
+    notices = _report_left_out(
+        {kind.name: refusals[kind.name] for kind in intent.kinds if kind.name in refusals and base.tree.count(kind)}
+    )
     intent = replace(intent, kinds=tuple(kind for kind in intent.kinds if kind.name in allowed))
-    return _plan(base, intent), intent, allowed, (_report_left_out(left_out, refusals),) if left_out else ()
+    return _plan(base, intent), intent, allowed, notices
 
 
-def _report_left_out(names: Sequence[str], refusals: Mapping[str, FilterError]) -> Notice:
-    fields = ", ".join(dict.fromkeys(str(refusals[name].details["field"]) for name in names))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    said = f"left out, as they have no {fields}: {', '.join(names[:_MOST_NAMED])}{more}"
-    return Notice("W_NOT_ASKED", said, f"`duckkb schema {shell_word(names[0])}` has the fields of one")
+def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
+    """Say which types a filter was not asked of: those that lack its fields, and those whose values it does not fit."""
+    lacking = {name: error.details["field"] for name, error in refusals.items() if "nearest" in error.details}
+    fields = ", ".join(map(str, dict.fromkeys(lacking.values())))
+    by_reason = dict[str, list[str]]()
+    for name, error in refusals.items():
+        by_reason.setdefault(f"they have no {fields}" if name in lacking else error.message, []).append(name)
+    notices = []
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        named = f"{', '.join(names[:_MOST_NAMED])}{more}"
+        said = f"left out, as {reason}: {named}" if names[0] in lacking else f"left out: {named}. {reason}"
+        notices.append(Notice("W_NOT_ASKED", said, f"`duckkb schema {shell_word(names[0])}` has the fields of one"))
+    return tuple(notices)
 
 
 class Search:
@@ -400,7 +410,22 @@ def _nowhere(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]
         else:
             said = f"no record of {kind.name} has {path}"
             notices.append(Notice("W_NO_VALUE", said, did_you_mean(path, paths_inside(some, path))))
-    return tuple(notices)
+    return (*notices, *islice(_name_other_case(base, intent.where, intent.kinds), _MOST_NAMED))
+
+
+def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Iterator[Notice]:
+    """Yield the texts that a filter compares with and that records have in another case alone, with the filter that finds these."""
+    for (path, text), kind in product(_EQUAL.findall(where), kinds):
+        with suppress(FilterError):  # what stands left of the sign is no field of this type
+            if base.sql.where(kind, f"{path} = {text}"):
+                continue
+            row = next(_rows(base, kind, base.sql.where(kind, f"lower({path}) = lower({text})")), None)
+            fields: Any = row.record.fields if row else None
+            value = reduce(_value_below, path.split("."), fields)
+            if isinstance(value, str):
+                literal = "'{}'".format(value.replace("'", "''"))
+                said = f"no record of {kind.name} has {path} = {text}; there is {literal}"
+                yield Notice("W_NO_VALUE", said, _filter_option(where.replace(text, literal)))
 
 
 def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
@@ -413,6 +438,15 @@ def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
         values = steps[0] if depth == 1 else f"{outer}.{steps[depth - 1]}"
         values = values if values.isidentifier() else f"CAST({values} AS JSON[])"
         condition = f"len(list_filter({values}, lambda {name}: {inside})) > 0"
+    return _filter_option(condition)
+
+
+def _value_below(outer: Any, name: str) -> Any:
+    return outer.get(name) if isinstance(outer, Mapping) else None
+
+
+def _filter_option(condition: str) -> str:
+    """The option with this filter, as a shell reads it."""
     is_active = bool(set(condition.replace("'$.", "")) & _ACTIVE)
     return "-w " + (shell_word(condition) if is_active else f'"{condition}"')
 

@@ -14,6 +14,8 @@ from tests.harness.sql import ground
 from tests.harness.sql.grammar import Honest, Hostile
 
 SHARDS = 4
+EXACT = "exact"
+"""What a refusal of a filter is told as that would have to round a whole number past 2^53, which the oracle rounds."""
 
 
 def _rows() -> list[dict[str, object]]:
@@ -42,6 +44,8 @@ def test_generated_fragments_are_refused_or_answered_as_the_oracle_says(
     assert judge.faults == []
     campaign.count("generated fragments", count)
     campaign.count("generated fragments accepted", judge.accepted)
+    campaign.count("generated fragments that would round", judge.refused[EXACT])
+    assert judge.refused[EXACT] <= count * 0.02
     assert 0.25 <= judge.accepted / count <= 0.6, f"{judge.accepted} of {count} accepted"
 
 
@@ -55,9 +59,12 @@ class Judge:
         self.refused: Counter[str] = Counter()
 
     def honest(self, fragment: str, wanted: set[int]) -> None:
+        refused = self.refused[EXACT]
         found = self._answer(fragment)
-        if found is None:
+        if found is None and self.refused[EXACT] == refused:
             self._note(fragment, "an honest filter is refused")
+        elif found is None:
+            return
         elif found != wanted:
             self._note(fragment, f"answers {sorted(found)}, not {sorted(wanted)}")
 

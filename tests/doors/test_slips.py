@@ -230,6 +230,19 @@ def test_a_filter_of_all_types_asks_those_that_have_its_fields_and_names_the_oth
     assert run_in(base, ["col", "rm", "plans", "--yes"]).code == 0
 
 
+def test_a_filter_of_all_types_names_those_whose_values_it_does_not_fit(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    for name, year in (("books", 1999), ("plays", [1601, 1602])):
+        assert run_in(root, ["col", "init", name, "--policy", "knowledge-base"]).code == 0
+        assert run_in(root, ["put", name, json.dumps({"id": "a", "content": "x", "year": year})]).code == 0
+    ran = run_in(root, ["find", "all", "-w", "year > 1900", "--json"])
+    (notice,) = ran.line["notices"]
+    assert [hit["_type"] for hit in ran.line["results"]] == ["books"]
+    assert (notice["code"], notice["message"][:17]) == ("W_NOT_ASKED", "left out: plays. ")
+    assert "year is a list" in notice["message"]
+    assert run_in(root, ["find", "plays", "-w", "year > 1900"]).code == 2
+
+
 def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
     assert run_in(root, ["col", "init", "notes", "--policy", "simple-kv"]).code == 0
@@ -348,6 +361,21 @@ def test_a_path_through_a_list_is_said_with_the_filter_that_looks_inside(base: P
     unlike = run_in(base, ["find", "tickets", "-w", "comments.bodi = 'x'"]).err
     assert "no record of tickets has comments.bodi" in unlike
     assert "--fields comments has all" in run_in(base, ["list", "tickets", "--fields", "id,comments.body"]).err
+
+
+def test_a_filter_names_the_case_in_which_records_have_its_text(base: Path) -> None:
+    plans = ["enterprise", "it's free", "Pro", "pro"]
+    records = [{"id": f"c{number}", "meta": {"plan": plan}} for number, plan in enumerate(plans)]
+    assert run_in(base, ["col", "init", "plans", "--policy", "knowledge-base"]).code == 0
+    assert run_in(base, ["put", "plans", "-"], stdin="\n".join(map(json.dumps, records))).code == 0
+    for where in ("meta.plan='Enterprise'", "id != 'x' AND meta.plan = 'It''s Free'"):
+        ran = run_in(base, ["find", "plans", "-w", where, "--json"])
+        (notice,) = (notice for notice in ran.line["notices"] if notice["code"] == "W_NO_VALUE")
+        assert ran.code == 1 and "there is" in notice["message"]
+        assert run_in(base, ["find", "plans", *shlex.split(notice["remedy"])]).line["id"] in ("c0", "c1")
+    for where in ("meta.plan = 'PRO' AND id = 'x'", "meta.plan = 'Pro' AND id = 'x'", "lower(id) = 'C0'"):
+        said = run_in(base, ["find", "plans", "-w", where]).err
+        assert ("there is 'Pro'" in said or "there is 'pro'" in said) == ("PRO" in where)
 
 
 def test_a_filter_says_how_many_records_it_lets_through_beyond_the_limit(base: Path) -> None:

@@ -1,6 +1,8 @@
 """Whole numbers past 2^53 in fields that hold other numbers too: filters and aggregates are exact to the last digit, or refuse."""
 
+import operator
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from fractions import Fraction
 
 import pytest
@@ -17,6 +19,12 @@ LARGE = 9007199254740993  # the first whole number that is no double
 VALUES = [LARGE, LARGE - 1, 1.5, 2, LARGE + 2, -LARGE, 2**63 - 1]
 DOUBLES = [float(2**53), 2.5, float(2**53 + 2), 2.0, -float(2**53)]
 NUM = NodeType("Num", "num", ("name",), {"properties": {"name": {"type": "string"}, "v": {"type": "number"}}})
+PAIR = NodeType(
+    "Pair",
+    "pair",
+    ("name",),
+    {"properties": {"name": {"type": "string"}, "i": {"type": "integer"}, "x": {"type": "number"}}},
+)
 WIDE = NodeType("Wide", "wide", ("name",), {"properties": {"name": {"type": "string"}, "x": {"type": "number"}}})
 
 Holds = Callable[[float], bool]
@@ -103,6 +111,55 @@ def test_a_calculation_that_would_round_is_refused_where_such_a_number_is_met(
         assert str(LARGE) not in str(caught.value)
         assert "CAST(FIELD AS HUGEINT)" in caught.value.suggestion
     assert tables.where(NUM, f"CAST({field} AS HUGEINT) + 0 = {LARGE}") == {1}
+
+
+COMPARISONS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "<": operator.lt, "<=": operator.le, "=": operator.eq, "<>": operator.ne, ">=": operator.ge, ">": operator.gt,
+    "IS DISTINCT FROM": operator.ne,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", COMPARISONS)
+def test_a_declared_whole_number_beside_a_double_is_compared_exactly_or_refused(sign: str) -> None:
+    """Each pair by itself: rounding leaves the order as it is, but where it makes two numbers equal."""
+    integers = [0, -3, LARGE - 1, LARGE, LARGE + 1, LARGE + 2, -LARGE, 2**63 - 1]
+    doubles = [0.5, -3.0, 2.0**53, 2.0**53 + 2, -(2.0**53), 2.0**63, 1e300]
+    pairs = [(whole, double) for whole in integers for double in doubles]
+    refused = set()
+    with closing(RecordTables(Ontology({"Pair": PAIR}, {}), lambda kind: ())) as made:
+        rows = [{"name": f"p{at}", "i": whole, "x": double, "u": double} for at, (whole, double) in enumerate(pairs, 1)]
+        made.put(PAIR, [Record("Pair", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(rows, 1)])
+        for at, (whole, double) in enumerate(pairs, 1):
+            for field in ("x", "u"):
+                try:
+                    ids = made.where(PAIR, f"CASE WHEN __id = {at} THEN i {sign} {field} ELSE false END")
+                    holds = COMPARISONS[sign](Fraction(whole), Fraction(double))
+                    assert ids == ({at} if holds else set()), (whole, double)
+                except FilterError as error:
+                    assert error.details["construct"] == "exact"
+                    refused.add((field, whole, double))
+    rounded = [(whole, double) for whole, double in pairs if whole != double and float(whole) == double]
+    assert refused == {(field, *pair) for field in ("x", "u") for pair in rounded}
+
+
+def test_a_rest_or_whole_quotient_of_a_declared_whole_number_that_would_round_is_refused() -> None:
+    with closing(RecordTables(Ontology({"Pair": PAIR}, {}), lambda kind: ())) as made:
+        rows = [{"name": "small", "i": 7, "x": 0.5}, {"name": "large", "i": LARGE, "x": 0.5}]
+        made.put(PAIR, [Record("Pair", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(rows, 1)])
+        for calculation, result in {"i % 2.0": 1.0, "mod(i, 2.5)": 2.0, "i // 2.0": 3.0, "x % i": 0.5}.items():
+            with pytest.raises(FilterError) as caught:
+                made.where(PAIR, f"{calculation} = {LARGE}")
+            assert caught.value.details["construct"] == "exact"
+            assert made.where(PAIR, f"CASE WHEN i < 10 THEN {calculation} = {result} ELSE false END") == {1}
+        exact = {
+            "i % 2 = 1": {1, 2},
+            "(i + x) * 2 = 15": {1},
+            f"i + 0 = {LARGE}": {2},
+            "i / 2 = 3.5": {1},
+            "i > 0.5": {1, 2},
+            "i > x": {1, 2},
+        }
+        assert {condition: made.where(PAIR, condition) for condition in exact} == exact
 
 
 MIXED: list[object] = [7, -7, 7.5, -7.5, 0, "9", " 8.5 ", "x", None, True, [1], {"a": 1}, LARGE - 2, -(LARGE - 2)]

@@ -47,10 +47,11 @@ def create(
 
 def default_folder(root: Path) -> Path:
     """Return the folder of backups without a path, from the current one: that itself, or the one around the repository (the
-    base, where there is none) when it lies inside, as a backup there would be a new file of what it saves."""
+    base, where there is none) when it lies inside, as a backup there would be a new file of what it saves; but not one that this
+    user cannot write into."""
     repository, here = find_repository(root), Path.cwd().resolve()
     top = (repository.work_tree if repository else root).resolve()
-    if config.around(root).sandbox or not here.is_relative_to(top):
+    if config.around(root).sandbox or not here.is_relative_to(top) or not os.access(top.parent, os.W_OK):
         return Path()
     return Path(os.path.relpath(top.parent, here))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
@@ -35,6 +36,7 @@ from duckkb.lanes.sql.reader.terms import (
     as_text_list,
     as_timestamp,
     common_kind,
+    double_of_integer,
     list_error,
     meet,
     named,
@@ -365,9 +367,17 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
         divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
     if one.kind == other.kind == "integer" and operator != "/":
         return _exact(operator, one, Term(divisor, "integer"))
-    doubles = (cast_node(one.node, "DOUBLE"), cast_node(divisor, "DOUBLE"))
+    doubles = (_double(operator, one, one.node), _double(operator, other, divisor))
     whole = call_node("trunc", call_node("/", *doubles))  # of doubles the engine's `//` is `/`
     return Term(whole if operator == "//" else call_node(operator, *doubles), "number", left.name)
+
+
+def _double(operator: str, term: Term, node: Node) -> Node:
+    """The double that a calculation takes. A rest or a whole quotient of a rounded number is another one, and refused; a sum of it
+    is the nearest double as any sum of doubles is."""
+    if term.kind == "integer" and operator in ("//", "%"):
+        return double_of_integer(replace(term, node=node))
+    return cast_node(node, "DOUBLE")
 
 
 def _exact(name: str, *integers: Term) -> Term:

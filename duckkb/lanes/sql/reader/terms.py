@@ -9,6 +9,7 @@
 | JSON and JSON | numbers where both are, else their texts (`json_order`) |
 | text, JSON or a number, and a constant of 2^53 or more | whole numbers, to the last digit |
 | text or JSON, and a number that is no constant | numbers; a whole number that is no double is refused |
+| integer and number, neither a constant | numbers; a whole number is refused that no double is and whose nearest double is the number |
 | date and time | times; a date is its first moment |
 | a list and a list of the same kind | element by element |
 | something whose kind nobody knows, and anything | what the engine makes of them |
@@ -174,9 +175,30 @@ def as_near_number(term: Term) -> Term:
 def exact_double(text: Node, number: Node) -> Node:
     """The double of a number that stands in a text; a whole number that it would round fails the statement."""
     whole = cast_node(call_node("regexp_extract", text, text_node(WHOLE_TEXT)), "HUGEINT")
-    rounds = {"class": "COMPARISON", "type": "COMPARE_NOTEQUAL", "left": whole, "right": cast_node(number, "HUGEINT")}
-    fails = {**cast_node(text_node(PAST_EXACT), "DOUBLE"), "try_cast": False}
-    return case_node([(rounds, fails)], number)
+    return case_node([(_rounds(whole, number), _FAILS)], number)
+
+
+def double_of_integer(integer: Term, beside: Node | None = None) -> Node:
+    """The double of a whole number; one that it would round fails the statement, of numbers that are compared where it would be
+    equal to the one `beside` it, since any other stands on the same side of both."""
+    number = cast_node(integer.node, "DOUBLE")
+    if integer.constant and (integer.value is None or abs(integer.value) < EXACT):
+        return number
+    rounds = _rounds(cast_node(integer.node, "HUGEINT"), number)
+    if beside is not None:
+        rounds = case_node([(_compared("EQUAL", number, beside), rounds)], cast_node(text_node("false"), "BOOLEAN"))
+    return case_node([(rounds, _FAILS)], number)
+
+
+_FAILS: Node = {**cast_node(text_node(PAST_EXACT), "DOUBLE"), "try_cast": False}
+
+
+def _rounds(whole: Node, number: Node) -> Node:
+    return _compared("NOTEQUAL", whole, cast_node(number, "HUGEINT"))
+
+
+def _compared(sign: str, left: Node, right: Node) -> Node:
+    return {"class": "COMPARISON", "type": f"COMPARE_{sign}", "left": left, "right": right}
 
 
 def _as_whole_number(term: Term) -> Term:
@@ -282,7 +304,13 @@ def meet(left: Term, right: Term) -> tuple[Term, Term]:
     if is_list(left.kind) or is_list(right.kind):
         return _meet_lists(left, right)
     kind = _common_kind(left, right)
-    return _converted(left, kind, right), _converted(right, kind, left)
+    one, other = _converted(left, kind, right), _converted(right, kind, left)
+    return _as_comparable(one, other), _as_comparable(other, one)
+
+
+def _as_comparable(term: Term, beside: Term) -> Term:
+    is_beside_double = term.kind == "integer" and beside.kind == "number" and not (term.constant or beside.constant)
+    return _made(double_of_integer(term, beside.node), "number", term) if is_beside_double else term
 
 
 def _common_kind(left: Term, right: Term) -> str:
