@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from duckkb.open_files import NO_FOLLOW
+
 DRAFTS = ".*.tmp"
 
-_NEW: int = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_NEW: int = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None, durable: bool = True) -> None:

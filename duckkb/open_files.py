@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-_NO_LINKS: int = getattr(os, "O_NOFOLLOW", 0)
+_UNBLOCKED: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+NO_FOLLOW: int = _UNBLOCKED | getattr(os, "O_NOFOLLOW", 0)
+"""Flags of `os.open` for a file that is read or written as it stands at its path: no link is followed, no FIFO waited for."""
 
 
 def open_unblocked(path: str | Path, *, follow: bool = False) -> BinaryIO:
@@ -14,5 +15,5 @@ def open_unblocked(path: str | Path, *, follow: bool = False) -> BinaryIO:
 
     An opener, since `os.fdopen` leaves open what `os.open` opened where it turns out to be a folder.
     """
-    flags = _FLAGS | (0 if follow else _NO_LINKS)
+    flags = _UNBLOCKED if follow else NO_FOLLOW
     return open(path, "rb", opener=lambda name, asked: os.open(name, asked | flags))

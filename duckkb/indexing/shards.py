@@ -24,6 +24,7 @@ from duckkb import locks
 from duckkb.errors import Unavailable, UsageError
 from duckkb.indexing.cache_rows import CacheRow, Damaged, checksums
 from duckkb.indexing.team_files import LARGEST, TeamFile
+from duckkb.open_files import NO_FOLLOW
 from duckkb.truth import state
 
 MOST_SHARDS = 10_000
@@ -36,7 +37,7 @@ _ROW = struct.Struct("<16s16sI8s")
 _MOST_BYTES = 4 * 16_384
 _ROW_BYTES = 100
 """What a row takes in a file beside its vector, about."""
-_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+_OPEN = os.O_RDWR | os.O_CREAT | NO_FOLLOW
 
 
 class Shard(Struct, frozen=True):

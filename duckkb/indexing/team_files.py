@@ -20,6 +20,7 @@ from msgspec import Struct
 from duckkb.errors import Finding
 from duckkb.indexing.cache_rows import KINDS, Batch, CacheRow, Damaged, Kind, digest
 from duckkb.indexing.cache_store import CacheStore, Known, stamp_of
+from duckkb.open_files import NO_FOLLOW
 from duckkb.store.place import Unusable
 
 TEAM_FILE = "data/indices/search_cache.parquet"
@@ -33,7 +34,6 @@ _SMALL = 1024 * 1024
 _MANY_SMALL = 16
 _DEAD_SHARE = 0.25
 _SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
-_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HEAD = 64
 _FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
 _WHO = "find out who changed it, then `duckkb index build`"
@@ -60,7 +60,7 @@ class TeamFile(Struct, frozen=True):
         if any(folder.is_symlink() for folder in target.parents if self.root in folder.parents):
             raise Damaged("it lies behind a link", "replace the link by the folder")
         try:
-            number = os.open(target, _OPEN)
+            number = os.open(target, os.O_RDONLY | NO_FOLLOW)
         except FileNotFoundError:
             raise
         except OSError as problem:

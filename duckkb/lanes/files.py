@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb import atomic_write, locks
+from duckkb.open_files import NO_FOLLOW
 
 State = dict[str, Any]
 """What a lane has to know to open its files; JSON. `files` has the names of the data files."""
@@ -27,7 +28,6 @@ State = dict[str, Any]
 _FORMAT = 3
 _META, _LOCK = "meta.json", "lock"
 _WAIT = 60.0  # seconds for another process that builds
-_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 FileStamp = tuple[int, int]
 """Size and mtime in ns."""
@@ -129,7 +129,7 @@ class LaneFiles:
                 raise NotADirectoryError(errno.ENOTDIR, "a link, where a folder of our own should be", str(folder))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            return os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o644)
+            return os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o644)
         except PermissionError:
             if alone:
                 raise

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from duckkb import config, locks
 from duckkb.errors import DuckkbError, NotFound, Refused, Unavailable, shell_word
+from duckkb.open_files import NO_FOLLOW
 from duckkb.serving.tenants.files import refuse_foreign
-from duckkb.truth import state
 
 _START_S, _END_S, _HOLD_S, _LOOK_S = 120.0, 15.0, 1.0, 0.02
 _MOST_BYTES = 10_000
@@ -141,7 +141,7 @@ class Daemon(Struct, frozen=True):
         path = self._path(kind)
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(path, flags | os.O_CREAT | state.NO_FOLLOW, 0o600)
+            descriptor = os.open(path, flags | os.O_CREAT | NO_FOLLOW, 0o600)
         except OSError as error:
             said = f"{path} cannot be written: {error.strerror or error}"
             raise Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error

@@ -22,6 +22,7 @@ from shutil import rmtree
 
 from duckkb import atomic_write, locks
 from duckkb.errors import StateError, Unavailable
+from duckkb.open_files import NO_FOLLOW
 from duckkb.store import database, packed, place, sealed_file
 from duckkb.store.place import BASES, MODELS, SHARED
 from duckkb.store.sealed_file import SALT_BYTES, BrokenSeal, SealKey
@@ -239,7 +240,7 @@ class SealedHome:
 
     def _lock_file(self, name: str) -> int:
         path = self._lock_path(name)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | state.NO_FOLLOW, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_FOLLOW, 0o600)
         if not place.is_own(os.fstat(descriptor)):  # everybody may make files there
             os.close(descriptor)
             raise PermissionError(f"{path} belongs to another user")

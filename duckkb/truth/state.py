@@ -9,6 +9,7 @@ import uuid
 from pathlib import Path
 
 from duckkb import atomic_write, errors
+from duckkb.open_files import NO_FOLLOW
 from duckkb.truth.layout import DATA, read_regular
 
 FOLDER = ".duckkb"
@@ -25,9 +26,6 @@ VECTORS = "vectors.json"
 RESCUED = "rescued"
 """Where `recover --forward` and `--abort` put the files that stood in their way."""
 
-# Follow no link, and do not wait for the other end of a FIFO. Absent on Windows, which has neither danger.
-NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_BINARY: int = getattr(os, "O_BINARY", 0)
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM})
 """What says nothing of a file that cannot be opened: it may be there."""
 _NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -90,7 +88,7 @@ def _write_ignore(path: Path) -> None:
             raise OSError(errno.EINVAL, f"{path.name} is not a regular file", str(path))
         if status.st_size:
             return
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW | _BINARY, 0o644), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW, 0o644), "wb") as file:
         file.write(b"*\n")
 
 

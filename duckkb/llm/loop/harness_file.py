@@ -17,10 +17,11 @@ from msgspec import Struct
 
 from duckkb import atomic_write, locks
 from duckkb.errors import StateError, Unavailable
+from duckkb.open_files import NO_FOLLOW
 
 FORMAT = "duckkb harness 1"
 _SUM = b',"sum":"'
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_FOLLOW
 
 
 class Found(Struct, frozen=True):

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.errors import Unavailable
+from duckkb.open_files import NO_FOLLOW
 from duckkb.serving.tenants.files import TenantFiles, refuse_foreign
 from duckkb.serving.tenants.tenant import is_id
 from duckkb.truth import state
@@ -105,7 +106,7 @@ def _newest_first(files: TenantFiles, path: Path, older: int) -> Iterator[dict[s
 
 def _append(path: Path, line: bytes) -> int:
     """Bytes of the log afterwards. Lines of several processes do not mix: each is one write to the end."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | state.NO_FOLLOW, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_FOLLOW, 0o600)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         found = os.fstat(descriptor)
         refuse_foreign(path, found)

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from duckkb import config
 from duckkb.errors import Finding, Unavailable, shell_word
+from duckkb.open_files import NO_FOLLOW
 from duckkb.serving.tenants.tenant import Tenant, read
 from duckkb.truth import state
 from duckkb.truth.commit import lock
@@ -132,7 +133,7 @@ class TenantFiles(Struct, frozen=True):
         `errors.Unavailable` (E_TENANTS, E_IO)."""
         try:
             self._refuse_folder()
-            descriptor = os.open(path, os.O_RDONLY | state.NO_FOLLOW)
+            descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -33,6 +33,7 @@ from typing import Literal
 from msgspec import Struct, to_builtins
 
 from duckkb import atomic_write, errors
+from duckkb.open_files import NO_FOLLOW
 from duckkb.truth import state
 
 DRAFT, SEALED, UNDO, IMAGES = "draft", "journal", "undo", "images"
@@ -154,7 +155,7 @@ def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
     """
     check_parents(root, path)
     try:
-        descriptor = os.open(root / path, os.O_RDONLY | state.NO_FOLLOW)
+        descriptor = os.open(root / path, os.O_RDONLY | NO_FOLLOW)
     except FileNotFoundError:
         return None
     except OSError:

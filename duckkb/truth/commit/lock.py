@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from duckkb import errors, locks
+from duckkb.open_files import NO_FOLLOW
 from duckkb.truth import state
 from duckkb.truth.commit import journal
 
@@ -190,7 +191,7 @@ def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bo
 def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
     """Hold the turn; False where it did not come in time. Whoever may not make its file waits without one."""
     try:
-        descriptor = os.open(state.folder_of(root) / state.TURN, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
+        descriptor = os.open(state.folder_of(root) / state.TURN, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o644)
     except OSError:
         yield True
         return
@@ -235,7 +236,7 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
 
 
 def _open_lock(path: Path, flags: int, mode: int = 0o644) -> int:
-    descriptor = os.open(path, flags | state.NO_FOLLOW, mode)
+    descriptor = os.open(path, flags | NO_FOLLOW, mode)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(None, "not a regular file")

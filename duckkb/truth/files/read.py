@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import DocumentSource, NodeType, Ontology, RecordType
+from duckkb.open_files import NO_FOLLOW
 from duckkb.truth.files.document_parts import LINKS, PERMISSION, WalkNotes, file_of, parts_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
@@ -151,7 +152,7 @@ def line_in_file(path: str, start: int, end: int) -> bytes | None:
     if not hasattr(os, "pread"):
         return None
     try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        file = os.open(path, os.O_RDONLY | NO_FOLLOW)
     except OSError:
         return None
     try:
