@@ -7,6 +7,8 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.structs import replace
+
 from duckkb.entries import IndexEntry
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
@@ -78,7 +80,12 @@ class LaneTarget:
         chance = Random("records")
         self.lanes = tuple(
             _lane(records(chance, 50), tokenizer, language)
-            for tokenizer, language in ((JiebaTokenizer("simplified"), "english"), (PlainTokenizer(), "none"))
+            for tokenizer, language in (
+                (JiebaTokenizer("simplified"), "english"),
+                (JiebaTokenizer("simplified", forms="all"), "english"),
+                (PlainTokenizer(), "none"),
+                (PlainTokenizer(forms="all"), "none"),
+            )
         )
         self._checked = 0
 
@@ -87,7 +94,7 @@ class LaneTarget:
 
     def check(self, value: str) -> bool:
         self._checked += 1
-        lane = self.lanes[self._checked % len(self.lanes)]
+        lane = self.lanes[self._checked // 4 % len(self.lanes)]  # each lane at each depth
         if self._checked % 7 == 0:
             self._store(lane, value)
         return check_lane(lane, parse(value), self._checked)
@@ -179,13 +186,26 @@ def check_lane(lane: Any, read: LexicalQuery, turn: int) -> bool:
     if turn % 5 == 0:
         whole = lane.lexical.ask(read, 1_000, allowed)
         assert found == [hit.id for hit in whole][:depth], (found, whole)
+        begun = replace(read, prefixes=(read.text, *read.prefixes))
+        some, every = (lane.lexical.ask(replace(begun, every=every), 1_000, allowed) for every in (False, True))
+        assert {hit.id for hit in every} <= {hit.id for hit in some}, (every, some)
     for hit in hits[turn % 3 : turn % 3 + 1]:
         told = lane.lexical.explain(read, hit.id)
         assert math.isclose(told["score"], hit.score, rel_tol=1e-4, abs_tol=1e-4), (told, hit)
         assert math.isclose(sum(term["score"] for term in told["terms"]), told["score"], rel_tol=1e-3, abs_tol=1e-3), (
             told
         )
+        check_shown_chunk(lane, read, hit.id)
     return bool(hits or out)
+
+
+def check_shown_chunk(lane: Any, read: LexicalQuery, record_id: int) -> None:
+    """The chunk of a field that is shown is one that holds the most of the query, and no record covers more than all of it."""
+    entries = [entry for entry in lane.rows[record_id].entries if entry.field == "text"]
+    weights = lane.lexical.weights(read, "text", [entry.content for entry in entries])
+    _, shown = lane.lexical.chunk(read, record_id, field="text")
+    assert not weights or weights[[entry.seq for entry in entries].index(shown)] == max(weights), (weights, shown)
+    assert 0 <= (lane.lexical.coverage(read, record_id) or 0) <= 1 + 1e-9
 
 
 def _check_chunks(text: str) -> None:
