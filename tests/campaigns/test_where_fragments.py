@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from duckkb.errors import DuckkbError, FilterError
 from duckkb.lanes.sql.process.engine import Rejected
+from duckkb.lanes.sql.tables import Tables
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
 from tests.harness.sql.grammar import Honest, Hostile
@@ -151,9 +153,24 @@ def test_the_judge_notices_fragments_that_nobody_walked(campaign: Campaign, tmp_
 
 
 def test_a_filter_and_the_where_of_a_statement_agree(campaign: Campaign) -> None:
-    tables, honest = ground.tables(), Honest(campaign.random("both doors"))
+    tables, honest, refused = ground.tables(), Honest(campaign.random("both doors")), list[str]()
     for _ in range(count := campaign.pick(60, 500)):
         condition = honest.condition().sql
-        rows = tables.sql(f"SELECT __id FROM doc WHERE {condition}", ground.SqlLimits()).rows
-        assert tables.where(ground.DOC, condition) == {row[0] for row in rows}, condition
-    campaign.count("conditions answered alike by both doors", count)
+        statement = f"SELECT __id FROM doc WHERE {condition}"
+        by_filter = _ids_or_refusal(partial(tables.where, ground.DOC, condition))
+        by_statement = _ids_or_refusal(partial(_first_cells, tables, statement))
+        assert by_filter == by_statement, condition
+        refused += [condition] if by_filter == EXACT else []
+    campaign.count("conditions answered alike by both doors", count - len(refused))
+    assert len(refused) <= count * 0.02
+
+
+def _ids_or_refusal(ask: Callable[[], Set[int]]) -> frozenset[int] | str:
+    try:
+        return frozenset(ask())
+    except FilterError as error:
+        return str(error.details["construct"])
+
+
+def _first_cells(tables: Tables, statement: str) -> Set[int]:
+    return {row[0] for row in tables.sql(statement, ground.SqlLimits()).rows}

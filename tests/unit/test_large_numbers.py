@@ -156,6 +156,7 @@ def test_a_rest_or_whole_quotient_of_a_declared_whole_number_that_would_round_is
             "(i + x) * 2 = 15": {1},
             f"i + 0 = {LARGE}": {2},
             "i / 2 = 3.5": {1},
+            f"round(i) = {LARGE}": {2},
             "i > 0.5": {1, 2},
             "i > x": {1, 2},
         }

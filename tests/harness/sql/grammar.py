@@ -287,8 +287,8 @@ class Honest:
             [
                 Piece(f"length({text.sql})", on(text, len)),
                 Piece(f"abs({inner.sql})", on(inner, abs), inner.exact),
-                Piece(f"floor({inner.sql})", on(inner, lambda v: float(v) // 1), exact=False),
-                Piece(f"round({inner.sql})", on(inner, lambda v: o.rounded(float(v))), exact=False),
+                Piece(f"floor({inner.sql})", on(inner, lambda v: v if inner.exact else float(v) // 1), inner.exact),
+                Piece(f"round({inner.sql})", on(inner, lambda v: v if inner.exact else o.rounded(float(v))), inner.exact),
                 Piece(f"(-{inner.sql})" if inner.sql[0] != "-" else f"(0 - ({inner.sql}))", on(inner, lambda v: -v), inner.exact),
                 Piece(f"year({day.sql})", on(day, lambda v: v.year)),
                 Piece(f"extract(month FROM {day.sql})", on(day, lambda v: v.month)),

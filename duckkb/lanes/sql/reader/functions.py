@@ -48,6 +48,7 @@ from duckkb.lanes.sql.reader.terms import (
 Build = Callable[[Sequence[Term]], Term]
 
 _PARTLY_DEFINED = frozenset(["sqrt", "ln", "log", "log2", "log10", "acos", "asin"])
+_TO_WHOLE = frozenset(["floor", "ceil", "ceiling", "round"])  # which leave an integer as it is
 _TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _PARTS = (*_TRUNCATIONS, "dow", "isodow", "doy", "isoyear", "epoch")
 
@@ -154,6 +155,8 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
         pairs = [_ARGUMENTS[kind] for kind in kinds[: len(arguments)]]
         terms = [convert(argument) for (convert, _), argument in zip(pairs, arguments, strict=True)]
         nodes = [typed_null(term, null) for (_, null), term in zip(pairs, terms, strict=True)]
+        if name in _TO_WHOLE and [term.kind for term in terms] == ["integer"]:
+            return Term(nodes[0], "integer", terms[0].name)
         if name == "round" and terms[0].kind == "number" and not terms[-1].constant:
             # the engine has none of a DECIMAL to places that a field holds
             nodes[0] = cast_node(nodes[0], "DOUBLE")
