@@ -61,18 +61,23 @@ for its value in the help, and how that is read."""
 
 
 class ActionOptions(Struct, frozen=True):
-    """Options of an action, by the names of its parameters; `own` settings of `click.Option` stand in for what it declares."""
+    """Options of an action, by the names of its parameters, those that it requires as arguments; all of them where none is named.
+    `own` settings of `click.Option` stand in for what it declares."""
 
     names: tuple[str, ...]
     own: Mapping[str, Any]
     action: str = ""
 
-    def options(self, action: str) -> Iterator[click.Option]:
+    def make(self, action: str) -> Iterator[click.Parameter]:
         """Make them, of the command's action where none is named."""
-        rules = ACTIONS[self.action or action].input["properties"]
-        for name in self.names:
-            text = described(self.action or action, name)
-            yield _option(name, rules[name], {"help": text, **_OPTIONS.get(name, {}), **self.own})
+        asked = ACTIONS[self.action or action].input
+        for name in self.names or asked["properties"]:
+            rule, text = asked["properties"][name], described(self.action or action, name)
+            if name in asked["required"]:
+                value, is_list = _item(rule)
+                yield click.Argument([name], type=_type(value), nargs=-1 if is_list else 1, required=True)
+            else:
+                yield _option(name, rule, {"help": text, **_OPTIONS.get(name, {}), **self.own})
 
 
 class ActionCommand(click.Command):
@@ -88,7 +93,7 @@ class ActionCommand(click.Command):
     def params(self) -> list[click.Parameter]:
         """All arguments and options, in the order of the help."""
         if any(isinstance(one, ActionOptions) for one in self._declared):
-            made = (one.options(self.action) if isinstance(one, ActionOptions) else (one,) for one in self._declared)
+            made = (one.make(self.action) if isinstance(one, ActionOptions) else (one,) for one in self._declared)
             self._declared = [*chain.from_iterable(made)]
         return self._declared
 
@@ -98,8 +103,8 @@ class ActionCommand(click.Command):
 
 
 def parameters(*names: str, action: str = "", **own: Any) -> Option[Any]:
-    """Options of the action that a verb is declared with, or of the one that is named here. With a single name `own` settings stand
-    in for what it declares."""
+    """What the action that a verb is declared with takes, or the one that is named here: all of it without a name. With a single name
+    `own` settings stand in for what it declares."""
 
     def decorate(callback: Callback) -> Callback:
         callback.__dict__.setdefault("__click_params__", []).append(ActionOptions(names, own, action))

@@ -30,6 +30,10 @@ class VerbGroup(click.Group):
         verb = BY_NAME.get(cmd_name)
         if verb is None:
             return None
+        if not verb.module:
+            from duckkb.cli.verb import action_verb
+
+            return action_verb(verb.name.replace("-", "_"))
         module = import_module(f"duckkb.cli.verbs.{verb.module}")
         command: click.Command = getattr(module, f"{verb.name.replace('-', '_')}_command")
         return command

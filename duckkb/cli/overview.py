@@ -20,7 +20,7 @@ class Verb(Struct, frozen=True):
         return self.own_summary or ACTIONS[self.name.replace("-", "_")].summary
 
 
-VERBS = (
+VERBS: tuple[Verb, ...] = (
     Verb("init", "base", "knowledge", "Make a knowledge base in a folder."),
     Verb("put", "write", "knowledge"),
     Verb("get", "read", "knowledge"),
@@ -109,4 +109,5 @@ VERBS = (
     ),
     Verb("skill", "base", "care", "Install the duckkb skill for coding agents: install."),
 )
+VERBS += tuple(Verb(one.name.replace("_", "-"), "", one.section) for one in ACTIONS.values() if one.section)
 BY_NAME = {verb.name: verb for verb in VERBS}

@@ -13,7 +13,7 @@ import click
 from duckkb.actions.registry.action import first_sentence
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli import options, out, printed
-from duckkb.cli.commands import ActionCommand
+from duckkb.cli.commands import ActionCommand, parameters
 from duckkb.cli.options import chosen, lock_timeout
 from duckkb.cli.overview import BY_NAME
 
@@ -77,6 +77,24 @@ def base_verb(
         return verb(name, **settings)(run)
 
     return decorate
+
+
+def action_verb(action: str, name: str = "", under: click.Group | None = None) -> click.Command:
+    """The verb of an action that has nothing of its own at a terminal: it takes what the action takes and prints what that gives, its
+    `rows` a line each."""
+    declared = ACTIONS[action]
+
+    @base_verb(name or action.replace("_", "-"), group=under, action=action, tells=False, reads=not declared.writes)
+    @parameters()
+    def run(kb: "KnowledgeBase", **given: Any) -> None:
+        from duckkb.queries import Notice
+
+        answer = kb.run(action, {key: value for key, value in given.items() if value is not None})
+        notices = [Notice(**one) for one in answer.pop("notices", ())]
+        out.lines(answer[declared.rows]) if declared.rows and not options.wants_json() else out.emit(answer)
+        out.tell((*kb.notices, *notices))
+
+    return run
 
 
 def group(name: str) -> Callable[[_Callback], click.Group]:

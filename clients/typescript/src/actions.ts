@@ -552,6 +552,20 @@ export type ListAnswer = {
   "next": string | null;
 };
 
+export type CountGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  "where"?: string;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
+};
+
+export type CountAnswer = {
+  "type": string;
+  "count": number;
+};
+
 export type TypesGiven = Record<string, never>;
 
 export type TypesAnswer = {
@@ -1615,6 +1629,11 @@ export abstract class Actions {
     return this.post("/actions/list", given, call);
   }
 
+  /** Count the records of a type, or those that satisfy a filter. For callers with the role viewer. */
+  count(given: CountGiven, call: CallOptions = {}): Promise<CountAnswer> {
+    return this.post("/actions/count", given, call);
+  }
+
   /** List the types and collections. Each with its kind, table, identity, searched fields and number of records. For callers with the role viewer. */
   types(given: TypesGiven = {}, call: CallOptions = {}): Promise<TypesAnswer> {
     return this.post("/actions/types", given, call);
@@ -1705,7 +1724,7 @@ export abstract class Actions {
     return this.post("/actions/status", given, call);
   }
 
-  /** Say whether there is a graph of the code, of which commit, and whether it is of today. For callers with the role viewer. */
+  /** Say whether there is a graph of the code, of which commit, and whether it is of today. Also whether a command is configured and trusted that makes it. For callers with the role viewer. */
   arch_status(given: ArchStatusGiven = {}, call: CallOptions = {}): Promise<ArchStatusAnswer> {
     return this.post("/actions/arch_status", given, call);
   }

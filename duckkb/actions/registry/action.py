@@ -29,8 +29,9 @@ Schema = Mapping[str, Any]
 
 class Action(Struct, frozen=True):
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
-    writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `shape` names the JSON Schema of the plain object
-    that the function `answer` of `answers` makes of what the function gave (`shapes:FOUND`); `privileged` those parameters that only an
+    writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `shape` is the JSON Schema of the plain object
+    that the function `answer` of `answers` makes of what the function gave, or names it (`shapes:FOUND`); `rows` what of it is printed a line each;
+    `section` the one of `duckkb --help` with the command that is made of the action alone; `privileged` those parameters that only an
     admin can give; `prepare` is a function that is asked first, of the whole base, the caller and the arguments, and gives whether it
     changed the configuration (`actions.memory.memories:make_scope`); `form` those that the function does not take: what of its answer
     is given, and `at` which commit the base is asked; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
@@ -39,7 +40,7 @@ class Action(Struct, frozen=True):
     name: str
     source: str
     description: str
-    shape: str
+    shape: str | Schema
     answer: str = "as_is"
     role: Role = "viewer"
     writes: bool = False
@@ -49,6 +50,8 @@ class Action(Struct, frozen=True):
     lenient: bool = False
     needs_whole: bool = False
     prepare: str = ""
+    rows: str = ""
+    section: str = ""
 
     def is_for(self, caller: Caller) -> bool:
         """Whether a caller can ever use it."""
@@ -62,7 +65,7 @@ class Action(Struct, frozen=True):
     @property
     def output(self) -> Schema:
         """The JSON Schema of the plain object that it gives."""
-        schema: Schema = _imported(f"actions.registry.{self.shape}")
+        schema: Schema = _imported(f"actions.registry.{self.shape}") if isinstance(self.shape, str) else self.shape
         return schema
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from duckkb.actions.registry.action import Action
+from duckkb.actions.registry.schema_forms import TEXT, WHOLE, object_of
 
 _GUARDS = frozenset({"allow_shrink"})
 _ALL = (
@@ -73,6 +74,14 @@ _ALL = (
         "shapes:PAGE",
         "page",
         form=("fields", "at"),
+    ),
+    Action(
+        "count",
+        "actions.asking:count",
+        "Count the records of a type, or those that satisfy a filter.",
+        object_of({"type": TEXT, "count": WHOLE}),
+        form=("at",),
+        section="knowledge",
     ),
     Action(
         "types",
@@ -218,7 +227,8 @@ _ALL = (
     Action(
         "arch_status",
         "actions.documents.arch.building:arch_status",
-        "Say whether there is a graph of the code, of which commit, and whether it is of today.",
+        "Say whether there is a graph of the code, of which commit, and whether it is of today. Also whether a command is configured and "
+        "trusted that makes it.",
         "shapes:ARCH_STATUS",
         needs_whole=True,
     ),
@@ -296,12 +306,14 @@ _ALL = (
         "actions.memory.memories:history",
         "Say what was remembered under a key before, the newest version first.",
         "shapes:VERSIONS",
+        rows="versions",
     ),
     Action(
         "memory_stats",
         "actions.memory.memories:stats",
         "Say how much is remembered: the newest, the oldest, the most accessed, the tags. Of one scope, or of each.",
         "shapes:MEMORY_STATS",
+        rows="scopes",
     ),
     Action(
         "memory_mark_accessed",
@@ -310,6 +322,7 @@ _ALL = (
         "shapes:MARKED",
         writes=True,
         repeats=False,
+        rows="marked",
     ),
 )
 

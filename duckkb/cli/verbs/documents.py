@@ -11,7 +11,7 @@ import click
 from duckkb.cli import options, out, printed, stop
 from duckkb.cli.commands import parameters
 from duckkb.cli.options import PathName
-from duckkb.cli.verb import base_verb, group, opened, verb
+from duckkb.cli.verb import action_verb, base_verb, group, opened, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.collecting import Changed
@@ -190,11 +190,7 @@ def arch_command() -> None:
     """Its nodes and edges are records. A command that config.yaml names (`arch.command`) writes it; without one there is none."""
 
 
-@base_verb("status", group=arch_command, action="arch_status")
-@_graph
-def arch_status_command(kb: "KnowledgeBase", graph: str) -> Any:
-    """Also whether a command is configured and trusted, and what there is of the graph."""
-    return kb.arch.status(graph)
+action_verb("arch_status", "status", arch_command)
 
 
 @verb("query", group=arch_command, action="arch_query")

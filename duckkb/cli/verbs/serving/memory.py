@@ -7,7 +7,7 @@ import click
 from duckkb.cli import options, out
 from duckkb.cli.commands import parameters
 from duckkb.cli.options import wants_json
-from duckkb.cli.verb import base_verb, group
+from duckkb.cli.verb import action_verb, base_verb, group
 from duckkb.cli.verbs.write import print_receipt
 
 if TYPE_CHECKING:
@@ -51,26 +51,5 @@ def search_command(kb: "KnowledgeBase", query: str, **how: Any) -> None:
     out.tell(Notice(**one) for one in found["notices"])
 
 
-@base_verb("history", group=memory_command, action="memory_history")
-@click.argument("key")
-@parameters("scope", "limit")
-def history_command(kb: "KnowledgeBase", key: str, **how: Any) -> Any:
-    """Each version has the commit that brought it."""
-    found = kb.memory.history(key, **how)
-    out.emit(found) if wants_json() else out.lines(found["versions"])
-
-
-@base_verb("stats", group=memory_command, action="memory_stats")
-@parameters("scope")
-def stats_command(kb: "KnowledgeBase", scope: str | None) -> Any:
-    found = kb.memory.stats(scope=scope)
-    out.emit(found) if wants_json() else out.lines(found["scopes"])
-
-
-@base_verb("mark-accessed", group=memory_command, action="memory_mark_accessed")
-@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
-@parameters("scope")
-def mark_accessed_command(kb: "KnowledgeBase", keys: tuple[str, ...], scope: str | None) -> Any:
-    """They change no file of the base."""
-    found = kb.memory.mark_accessed(keys, scope=scope)
-    out.emit(found) if wants_json() else out.lines(found["marked"])
+for _name in ("history", "stats", "mark-accessed"):
+    action_verb(f"memory_{_name.replace('-', '_')}", _name, memory_command)
