@@ -100,6 +100,14 @@ def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
     return f"duckkb find {near if near and intent.text else 'all'} {shell_word(intent.text or type_name)}"
 
 
+@boot.answered
+def count(base: Base, type: str, *, where: str | None = None) -> dict[str, Any]:
+    """How many records a type has, or of these satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
+    kind, condition = kind_named(base, type), text_or_none(where, "a filter")
+    found = base.tree.count(kind) if condition is None else len(base.sql.where(kind, condition))
+    return {"type": kind.name, "count": found}
+
+
 def neighbors(
     base: Base,
     type: str,

@@ -82,7 +82,7 @@ def status(base: Base) -> dict[str, Any]:
     }
 
 
-def growth(base: Base, *, limit: int = 50, timeout: float = 10.0) -> dict[str, Any]:
+def growth(base: Base, *, limit: int = 50, timeout: float = 60.0) -> dict[str, Any]:
     """How large each type is, and how large it was at commits of the history (`commits`, the oldest first), of which at most `limit`
     are looked at; `left` were not counted within `timeout` seconds, and are the next time. `commits` is None of what is published, and for who sees a part of the base: its
     types may have been others then; empty outside of git."""

@@ -110,7 +110,7 @@ def _list_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
     return (*places(root, ontology), ONTOLOGY, CONFIG)
 
 
-def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 20.0) -> dict[str, Any]:
+def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 60.0) -> dict[str, Any]:
     """The judged questions, what each lane makes of them, and the mean nDCG@10 of each lane: of the base as it is, of which `left` were
     not asked within `timeout` seconds and are the next time; and at commits of the history (`commits`, the oldest first), of which at most `limit`
     are looked at. Those are shown that were evaluated once, and `evaluate` more are in this call, the newest first, begun within `timeout`. `commits`

@@ -8,109 +8,15 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
 
 from duckkb.cli import printed, stop
 from duckkb.cli.options import Format, agree
+from duckkb.cli.overview import BY_NAME, VERBS
 
 if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
 
 
-class Verb(Struct, frozen=True):
-    """One line of `duckkb --help`: where the command lives, and its group and summary without importing it."""
-
-    name: str
-    module: str
-    group: str
-    summary: str
-
-
-VERBS = (
-    Verb("init", "base", "knowledge", "Make a knowledge base in a folder."),
-    Verb("put", "write", "knowledge", "Insert or replace records: one as an argument, or JSONL on stdin."),
-    Verb("get", "read", "knowledge", "Print one record."),
-    Verb("delete", "write", "knowledge", "Delete records by identity."),
-    Verb("rename", "write", "knowledge", "Give a record another identity; its edges follow."),
-    Verb("list", "read", "knowledge", "Print records in the order of their identities."),
-    Verb("schema", "read", "knowledge", "Print types, or the JSON Schema of one."),
-    Verb("import", "write", "knowledge", "Upsert the records of CSV, JSON, JSONL or Parquet files."),
-    Verb("export", "read", "knowledge", "Print all records of a type as JSONL."),
-    Verb("find", "find", "knowledge", "Search: similar, match, hybrid, or a filter."),
-    Verb("pack", "find", "knowledge", "Pack what there is on a question, for a model to answer from."),
-    Verb("ask", "find", "knowledge", "Have a chat model answer from what there is, and check what it says."),
-    Verb("sql", "find", "knowledge", "Run one read-only SELECT over the runtime tables."),
-    Verb("graph", "find", "knowledge", "What a record is joined to: neighbors, path, citing, near."),
-    Verb("embed", "find", "knowledge", "Print the vector of a text."),
-    Verb("col", "collect", "collections", "Make, list, show, rename, remove, snapshot and restore collections."),
-    Verb(
-        "collection",
-        "documents",
-        "documents",
-        "Folders of files as knowledge: add, list, show, remove, rename, include, exclude.",
-    ),
-    Verb("context", "documents", "documents", "Say what folders are about: add, list, rm."),
-    Verb("ls", "documents", "documents", "Print document collections, or the documents of one."),
-    Verb("update", "documents", "documents", "Read folders again, and make what searches need."),
-    Verb("watch", "documents", "documents", "Update collections whenever a file changes."),
-    Verb("search", "search", "documents", "Search documents by words."),
-    Verb("vsearch", "search", "documents", "Search documents by meaning."),
-    Verb("query", "search", "documents", "Search documents by words and meaning."),
-    Verb("arch", "documents", "documents", "A graph of the code: status, build, import, refresh."),
-    Verb("multi-get", "search", "documents", "Print several documents: of a glob or a list."),
-    Verb("migrate", "collect", "collections", "Take over what other programs keep: chroma, openclaw."),
-    Verb("policy", "collect", "collections", "Show the policies that collections are made by."),
-    Verb("vector", "vector", "vector store", "Keep values behind texts, and find them by nearness."),
-    Verb("table", "databases.table", "tables", "Search tables of a PostgreSQL with pgvector: show, query, search."),
-    Verb("memory", "serving.memory", "serving", "What agents remember: put, search, history, stats, mark-accessed."),
-    Verb("diff", "diff", "review", "Print what became of each record between two versions."),
-    Verb(
-        "review",
-        "review",
-        "review",
-        "Say under one headline what is wrong with a change, what differs, and what it does to search.",
-    ),
-    Verb("apply", "diff", "review", "Apply a patch that diff printed, all of it or nothing."),
-    Verb("check", "care", "review", "Report everything that is wrong in data/."),
-    Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
-    Verb("blame", "provenance", "review", "Say which commit gave each field of a record its value."),
-    Verb("log", "provenance", "review", "Print the changes of a record, commit by commit."),
-    Verb("impact", "impact", "review", "Ask the judged questions before and after a change, and say what moved."),
-    Verb("quality", "impact", "review", "Say how well the judged questions are answered, now and over the history."),
-    Verb("why", "impact", "review", "Say why a search finds a record where it does, or does not."),
-    Verb("propose", "propose", "review", "Write changes to a branch for review, and say how to open it."),
-    Verb("dedupe", "care", "review", "Join records that stand twice."),
-    Verb("merge", "merge", "review", "Merge a branch, records by key and field."),
-    Verb("resolve", "merge", "review", "Name and settle records in conflict."),
-    Verb("branches", "merge", "review", "Print the branches and proposals that are to be reviewed."),
-    Verb("compact", "merge", "review", "Join the small parts of past days."),
-    Verb("git", "merge", "review", "Have git itself merge and show records: install, uninstall."),
-    Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
-    Verb("scheduler", "base", "index", "What works in the background: status."),
-    Verb("publish", "serving.publish", "serving", "Have a database hold a commit, and answer in place of a clone."),
-    Verb(
-        "serve", "serving.serve", "serving", "Serve the base to programs and agents over HTTP, or keep it warm; stop."
-    ),
-    Verb("mcp", "serving.mcp", "serving", "Serve the base to agents: stdin and stdout, or HTTP; stop."),
-    Verb("status", "base", "care", "Say what this base is and in what state."),
-    Verb("growth", "health", "care", "Say how many records and bytes each type has, and had."),
-    Verb("doctor", "health", "care", "Check everything that this base needs on this machine."),
-    Verb("repair", "health", "care", "Drop and rebuild damaged derived state; never data/."),
-    Verb("cleanup", "health", "care", "Remove what nobody needs from the user's cache folder; never data/."),
-    Verb("recover", "care", "care", "Finish or show a write that was interrupted."),
-    Verb("backup", "care", "care", "Save a base in one file: create, verify, restore."),
-    Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
-    Verb("models", "health", "care", "The models that the configuration names: list, test."),
-    Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),
-    Verb(
-        "tenant",
-        "serving.tenant",
-        "serving",
-        "Who may ask a served base: add, remove, list, show, rotate, grant, revoke, disable, enable, status.",
-    ),
-    Verb("skill", "base", "care", "Have coding agents know duckkb: install."),
-)
-_BY_NAME = {verb.name: verb for verb in VERBS}
 _MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
 
 
@@ -121,9 +27,13 @@ class VerbGroup(click.Group):
         return [verb.name for verb in VERBS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        verb = _BY_NAME.get(cmd_name)
+        verb = BY_NAME.get(cmd_name)
         if verb is None:
             return None
+        if not verb.module:
+            from duckkb.cli.verb import action_verb
+
+            return action_verb(verb.name.replace("-", "_"))
         module = import_module(f"duckkb.cli.verbs.{verb.module}")
         command: click.Command = getattr(module, f"{verb.name.replace('-', '_')}_command")
         return command
@@ -136,11 +46,11 @@ class VerbGroup(click.Group):
             args = [*args[1:], "--help"]
         if args == ["version"]:
             _print_version(ctx, ctx.command.params[0], True)
-        if args and args[0] not in _BY_NAME:
+        if args and args[0] not in BY_NAME:
             from duckkb.cli.slips import VERBS as MEANT
             from duckkb.cli.slips import NoSuchVerb
 
-            raise NoSuchVerb(args[0], list(_BY_NAME), ctx, MEANT.get(args[0], ()))
+            raise NoSuchVerb(args[0], list(BY_NAME), ctx, MEANT.get(args[0], ()))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

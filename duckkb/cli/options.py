@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from duckkb.actions.registry.parameters import DESCRIBED
 from duckkb.cli import formats
 
 _LONGEST_WAIT = 86_400.0  # seconds
@@ -22,6 +23,12 @@ class Seconds(click.FloatRange):
         if math.isnan(seconds):
             self.fail(f"{value} is no number", param, ctx)
         return seconds
+
+
+class WholeNumber(click.IntRange):
+    """A range, or none, whose values are called what they are."""
+
+    name = "integer"
 
 
 class PathName(click.ParamType[str]):
@@ -143,18 +150,6 @@ def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]
     return several(*each)
 
 
-def limit(default: int, help: str | None = None, least: int | None = None) -> Option[Any]:
-    """`-l` or `-n`: how much is printed at most. One that is less than 1 is refused here, with `least`, or by the use case."""
-    kind = int if least is None else click.IntRange(min=least)
-    return click.option("-l", "-n", "--limit", "limit", type=kind, default=default, show_default=True, help=help)
-
-
-where = click.option(
-    "-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it."
-)
-at = click.option(
-    "--at", metavar="REF", help="As it was at a commit, branch or tag; read from git, nothing is checked out."
-)
 backend = click.option(
     "--backend",
     metavar="URL",
@@ -163,7 +158,7 @@ backend = click.option(
     help="Ask what is published there (`duckkb publish`), instead of a clone. Default: DUCKKB_BACKEND.",
 )
 type_name = click.argument("type_name", metavar="TYPE")
-dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
+dry_run = click.option("--dry-run", is_flag=True, help=DESCRIBED["dry_run"])
 force = click.option("--force", is_flag=True, help="Overwrite the file.")
 fail_on = click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
 _COUNTED = ("lost", "faded")
@@ -194,11 +189,7 @@ limits = click.option(
     metavar="MEASURE=LIMIT",
     help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded (half of their words' score gone); repeatable.",
 )
-allow_shrink = click.option(
-    "--allow-shrink",
-    is_flag=True,
-    help="Even if it deletes more than max(20, 10 %) of a table (`limits` in config.yaml).",
-)
+allow_shrink = click.option("--allow-shrink", is_flag=True, help=DESCRIBED["allow_shrink"])
 allow_weaker = click.option(
     "--allow-weaker",
     is_flag=True,

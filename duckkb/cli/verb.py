@@ -4,14 +4,18 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
+from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from duckkb.actions.registry.parameters import described
+from duckkb.actions.registry.action import first_sentence
+from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import ActionCommand, parameters
 from duckkb.cli.options import chosen, lock_timeout
+from duckkb.cli.overview import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,18 +33,17 @@ def verb(
     group: click.Group | None = None,
     formats: tuple[str, ...] = (),
     action: str = "",
-    cls: type[click.Command] = click.Command,
+    cls: type[click.Command] = ActionCommand,
     **settings: Any,
 ) -> Callable[[_Callback], click.Command]:
     """A verb, below another where a `group` is given. `formats` are those that it has besides those of all; the first of
-    them is its default. Options without a help text are parameters of the `action` of the registry that it asks for, which
-    says there what they mean."""
+    them is its default. `action` is the one of the registry that it asks for, whose `commands.parameters` it takes: its
+    description begins the help, and the callback's docstring says what a terminal has besides."""
 
     def decorate(callback: _Callback) -> click.Command:
         own = callback.__dict__.pop("__click_params__", [])
-        for one in own if action else ():
-            if isinstance(one, click.Option) and one.help is None:
-                one.help = described(action, one.name or "") + (" Repeatable." if one.multiple else "")
+        says = ACTIONS[action].description if action else _says(name) if group is None else ""
+        settings.update(_help(says, callback), **({"action": action} if action else {}))
         options.of_all(callback, formats).__dict__["__click_params__"] += own
         command = click.command(name, cls=cls, **settings)(callback)
         if group is not None:
@@ -76,11 +79,40 @@ def base_verb(
     return decorate
 
 
+def action_verb(action: str, name: str = "", under: click.Group | None = None) -> click.Command:
+    """The verb of an action that has nothing of its own at a terminal: it takes what the action takes and prints what that gives, its
+    `rows` a line each."""
+    declared = ACTIONS[action]
+
+    @base_verb(name or action.replace("_", "-"), group=under, action=action, tells=False, reads=not declared.writes)
+    @parameters()
+    def run(kb: "KnowledgeBase", **given: Any) -> None:
+        from duckkb.queries import Notice
+
+        answer = kb.run(action, {key: value for key, value in given.items() if value is not None})
+        notices = [Notice(**one) for one in answer.pop("notices", ())]
+        out.lines(answer[declared.rows]) if declared.rows and not options.wants_json() else out.emit(answer)
+        out.tell((*kb.notices, *notices))
+
+    return run
+
+
 def group(name: str) -> Callable[[_Callback], click.Group]:
     """A verb that has others below it."""
     from duckkb.cli.slips import Group
 
-    return lambda callback: click.group(name, cls=Group)(options.of_all(callback))
+    return lambda callback: click.group(name, cls=Group, **_help(_says(name), callback))(options.of_all(callback))
+
+
+def _says(name: str) -> str:
+    """What the overview says of a verb."""
+    return BY_NAME[name].summary if name in BY_NAME else ""
+
+
+def _help(says: str, callback: _Callback) -> dict[str, str]:
+    """The help of a command: what is said of it elsewhere, then its docstring; and that in a sentence."""
+    text = "\n\n".join(filter(None, [says, cleandoc(callback.__doc__ or "")]))
+    return {"help": text, "short_help": first_sentence(" ".join(text.partition("\n\n")[0].split()))}
 
 
 def serve_commands() -> None:

@@ -30,9 +30,6 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "pack": {"question": "ducks"},
     "ask": {"question": "ducks"},
     "arch_query": {"question": "ducks"},
-    "list": {"type": "Note"},
-    "schema": {"type": "Note"},
-    "settings": {"type": "Note"},
     "sql": {"statement": "SELECT count(*) AS n FROM note"},
     "neighbors": _NOTE,
     "path": {"start": ["Note", "n1"], "end": ["Note", "n2"]},
@@ -53,7 +50,7 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "memory_history": {"scope": "ann", "key": "k"},
     "memory_mark_accessed": {"scope": "ann", "keys": ["k"]},
 }
-"""By action, arguments with which it does what it is for; the others need none."""
+"""By action, arguments with which it does what it is for; the others need a type, or none."""
 _REFUSED = {"arch_query", "ask", "conflicts", "near", "resolve"}
 """No chat model, no graph of code, no merge and no vectors are there."""
 _QUESTIONS = "questions:\n  - {question: ducks, type: Note, mode: match, expected: {n1: 1}}\n"
@@ -94,9 +91,13 @@ def _answers(server: Server, token: str) -> dict[str, tuple[int, dict[str, Any]]
     """What each action answers, those that need no arguments first."""
     found: dict[str, tuple[int, dict[str, Any]]] = {}
     for name in (*(ACTIONS.keys() - _GIVEN.keys()), *_GIVEN):
-        answer, body = ask(server.connection(), "POST", f"/actions/{name}", token, _GIVEN.get(name, {}))
+        answer, body = ask(server.connection(), "POST", f"/actions/{name}", token, _GIVEN.get(name) or _required(name))
         found[name] = answer.status, json.loads(body)
     return found
+
+
+def _required(name: str) -> dict[str, Any]:
+    return {one: "Note" for one in ACTIONS[name].input["required"] if one == "type"}
 
 
 def _ready(connection: HTTPConnection) -> dict[str, Any]:

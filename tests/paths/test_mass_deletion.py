@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli.main import VERBS, duckkb
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 
@@ -78,7 +79,13 @@ def _verbs(command: click.Command, path: str) -> Iterator[str]:
 
 def test_every_verb_that_there_is_has_been_asked_whether_it_deletes_many_records() -> None:
     ctx = click.Context(duckkb)
-    found = [path for verb in VERBS for path in _verbs(duckkb.resolve_command(ctx, [verb.name])[1], verb.name)]
+    reading = {one.name.replace("_", "-") for one in ACTIONS.values() if one.section and not one.writes}
+    found = [
+        path
+        for verb in VERBS
+        for path in _verbs(duckkb.resolve_command(ctx, [verb.name])[1], verb.name)
+        if path not in reading
+    ]
     assert sorted(found) == sorted([*GUARDED, *KEEPING, *SINGLE, *ELSEWHERE, *READING]), (
         "say of a new verb what it does to records"
     )

@@ -146,7 +146,7 @@ export type FindGiven = {
   "explain"?: boolean;
   /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
   /** Say which commit each record's line is from, and how to cite it. */
   "provenance"?: boolean;
@@ -203,7 +203,7 @@ export type GetGiven = {
   "first"?: number;
   /** Of a document: at most this many lines. */
   "lines"?: number;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
   /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
@@ -298,7 +298,7 @@ export type QueryGiven = {
   "candidates"?: number;
   /** How long a reranker may take, in milliseconds. */
   "rerank_timeout_ms"?: number;
-  /** Say in `hints` what lies near the answers in the graph of the code. */
+  /** Say what lies near the answers in the graph of the code: in `hints`, or on stderr beside lines. */
   "arch_hints"?: boolean;
   /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
@@ -513,7 +513,7 @@ export type ListGiven = {
   "after"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
   /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
@@ -550,6 +550,20 @@ export type ListAnswer = {
   }>;
   "total": number;
   "next": string | null;
+};
+
+export type CountGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  "where"?: string;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
+};
+
+export type CountAnswer = {
+  "type": string;
+  "count": number;
 };
 
 export type TypesGiven = Record<string, never>;
@@ -654,7 +668,7 @@ export type NeighborsGiven = {
   "after"?: string;
   /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
 };
 
@@ -695,7 +709,7 @@ export type PathGiven = {
   "depth"?: number;
   /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
 };
 
@@ -729,7 +743,7 @@ export type NearGiven = {
   "limit"?: number;
   /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
 };
 
@@ -775,7 +789,7 @@ export type CitingGiven = {
   "limit"?: number;
   /** Whole texts instead of those of their lines that fit. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway. */
+  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
 };
 
@@ -904,7 +918,7 @@ export type WhyAnswer = {
 };
 
 export type CheckGiven = {
-  /** Only what a change brings: of the files since this revision, or of a range BASE..HEAD or BASE...HEAD. Admins only. */
+  /** Only what a change brings: of the files since they parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Admins only. */
   "since"?: string;
   /** A branch: all that it has and HEAD has not. */
   "branch"?: string;
@@ -1086,7 +1100,7 @@ export type ResolveGiven = {
   "stage"?: boolean;
   /** At most this many results. */
   "limit"?: number;
-  /** A write that deletes more records than the limits of the base let go is meant. Admins only. */
+  /** Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %). Admins only. */
   "allow_shrink"?: boolean;
 };
 
@@ -1179,6 +1193,8 @@ export type GrowthGiven = {
   "limit"?: number;
   /** How many seconds it may take. */
   "timeout"?: number;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type GrowthAnswer = {
@@ -1216,6 +1232,8 @@ export type QualityGiven = {
   "evaluate"?: number;
   /** How many seconds it may take. */
   "timeout"?: number;
+  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  "at"?: string;
 };
 
 export type QualityAnswer = {
@@ -1264,11 +1282,11 @@ export type PutGiven = {
   "merge"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; the answer says what would be written, with a `patch`. */
+  /** Write nothing; give the patch that git would show. */
   "dry_run"?: boolean;
-  /** Make vectors now; else a later search makes them. */
+  /** Whether vectors are made now, or left to a later search or `index build`. */
   "embed"?: boolean;
-  /** A write that deletes more records than the limits of the base let go is meant. Admins only. */
+  /** Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %). Admins only. */
   "allow_shrink"?: boolean;
 };
 
@@ -1293,11 +1311,11 @@ export type DeleteGiven = {
   "identities": Array<string | number | Array<string | number | Array<string | number> | Record<string, unknown>>>;
   /** Delete the edges that touch a node too. */
   "cascade"?: boolean;
-  /** A write that deletes more records than the limits of the base let go is meant. Admins only. */
+  /** Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %). Admins only. */
   "allow_shrink"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; the answer says what would be written, with a `patch`. */
+  /** Write nothing; give the patch that git would show. */
   "dry_run"?: boolean;
 };
 
@@ -1322,7 +1340,7 @@ export type RenameGiven = {
   "old": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** The identity that the record gets. */
   "new": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** Write nothing; the answer says what would be written, with a `patch`. */
+  /** Write nothing; give the patch that git would show. */
   "dry_run"?: boolean;
 };
 
@@ -1355,9 +1373,9 @@ export type MemoryPutGiven = {
   "source"?: string;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; the answer says what would be written, with a `patch`. */
+  /** Write nothing; give the patch that git would show. */
   "dry_run"?: boolean;
-  /** Make vectors now; else a later search makes them. */
+  /** Whether vectors are made now, or left to a later search or `index build`. */
   "embed"?: boolean;
 };
 
@@ -1528,7 +1546,7 @@ export type QueryDocumentsGiven = {
   "candidates"?: number;
   /** How long a reranker may take, in milliseconds. */
   "rerank_timeout_ms"?: number;
-  /** Say in `hints` what lies near the answers in the graph of the code. */
+  /** Say what lies near the answers in the graph of the code: in `hints`, or on stderr beside lines. */
   "arch_hints"?: boolean;
   /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
@@ -1571,12 +1589,12 @@ export type QueryDocumentsAnswer = {
 export abstract class Actions {
   protected abstract post<Answer>(path: string, given: object, call: CallOptions): Promise<Answer>;
 
-  /** Search the records of a type, or of all, by words, by meaning, by a filter, or by several of these. A filter is applied before ranking: as many results as match, up to the limit. For callers with the role viewer. */
+  /** Search by words, by meaning, by a filter, or by several of these. One type is searched, or all; a filter is applied before ranking: as many results as match, up to the limit. For callers with the role viewer. */
   find(given: FindGiven, call: CallOptions = {}): Promise<FindAnswer> {
     return this.post("/actions/find", given, call);
   }
 
-  /** Get one record by its type and identity, or as a citation names it, or one document by its path, URI or docid. For callers with the role viewer. */
+  /** Get one record or document. A record by its type and identity, or as a citation names it; a document by its path, URI or docid. For callers with the role viewer. */
   get(given: GetGiven = {}, call: CallOptions = {}): Promise<GetAnswer> {
     return this.post("/actions/get", given, call);
   }
@@ -1596,7 +1614,7 @@ export abstract class Actions {
     return this.post("/actions/search", given, call);
   }
 
-  /** Pack what the base has on a question, for a model to answer from: texts of records and documents within a budget of tokens, each with a citation that `get` resolves. For callers with the role viewer. */
+  /** Pack what the base has on a question, for a model to answer from. Texts of records and documents within a budget of tokens, each with a citation that `get` resolves. For callers with the role viewer. */
   pack(given: PackGiven, call: CallOptions = {}): Promise<PackAnswer> {
     return this.post("/actions/pack", given, call);
   }
@@ -1606,9 +1624,14 @@ export abstract class Actions {
     return this.post("/actions/ask", given, call);
   }
 
-  /** List the records of a type in the order of their identities, a page at a time. For callers with the role viewer. */
+  /** List the records of a type, a page at a time. In the order of their identities. For callers with the role viewer. */
   list(given: ListGiven, call: CallOptions = {}): Promise<ListAnswer> {
     return this.post("/actions/list", given, call);
+  }
+
+  /** Count the records of a type, or those that satisfy a filter. For callers with the role viewer. */
+  count(given: CountGiven, call: CallOptions = {}): Promise<CountAnswer> {
+    return this.post("/actions/count", given, call);
   }
 
   /** List the types and collections. Each with its kind, table, identity, searched fields and number of records. For callers with the role viewer. */
@@ -1631,22 +1654,22 @@ export abstract class Actions {
     return this.post("/actions/sql", given, call);
   }
 
-  /** Get the records around one node, nearest first, each with the edge that led to it. For callers with the role viewer. */
+  /** Get the records around one node, nearest first. Each with the edge that led to it. For callers with the role viewer. */
   neighbors(given: NeighborsGiven, call: CallOptions = {}): Promise<NeighborsAnswer> {
     return this.post("/actions/neighbors", given, call);
   }
 
-  /** Get a shortest path between two nodes, record by record, each with the edge that led to it. For callers with the role viewer. */
+  /** Get a shortest path between two nodes. Record by record, each with the edge that led to it. For callers with the role viewer. */
   path(given: PathGiven, call: CallOptions = {}): Promise<PathAnswer> {
     return this.post("/actions/path", given, call);
   }
 
-  /** Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts. For callers with the role viewer. */
+  /** Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts; those that are missing are made first. For callers with the role viewer. */
   near(given: NearGiven, call: CallOptions = {}): Promise<NearAnswer> {
     return this.post("/actions/near", given, call);
   }
 
-  /** Get the records in whose texts a citation of one record stands (duckkb://TYPE/IDENTITY). For callers with the role viewer. */
+  /** Get the records that cite a record. By duckkb://TYPE/IDENTITY in their texts, of whatever commit. For callers with the role viewer. */
   citing(given: CitingGiven, call: CallOptions = {}): Promise<CitingAnswer> {
     return this.post("/actions/citing", given, call);
   }
@@ -1671,7 +1694,7 @@ export abstract class Actions {
     return this.post("/actions/check", given, call);
   }
 
-  /** Say what became of each record since the last commit, or on a branch. For callers with the role viewer. */
+  /** Say what became of each record between two versions. Since the last commit, or on a branch. For callers with the role viewer. */
   diff(given: DiffGiven = {}, call: CallOptions = {}): Promise<DiffAnswer> {
     return this.post("/actions/diff", given, call);
   }
@@ -1696,12 +1719,12 @@ export abstract class Actions {
     return this.post("/actions/resolve", given, call);
   }
 
-  /** Say what this base is and in what state: its records, its model, and what is still to be done. For callers with the role viewer. */
+  /** Say what this base is and in what state. Its records, its model, and what is still to be done. For callers with the role viewer. */
   status(given: StatusGiven = {}, call: CallOptions = {}): Promise<StatusAnswer> {
     return this.post("/actions/status", given, call);
   }
 
-  /** Say whether there is a graph of the code, of which commit, and whether it is of today. For callers with the role viewer. */
+  /** Say whether there is a graph of the code, of which commit, and whether it is of today. Also whether a command is configured and trusted that makes it. For callers with the role viewer. */
   arch_status(given: ArchStatusGiven = {}, call: CallOptions = {}): Promise<ArchStatusAnswer> {
     return this.post("/actions/arch_status", given, call);
   }
@@ -1716,7 +1739,7 @@ export abstract class Actions {
     return this.post("/actions/growth", given, call);
   }
 
-  /** Say how well the judged questions are answered by words, by meaning and by both: ranks of what is expected, and nDCG@10, now and at commits of the history. For callers with the role viewer. */
+  /** Say how well the judged questions are answered, now and over the history. By words, by meaning and by both: ranks of what is expected, and nDCG@10. For callers with the role viewer. */
   quality(given: QualityGiven = {}, call: CallOptions = {}): Promise<QualityAnswer> {
     return this.post("/actions/quality", given, call);
   }

@@ -6,8 +6,6 @@ from unicodedata import normalize
 
 from duckkb.actions.documents.collections import about, documents_of, left_out
 from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids, matching, named, refused
-from duckkb.actions.reading import get
-from duckkb.actions.resolve import GivenIdentity
 from duckkb.documents.document import format_of
 from duckkb.documents.extract.libraries import extractor
 from duckkb.engine.base import Base
@@ -64,40 +62,6 @@ def get_document(base: Base, text: str, *, first: int | None = None, lines: int 
     if first is not None and found.line is not None:
         raise UsageError(f"{text} names a line already", suggestion="leave --from out")
     return _read(base, found.document, docids(base, [found.document])[found.document.name], first or found.line, lines)
-
-
-def record_or_document(
-    base: Base,
-    type: str | None = None,
-    identity: GivenIdentity | None = None,
-    *,
-    citation: str | None = None,
-    document: str | None = None,
-    first: int | None = None,
-    lines: int | None = None,
-) -> dict[str, Any]:
-    """What `get` gives for a type and an identity, `cited` for a citation, or `get_document` for a document. Raises as these do."""
-    if citation is not None and (type, identity, document, first, lines) == (None,) * 5:
-        from duckkb.actions.tracing import resolved  # few ask for one, and it brings what reads git
-        from duckkb.review.provenance.citation import parse
-
-        return resolved(base, parse(citation))
-    if (
-        citation is None
-        and document is None
-        and type is not None
-        and identity is not None
-        and first is None
-        and lines is None
-    ):
-        return get(base, type, identity)
-    if citation is None and document is not None and type is None and identity is None:
-        return get_document(base, document, first=first, lines=lines)
-    raise UsageError(
-        "get takes type and identity, or a citation, or else document, with which first and lines may stand",
-        code="E_ARGUMENT",
-        suggestion='{"type": TYPE, "identity": IDENTITY}, {"citation": URI}, or {"document": "guide/install.md"}',
-    )
 
 
 def multi_get(

@@ -15,21 +15,23 @@ from msgspec import Struct
 
 from duckkb.actions.registry import parameters
 from duckkb.caller import Caller, Role
-from duckkb.engine.base import Base
+
+if typing.TYPE_CHECKING:
+    from duckkb.engine.base import Base
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _STAND_INS = {"np": types.SimpleNamespace(ndarray=Sequence[float])}
 """What annotations name that only type checkers import."""
+_WHOLE = {"at": " For callers who may see the whole base."}
 
 Schema = Mapping[str, Any]
-Answer = Callable[[Base, Any, Mapping[str, Any]], dict[str, Any]]
-"""Of a base, what a function gave, and its arguments: the plain object."""
 
 
 class Action(Struct, frozen=True):
     """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
-    writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
-    that `answer` makes of what the function gave; `privileged` those parameters that only an
+    writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `shape` is the JSON Schema of the plain object
+    that the function `answer` of `answers` makes of what the function gave, or names it (`shapes:FOUND`); `rows` what of it is printed a line each;
+    `section` the one of `duckkb --help` with the command that is made of the action alone; `privileged` those parameters that only an
     admin can give; `prepare` is a function that is asked first, of the whole base, the caller and the arguments, and gives whether it
     changed the configuration (`actions.memory.memories:make_scope`); `form` those that the function does not take: what of its answer
     is given, and `at` which commit the base is asked; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
@@ -38,8 +40,8 @@ class Action(Struct, frozen=True):
     name: str
     source: str
     description: str
-    output: Schema
-    answer: Answer
+    shape: str | Schema
+    answer: str = "as_is"
     role: Role = "viewer"
     writes: bool = False
     repeats: bool = True
@@ -48,6 +50,8 @@ class Action(Struct, frozen=True):
     lenient: bool = False
     needs_whole: bool = False
     prepare: str = ""
+    rows: str = ""
+    section: str = ""
 
     def is_for(self, caller: Caller) -> bool:
         """Whether a caller can ever use it."""
@@ -56,7 +60,13 @@ class Action(Struct, frozen=True):
     @property
     def summary(self) -> str:
         """The first sentence of the description."""
-        return self.description.partition(". ")[0].removesuffix(".") + "."
+        return first_sentence(self.description)
+
+    @property
+    def output(self) -> Schema:
+        """The JSON Schema of the plain object that it gives."""
+        schema: Schema = _imported(f"actions.registry.{self.shape}") if isinstance(self.shape, str) else self.shape
+        return schema
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -64,7 +74,7 @@ class Action(Struct, frozen=True):
         plain: Callable[..., Any] = inspect.unwrap(_imported(self.source))
         return plain
 
-    def prepared(self, base: Base, caller: Caller, given: Mapping[str, Any]) -> bool:
+    def prepared(self, base: "Base", caller: Caller, given: Mapping[str, Any]) -> bool:
         """Whether what must be there first was made just now, so that the base has to be opened again."""
         return bool(self.prepare) and bool(_imported(self.prepare)(base, caller, **given))
 
@@ -76,12 +86,18 @@ class Action(Struct, frozen=True):
         properties = {one.name: self._rule(one, hints[one.name]) for one in own}
         form = {name: dict(parameters.FORM[name]) for name in self.form}
         properties |= {
-            name: rule | {"description": parameters.described(self.name, name)} for name, rule in form.items()
+            name: rule | {"description": parameters.described(self.name, name) + _WHOLE.get(name, "")}
+            for name, rule in form.items()
         }
         required = [one.name for one in own if one.default is one.empty]
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
-    def call(self, base: Base, given: Mapping[str, Any]) -> Any:
+    def object_of(self, base: "Base", value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The plain object of what the function gave for these arguments."""
+        made: dict[str, Any] = _imported(f"actions.registry.answers:{self.answer}")(base, value, given)
+        return made
+
+    def call(self, base: "Base", given: Mapping[str, Any]) -> Any:
         """What the function gives for arguments that fit `input`."""
         given = {name: value for name, value in given.items() if name not in self.form}
         names = list(self._parameters())
@@ -107,10 +123,14 @@ class Action(Struct, frozen=True):
         return rule | {"description": parameters.described(self.name, one.name) + admin}
 
 
-def _imported(source: str) -> Callable[..., Any]:
+def first_sentence(text: str) -> str:
+    """The first sentence of a text on one line, with a full stop."""
+    return text.partition(". ")[0].removesuffix(".") + "."
+
+
+def _imported(source: str) -> Any:
     module, _, name = source.partition(":")
-    found: Callable[..., Any] = getattr(import_module(f"duckkb.{module}"), name)
-    return found
+    return getattr(import_module(f"duckkb.{module}"), name)
 
 
 def schema_of(hint: Any) -> dict[str, Any]:

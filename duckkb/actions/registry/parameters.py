@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from duckkb.search.typed import MOST_QUESTIONS
-
 NOT_OFFERED = frozenset({"fusion", "expansion"})
 """Parameters of the Python API that are values of the ontology."""
 
@@ -14,8 +12,8 @@ DESCRIBED: Mapping[str, str] = {
         "What is chosen: for each conflict its `type`, `identity`, `field` and `etag`, and one of `choose` (ours, theirs, base, newest), "
         "`value`, `record`, and `delete` (true)."
     ),
-    "at": "As the base was at a commit, branch or tag. For callers who may see the whole base.",
-    "arch_hints": "Say in `hints` what lies near the answers in the graph of the code.",
+    "at": "As the base was at a commit, branch or tag.",
+    "arch_hints": "Say what lies near the answers in the graph of the code: in `hints`, or on stderr beside lines.",
     "branch": "A branch: all that it has and HEAD has not.",
     "budget": "At most about so many bytes; what has no room is counted, and `next` says how to go on.",
     "candidates": "How many documents a reranker reads at most.",
@@ -25,13 +23,13 @@ DESCRIBED: Mapping[str, str] = {
     "direction": "Which way edges are followed.",
     "citation": "What a citation names, as it was then: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, as `pack` and `ask` give it.",
     "document": "A document: its path in a collection (guide/install.md, guide/install.md:40), duckkb:// URI, or docid (#3fa9c1).",
-    "dry_run": "Write nothing; the answer says what would be written, with a `patch`.",
-    "embed": "Make vectors now; else a later search makes them.",
+    "dry_run": "Write nothing; give the patch that git would show.",
+    "embed": "Whether vectors are made now, or left to a later search or `index build`.",
     "end": "Where the path ends: [type, identity].",
     "evaluate": "How many commits that nobody has evaluated yet are, the newest first: each is opened and asked all questions.",
     "explain": "Say how each score came about: why each result ranks where it does.",
     "field": "Only this field, or what stands at a path below it: names.fr, tags[0].",
-    "fields": 'Only these fields (meta.source for one inside another); ["+_chunk"]: beside what is given anyway.',
+    "fields": "Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway.",
     "first": "Of a document: from this line of its file on.",
     "form": "How the texts are given: as one Markdown or plain text, or (json) each in its entry.",
     "full": "Whole texts instead of those of their lines that fit.",
@@ -66,7 +64,7 @@ DESCRIBED: Mapping[str, str] = {
     "rerank_timeout_ms": "How long a reranker may take, in milliseconds.",
     "searches": "Instead of the question: searches that are answered together, each in its lane.",
     "scope": "Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below.",
-    "since": "Only what a change brings: of the files since this revision, or of a range BASE..HEAD or BASE...HEAD.",
+    "since": "Only what a change brings: of the files since they parted from a revision, or of a range BASE..HEAD or BASE...HEAD.",
     "source": "Where it was learned: a conversation, a file, a person.",
     "stage": "Give parts without open conflicts to git's index.",
     "start": "Where the path starts: [type, identity].",
@@ -78,7 +76,7 @@ DESCRIBED: Mapping[str, str] = {
     "types": "Only records and documents of these types and collections.",
     "vector": "The question as a vector; with a query too, the search is hybrid.",
     "where": "A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019.",
-    "allow_shrink": "A write that deletes more records than the limits of the base let go is meant.",
+    "allow_shrink": "Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %).",
 }
 _DIFFERENT: Mapping[tuple[str, str], str] = {
     ("find", "type"): "A type or collection, by its name, table or label; `all` searches every one.",
@@ -134,7 +132,7 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "evaluate": {"minimum": 0, "maximum": 1_000},
     "first": {"minimum": 1},
     "k": {"minimum": 1, "maximum": 1_000},
-    "limit": {"minimum": 1, "maximum": 1_000_000},
+    "limit": {"minimum": 1, "maximum": 1_000_000_000},
     "lines": {"minimum": 1},
     "min_score": {"minimum": 0},
     "most": {"minimum": 1},
@@ -142,20 +140,15 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "query": {"maxLength": LONGEST_QUESTION},
     "question": {"maxLength": LONGEST_QUESTION},
     "rerank_timeout_ms": {"minimum": 1},
-    "searches": {"items": SEARCH, "maxItems": MOST_QUESTIONS},
+    "searches": {"items": SEARCH},
     "timeout": {"exclusiveMinimum": 0, "maximum": 3_600},
 }
 TIMES: Mapping[str, float] = {"timeout": 1, "rerank_timeout_ms": 1_000}
 """Parameters that are a time, with how many of their units are a second: no call may take longer than it has."""
 _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("ask", "budget"): {"minimum": 1, "maximum": 1_000_000},
-    ("ask", "limit"): {"minimum": 1, "maximum": 1_000},
-    ("branches", "limit"): {"minimum": 1, "maximum": 100},
-    ("conflicts", "limit"): {"minimum": 1, "maximum": 1_000},
-    ("resolve", "limit"): {"minimum": 1, "maximum": 1_000},
-    **{(name, "limit"): {"minimum": 2, "maximum": 500} for name in ("growth", "quality")},
+    **{(name, "limit"): {"minimum": 2, "maximum": 1_000_000_000} for name in ("growth", "quality")},
     ("pack", "budget"): {"minimum": 1, "maximum": 1_000_000},
-    ("pack", "limit"): {"minimum": 1, "maximum": 1_000},
 }
 
 
@@ -166,4 +159,8 @@ def described(action: str, name: str) -> str:
 
 def limits(action: str, name: str) -> Mapping[str, Any]:
     """What a parameter of an action may be beyond its type."""
+    if name == "searches":
+        from duckkb.search.typed import MOST_QUESTIONS  # with what else reads questions
+
+        return {**LIMITS[name], "maxItems": MOST_QUESTIONS}
     return _DIFFERENT_LIMITS.get((action, name)) or LIMITS.get(name, {})

@@ -39,7 +39,7 @@ def run(
             refuse_unreadable(seen.tree)
         try:
             value = action.call(seen, arguments)
-            answer: dict[str, Any] = plain(with_notices(seen, value, action.answer(seen, value, arguments)))
+            answer: dict[str, Any] = plain(with_notices(seen, value, action.object_of(seen, value, arguments)))
         except DuckkbError as problem:
             problem.call = correct_call(action, given, problem.correction) if problem.correction else ""
             raise

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or the https URL of a wheel; in files that are there it replaces that line. Default: the address that this duckkb was installed from. In duckkb's own repository: . (what is checked out).",
 )
 def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> None:
-    """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
+    """Without PATH in the current one. Writes config.yaml, .gitattributes and data/FORMAT.json; runs no git.
 
     Prints the files made, a `file` a line. With --github also .github/workflows/duckkb-*.yml at the top of the repository
     (every record checked, pull requests reviewed, the index built at night) and .pre-commit-config.yaml; files that are
@@ -56,9 +56,9 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
         printed.note(f"  or: duckkb{base} put Note '{first}', and git add and commit")
 
 
-@verb("status")
+@verb("status", action="status")
 def status_command() -> None:
-    """Say what this base is: revision, records, pending vectors, model, trust, the endpoints of models, lock, the last index
+    """Printed are revision, records, pending vectors, model, trust, the endpoints of models, lock, the last index
     job, where what is derived of it lies, and (`server`) the process and URL of the one that serves it in the background.
 
     `team_cache` says whether data/indices/ has all that is stored: absent, stale or current (`duckkb index build` makes it so).
@@ -95,8 +95,7 @@ def _server() -> dict[str, Any] | None:
 
 
 @group("scheduler")
-def scheduler_command() -> None:
-    """What works in the background."""
+def scheduler_command() -> None: ...
 
 
 @verb("status", group=scheduler_command)
@@ -112,8 +111,7 @@ def scheduler_status_command() -> None:
 
 
 @group("config")
-def config_command() -> None:
-    """The effective configuration."""
+def config_command() -> None: ...
 
 
 @verb("show", group=config_command)
@@ -145,7 +143,7 @@ def _leaves(shown: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     help="Of another embedding model, as `index migrate --to` takes it, beside those of the base's own.",
 )
 def trust_command(show: bool, model: str | None) -> None:
-    """Accept, on this machine, the hosts, key variables and commands that this base's configuration names."""
+    """On this machine, for this base."""
     from duckkb.actions import folder
 
     out.emit(folder.trust(chosen().get("kb"), accept=not show, model=model))
@@ -153,7 +151,7 @@ def trust_command(show: bool, model: str | None) -> None:
 
 @group("skill")
 def skill_command() -> None:
-    """The page by which coding agents know how to use duckkb; `duckkb --skill` prints it."""
+    """It is the page by which they know how to use duckkb; `duckkb --skill` prints it."""
 
 
 @verb("install", group=skill_command)

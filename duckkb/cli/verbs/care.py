@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import parameters
 from duckkb.cli.options import chosen, chosen_format, lock_timeout
 from duckkb.cli.verb import base_verb, end, group, judging, opened, unopened, verb
 from duckkb.review.reports.formats import CHECK
@@ -15,16 +16,14 @@ if TYPE_CHECKING:
     from duckkb.review.check.findings import CheckReport
 
 
-@verb("check", formats=tuple(CHECK))
-@click.option("--since", metavar="REVISION", help="Only what came since HEAD and REVISION parted (or BASE...HEAD).")
+@verb("check", formats=tuple(CHECK), action="check")
+@parameters("since")
 @click.option("--staged", is_flag=True, help="Only what the staged change brings.")
 @options.fail_on
 @options.allow_shrink
 @options.allow_weaker
 def check_command(since: str | None, fail_on: Literal["error", "warning"], **given: bool) -> None:
-    """Report everything that is wrong in data/: bytes, JSON, order, schema, identities, ids, edges, days, sizes.
-
-    Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
+    """It is about bytes, JSON, order, schema, identities, ids, edges, days and sizes. Exit 1 on errors (or on warnings with --fail-on warning).
     With --since or --staged only what the change brings or touches, and findings on the change itself: mass deletions, an
     error unless --allow-shrink; rules by which changes are judged that are gone or weaker (E_GUARD); mass edits, renames, what
     nobody sees, near duplicates. The default is --format text: lines for people, those that say the same of many records as
@@ -66,7 +65,7 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
 @verb("fmt")
 @click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 if a file would change.")
 def fmt_command(check_only: bool) -> None:
-    """Rewrite parts that are not canonical or not sorted, and complete hand-written lines. Prints a `file` a line."""
+    """Those that are not canonical or not sorted; hand-written lines are completed. Prints a `file` a line."""
     with judging() if check_only else nullcontext(), opened() as kb:
         receipt = kb.fmt(check=check_only)
         out.files(receipt, updated=receipt.updated, deleted=receipt.deleted)
@@ -79,7 +78,7 @@ def fmt_command(check_only: bool) -> None:
 @click.option("--reassign", is_flag=True, help="Give the later of two records with one __id a free id.")
 @options.dry_run
 def dedupe_command(kb: "KnowledgeBase", reassign: bool, dry_run: bool) -> None:
-    """Join records that stand twice, field by field; where both changed a field the later __updated_at wins."""
+    """Field by field; where both changed a field the later __updated_at wins."""
     receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
     if dry_run:
         out.patch(receipt)
@@ -96,7 +95,7 @@ def dedupe_command(kb: "KnowledgeBase", reassign: bool, dry_run: bool) -> None:
     (("--abort",), "abort", "Undo it."),
 )
 def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
-    """Finish a write that was interrupted. Every command does this by itself when it can; this is for when it cannot.
+    """Every command does this by itself when it can; this is for when it cannot.
 
     A merge that was killed together with its git is taken back: its files become what HEAD has, and `duckkb merge` can begin anew.
     """
@@ -107,7 +106,7 @@ def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
 
 @group("backup")
 def backup_command() -> None:
-    """A base as one file: its history, and what no commit has."""
+    """The file has its history, and what no commit has."""
 
 
 @verb("create", group=backup_command)

@@ -19,7 +19,7 @@ _name = click.argument("name")
 
 @group("col")
 def col_command() -> None:
-    """Collections: records of one kind under a policy that says how they are indexed and searched."""
+    """A collection has records of one kind under a policy that says how they are indexed and searched."""
 
 
 @base_verb("init", group=col_command)
@@ -105,7 +105,7 @@ def _changed(changed: "Changed") -> Mapping[str, Any]:
 
 @group("policy")
 def policy_command() -> None:
-    """Policies: how records are indexed and searched, as data."""
+    """They say, as data, how records are indexed and searched."""
 
 
 @base_verb("list", group=policy_command, reads=True, under="policies")
@@ -130,7 +130,7 @@ def policy_check_command(kb: "KnowledgeBase", files: tuple[str, ...]) -> Any:
 
 @group("migrate")
 def migrate_command() -> None:
-    """Take over knowledge that other programs keep. What it is taken from is never changed, and a second run adds nothing."""
+    """What it is taken from is never changed, and a second run adds nothing."""
 
 
 @verb("chroma", group=migrate_command)

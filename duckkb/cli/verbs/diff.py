@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from duckkb.actions.registry.record_lines import receipt_line
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import ActionCommand, parameters
 from duckkb.cli.formats import FORMATS, ROWS, dumps
 from duckkb.cli.options import chosen, chosen_format
 from duckkb.cli.verb import base_verb, end, judging, unopened, verb
@@ -27,7 +28,7 @@ _AT_ONCE = 64
 """Pieces that are printed together: each print waits for the reader."""
 
 
-class _WithNames(click.Command):
+class _WithNames(ActionCommand):
     """What stands behind `--` are names of types and records, whatever stands in front of it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -39,7 +40,13 @@ class _WithNames(click.Command):
         return super().parse_args(ctx, args)
 
 
-@verb("diff", formats=tuple(name for name in DIFF if name not in FORMATS), cls=_WithNames, options_metavar="[OPTIONS]")
+@verb(
+    "diff",
+    formats=tuple(name for name in DIFF if name not in FORMATS),
+    action="diff",
+    cls=_WithNames,
+    options_metavar="[OPTIONS]",
+)
 @click.argument("range", required=False, metavar="[BASE[..HEAD|...HEAD]] [-- TYPE[:IDENTITY]...]")
 @click.option("--staged", is_flag=True, help="Compare with the index.")
 @click.option("--worktree", is_flag=True, help="Compare with the files as they are (the default without a HEAD).")
@@ -50,28 +57,21 @@ class _WithNames(click.Command):
 @click.option(
     "-w", "--where", metavar="CONDITION", default="", help="Records that satisfy this filter in either version."
 )
-@click.option(
-    "--op",
-    "ops",
-    multiple=True,
-    type=click.Choice(["insert", "update", "rename", "delete"]),
-    help="Only this kind of change, and no findings; may be given again.",
-)
-@click.option("--ignore", multiple=True, metavar="FIELD", help="A field that does not count; may be given again.")
+@parameters("ops", "ignore")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
 @options.allow_shrink
-@click.option(
-    "--budget",
-    type=click.IntRange(min=2_000),
+@parameters(
+    "budget",
+    default=None,
     metavar="BYTES",
     help="The most that is printed (1,000,000; markdown 60,000, html 100,000,000; patch and github are whole).",
 )
-@click.option("--after", metavar="CURSOR", default="", help="Go on where the output of this command ended.")
+@parameters("after", metavar="CURSOR")
 @options.allow_weaker
 def diff_command(range: str | None, **given: Any) -> None:
-    """Print what became of each record between two versions, found by __id: moves between files are no change.
+    """Records are found by __id: moves between files are no change.
 
     BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
     which the two part; without any, HEAD. Names behind -- choose types or records. The default is --format text. What does
@@ -116,7 +116,7 @@ def note_undone(range: str | None, verb: str) -> None:
 @options.dry_run
 @options.allow_shrink
 def apply_command(kb: "KnowledgeBase", patch: str, check_only: bool, dry_run: bool, **asked: bool) -> None:
-    """Apply a patch of `duckkb diff --format patch`: what it says of the older version must be what is stored.
+    """It is one of `duckkb diff --format patch`: what it says of the older version must be what is stored.
 
     Records that are not as the patch has them are named, all at once, and nothing is written (exit 1). Otherwise the files
     hold what they held in the newer version, byte for byte. Prints one line: what was written.

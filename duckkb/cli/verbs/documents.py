@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed, stop
+from duckkb.cli.commands import parameters
 from duckkb.cli.options import PathName
-from duckkb.cli.verb import base_verb, group, opened, verb
+from duckkb.cli.verb import action_verb, base_verb, group, opened, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.collecting import Changed
@@ -36,7 +37,7 @@ _REASONS = {
 
 @group("collection")
 def collection_command() -> None:
-    """Document collections: folders of files that are searched, compared and cited like any record."""
+    """Their documents are searched, compared and cited like any record."""
 
 
 @base_verb("add", group=collection_command)
@@ -147,7 +148,7 @@ def _changed(changed: "Changed") -> Mapping[str, Any]:
 
 @group("context")
 def context_command() -> None:
-    """What folders are about, as it stands beside each of their documents."""
+    """It stands beside each of their documents."""
 
 
 @base_verb("add", group=context_command)
@@ -181,28 +182,21 @@ def _said(changed: "Changed") -> Mapping[str, Any]:
     return {"name": changed.name, "files": list(changed.files)}
 
 
-_graph = click.option("--name", default="arch", show_default=True, metavar="NAME", help="The type of its nodes.")
+_graph = parameters("graph", action="arch_status")
 
 
 @group("arch")
 def arch_command() -> None:
-    """A graph of the code around the base: its nodes and edges as records. A command that config.yaml names (`arch.command`)
-    writes it; without one there is none."""
+    """Its nodes and edges are records. A command that config.yaml names (`arch.command`) writes it; without one there is none."""
 
 
-@base_verb("status", group=arch_command)
-@_graph
-def arch_status_command(kb: "KnowledgeBase", name: str) -> Any:
-    """Say whether a command is configured and trusted, which commit was imported here, and what there is of it."""
-    return kb.arch.status(name)
+action_verb("arch_status", "status", arch_command)
 
 
 @verb("query", group=arch_command, action="arch_query")
 @click.argument("question")
 def arch_query_command(question: str) -> None:
-    """Print what lies near the functions, classes and files that a question names in the graph of the code.
-
-    \b
+    """\b
     duckkb arch query "what calls login"
     """
     with opened() as kb:
@@ -217,31 +211,31 @@ def arch_query_command(question: str) -> None:
 @base_verb("build", group=arch_command)
 @_graph
 @options.allow_shrink
-def arch_build_command(kb: "KnowledgeBase", name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
+def arch_build_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
     """Run the command, once `duckkb trust` has accepted it, and make the records those of the graph that it writes."""
-    return _built(kb.arch.build(name, allow_shrink=allow_shrink))
+    return _built(kb.arch.build(graph, allow_shrink=allow_shrink))
 
 
 @base_verb("import", group=arch_command)
 @click.argument("file", type=PathName())
 @_graph
 @options.allow_shrink
-def arch_import_command(kb: "KnowledgeBase", file: str, name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
+def arch_import_command(kb: "KnowledgeBase", file: str, graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
     """Make the records those of a graph in a file: node-link JSON, as networkx and graphify write it. Nothing is run.
 
     \b
     duckkb arch import graphify-out/graph.json
     """
-    return _built(kb.arch.import_file(file, name, allow_shrink=allow_shrink))
+    return _built(kb.arch.import_file(file, graph, allow_shrink=allow_shrink))
 
 
 @base_verb("refresh", group=arch_command)
 @_graph
 @options.allow_shrink
-def arch_refresh_command(kb: "KnowledgeBase", name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
+def arch_refresh_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
     """Build where the code, or the records of the graph, changed since the last build on this machine; else do nothing."""
-    built = kb.arch.refresh(name, allow_shrink=allow_shrink)
-    return {"name": name, "built": False} if built is None else _built(built)
+    built = kb.arch.refresh(graph, allow_shrink=allow_shrink)
+    return {"name": graph, "built": False} if built is None else _built(built)
 
 
 def _built(done: "ArchImport") -> Mapping[str, Any]:
@@ -255,7 +249,7 @@ def _built(done: "ArchImport") -> Mapping[str, Any]:
 @click.argument("place", required=False, default="", metavar="[COLLECTION[/PREFIX]]")
 @click.option("--long", is_flag=True, help="Also what was found when each file was read.")
 def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
-    """Print the collections, or the documents of one, or those of a folder in it."""
+    """With a PREFIX those of a folder in it."""
     return kb.ls(place, long=long) if place else kb.documents.list()
 
 
@@ -268,7 +262,6 @@ def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
 )
 @click.option("--arch-refresh", is_flag=True, help="Then `duckkb arch refresh`.")
 def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) -> None:
-    """Read the folders of document collections again, and make what searches need."""
     from duckkb.errors import Refused
     from duckkb.review.reports.markup import many
 
@@ -295,7 +288,7 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
 @verb("watch")
 @click.argument("names", metavar="[COLLECTION]...", nargs=-1)
 def watch_command(names: tuple[str, ...]) -> None:
-    """Update collections whenever a file of theirs changes, until Ctrl-C, which is exit code 0. Needs the extra `documents`.
+    """It ends by Ctrl-C, which is exit code 0. Needs the extra `documents`.
 
     One process watches a base; another one waits until it ends. Commands that collections name do not run.
     """

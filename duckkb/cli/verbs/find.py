@@ -17,7 +17,8 @@ from duckkb.actions.registry.record_lines import (
     step_lines,
 )
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import fields_option, full_option, known_columns, project
+from duckkb.cli.commands import parameters
+from duckkb.cli.lines import known_columns, project
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, opened, verb
 from duckkb.errors import shell_word
@@ -31,20 +32,16 @@ if TYPE_CHECKING:
 @click.argument("type_name", metavar="TYPE|all")
 @click.argument("query", required=False)
 @options.mode
-@click.option("-w", "--where", metavar="CONDITION")
-@options.limit(10)
+@parameters("where", "limit")
 @click.option(
     "--vector",
     metavar="FILE|-",
     type=options.PathName(),
     help="A question as a vector: a JSON array of numbers, or as `embed` prints it.",
 )
-@click.option("--explain", is_flag=True)
-@click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
-@fields_option
-@full_option
+@parameters("explain", "provenance", "fields", "full")
 @click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
-@options.at
+@parameters("at")
 @options.backend
 def find_command(
     type_name: str,
@@ -52,24 +49,21 @@ def find_command(
     *,
     vector: str | None,
     provenance: bool,
-    asked: FieldChoice | None,
+    fields: FieldChoice | None,
     full: bool,
     no_chunk: bool,
     at: str | None,
     **how: Any,
 ) -> None:
-    """Search one type, or all of them.
-
-    \b
+    """\b
     duckkb find concept "how are ranked lists joined"
     duckkb find concept "倒数排名融合" -m -l 3
     duckkb find concept -w "topic = 'storage' AND name LIKE 'P%'"
 
-    Without a flag the type's policy decides; with both words and vectors that is hybrid. A filter is applied before
-    ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
+    Without a flag the type's policy decides; with both words and vectors that is hybrid. With --vector alone the search is by that vector, with a query
     as well it is hybrid, by the query's words and that vector.
 
-    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were asked, _scores
+    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were fields, _scores
     too), and _chunk where the best piece is a part of a longer text. A long text is its lines that fit the question
     (_partial names such fields); of a document it begins at _line of its file.
     --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record.
@@ -92,32 +86,26 @@ def find_command(
         found = hit_lines(result, origins, full=full)
         for _, form in found if no_chunk else ():
             form.pop("_chunk", None)
-        lines = project(kb, found, asked, of=type_name, own=OF_HITS)
-        result = say_cut(result, lines, asked, "--full")
+        lines = project(kb, found, fields, of=type_name, own=OF_HITS)
+        result = say_cut(result, lines, fields, "--full")
         out.tell(result.notices)
         if wants_json():
             out.emit(result_object(result, lines))
         else:
-            out.lines(lines, known_columns(asked))
+            out.lines(lines, known_columns(fields))
 
 
 @verb("pack", action="pack", formats=("markdown", "plain"))
 @click.argument("question", required=False)
-@click.option("--budget", type=click.IntRange(min=1), default=4000, show_default=True, metavar="TOKENS")
-@click.option("-t", "--type", "types", multiple=True, metavar="TYPE")
-@options.limit(20)
-@click.option("--neighbors", is_flag=True)
-@options.at
+@parameters("budget", "types", "limit", "neighbors", "at")
 @options.backend
 def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
-    """Print what the base has on a question, for a model to answer from.
-
-    \b
+    """\b
     duckkb pack "how are ranked lists joined" --budget 2000
     duckkb pack "how do we roll back a release" -t runbooks --json
 
-    Each text has a citation, which `duckkb get URI` resolves, also when the record was changed since. The same state of the
-    base, question and pipeline give the same bytes. What had no room is counted; with --json it is listed.
+    `duckkb get URI` resolves a citation also when the record was changed since. The same state of the base, question and
+    pipeline give the same bytes. What had no room is counted; with --json it is listed.
     """
     from duckkb.actions.answering.context_pack import as_object
 
@@ -147,27 +135,21 @@ def _question(given: str | None) -> str:
 
 @verb("ask", action="ask", formats=("text",))
 @click.argument("question", required=False)
-@click.option("--model", metavar="NAME")
-@click.option("-t", "--type", "types", multiple=True, metavar="TYPE")
-@click.option("--budget", type=click.IntRange(min=1), metavar="TOKENS")
-@options.limit(20)
+@parameters("model", "types", "budget", "limit")
 @click.option(
     "--stream", is_flag=True, help="Print the answer as it comes; with --json an event a line, the whole last."
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 where a sentence is marked as unsupported.")
-@options.at
+@parameters("at")
 @options.backend
 def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | None, **how: Any) -> None:
-    """Have a chat model answer a question from what the base has on it, with citations that are checked.
-
-    \b
+    """\b
     duckkb ask "how do we roll back a release"
     duckkb ask "合并冲突怎么解决" --strict --json
     duckkb ask "which settings stop a mass deletion" -t Setting --stream
 
-    Where the base has too little on the question no model is asked: exit 1 (E_NO_EVIDENCE), with the nearest records. Each sentence of
-    an answer is held against the texts that it cites: citations, quotations, code, numbers, names, denials. What they do not have is marked.
-    An answer that stops in the middle is printed, and exits with 1 (E_ANSWER_CUT).
+    Where the base has too little, exit 1 (E_NO_EVIDENCE). What is held against the texts are citations, quotations, code, numbers,
+    names and denials. An answer that stops in the middle is printed, and exits with 1 (E_ANSWER_CUT).
     """
     from duckkb.actions.answering.ask import as_object
     from duckkb.cli import answers
@@ -189,20 +171,10 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
 
 @verb("sql", action="sql")
 @click.argument("statement", required=False)
-@options.limit(10_000, least=1)
-@click.option(
-    "--timeout",
-    type=options.Seconds(min=0, min_open=True, max=3600),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-)
+@parameters("limit", "timeout")
 @options.backend
 def sql_command(statement: str | None, limit: int, timeout: float) -> None:
-    """Run one read-only SELECT (as an argument, or on stdin); a JSON object a row.
-
-    Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
-    """
+    """It is an argument, or comes on stdin. Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them."""
     if statement is None and sys.stdin.isatty():
         raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else out.read_text()
@@ -222,45 +194,23 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
 
 @group("graph")
 def graph_command() -> None:
-    """What a record is joined to by edges, by citations, and by what it means."""
-
-
-_which_edges = options.several(
-    click.option(
-        "--label",
-        metavar="EDGE",
-        multiple=True,
-        callback=lambda _ctx, _param, given: given or None,
-    ),
-    click.option(
-        "--direction",
-        type=click.Choice(["out", "in", "both"]),
-        default="both",
-        show_default=True,
-    ),
-)
+    """Records are joined by edges, by citations, and by what they mean."""
 
 
 @base_verb("neighbors", group=graph_command, reads=True, tells=False, action="neighbors")
 @options.type_name
 @click.argument("identity")
-@_which_edges
-@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True)
-@options.limit(1000, least=1)
-@click.option("--after", metavar="NEXT", help="Go on behind this: the `next` of the page before.")
-@fields_option
-@full_option
+@parameters("label", "direction", "depth", "limit", "after", "fields", "full")
 @options.backend
 def neighbors_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **walk: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **walk: Any
 ) -> None:
-    """Print the records around one node, nearest first, each with the `_edge` that led to it."""
     found = kb.neighbors(type_name, identity, **walk)
     out.tell(kb.notices)
     if not found.records:
         whole = {"records": [], "truncated": found.truncated, "next": found.next}
         out.raise_no_results(whole, "no neighbors", _other_walk(kb, type_name, identity, walk))
-    out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated, next=found.next)
+    out.lines(_steps(kb, found, fields, full), under="records", truncated=found.truncated, next=found.next)
     if found.truncated:
         on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
@@ -279,33 +229,27 @@ def _other_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mappin
 @base_verb("near", group=graph_command, reads=True, tells=False, action="near")
 @options.type_name
 @click.argument("identity")
-@options.limit(10)
-@fields_option
-@full_option
+@parameters("limit", "fields", "full")
 def near_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **how: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **how: Any
 ) -> None:
-    """Print the records that mean what this one means, the nearest first: by the vectors of their texts, with the mean cosine as
-    `_score`. Vectors that are missing are made first."""
+    """`_score` is the mean, over the chunks of the record, of the cosine to the best chunk of the other."""
     found = kb.near(type_name, identity, **how)
     out.tell([*kb.notices, *found.notices])
-    lines = project(kb, step_lines(found.records, full=full), asked, of=type_name, own=(*OF_STEPS, "_score"))
+    lines = project(kb, step_lines(found.records, full=full), fields, of=type_name, own=(*OF_STEPS, "_score"))
     out.lines(lines, under="records")
 
 
 @base_verb("citing", group=graph_command, reads=True, tells=False, action="citing")
 @options.type_name
 @click.argument("identity")
-@options.limit(100)
-@fields_option
-@full_option
+@parameters("limit", "fields", "full")
 def citing_command(
-    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, full: bool, **how: Any
+    kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **how: Any
 ) -> None:
-    """Print the records in whose texts a citation of this one stands: duckkb://TYPE/IDENTITY, of whatever commit."""
     found = kb.citing(type_name, identity, **how)
     out.tell(kb.notices)
-    out.lines(_steps(kb, found, asked, full), under="records", truncated=found.truncated)
+    out.lines(_steps(kb, found, fields, full), under="records", truncated=found.truncated)
     if found.truncated:
         printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
@@ -315,10 +259,7 @@ def citing_command(
 @click.argument("from_identity", metavar="IDENTITY")
 @click.argument("to_type", metavar="TYPE")
 @click.argument("to_identity", metavar="IDENTITY")
-@_which_edges
-@click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True)
-@fields_option
-@full_option
+@parameters("label", "direction", "depth", "fields", "full")
 @options.backend
 def path_command(
     kb: "KnowledgeBase",
@@ -327,23 +268,22 @@ def path_command(
     to_type: str,
     to_identity: str,
     *,
-    asked: FieldChoice | None,
+    fields: FieldChoice | None,
     full: bool,
     **walk: Any,
 ) -> None:
-    """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
     steps = kb.path((from_type, from_identity), (to_type, to_identity), **walk)
     out.tell(kb.notices)
     if not steps:
         out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
-    out.lines(_steps(kb, steps, asked, full), under="path")
+    out.lines(_steps(kb, steps, fields, full), under="path")
 
 
 def _steps(
-    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None, full: bool
+    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], fields: FieldChoice | None, full: bool
 ) -> Sequence[Mapping[str, Any]]:
     """Records on a way over edges, as they are printed."""
-    return project(kb, step_lines(records, full=full), asked, of="all", own=OF_STEPS)
+    return project(kb, step_lines(records, full=full), fields, of="all", own=OF_STEPS)
 
 
 @verb("embed")
@@ -352,7 +292,7 @@ def _steps(
 @click.option("--passage", is_flag=True, help="As stored text, not as a question.")
 @click.option("--input-file", metavar="FILE", type=options.PathName(), help="Take the text from a file.")
 def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
-    """Print the vector of a text: a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
+    """It is a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
 
     \b
     duckkb embed "how are ranked lists joined"

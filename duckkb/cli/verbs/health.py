@@ -9,6 +9,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from duckkb.cli import options, out
+from duckkb.cli.commands import parameters
 from duckkb.cli.options import chosen, chosen_format, lock_timeout
 from duckkb.cli.verb import base_verb, end, group, verb
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @verb("doctor")
 @options.fail_on
 def doctor_command(fail_on: Literal["error", "warning"]) -> None:
-    """Check everything that this base needs on this machine; change nothing.
+    """It changes nothing.
 
     One line a check: `check`, `status` (ok, warning, error, skipped), `message`, `remedy`. It runs the embedding model
     and tries DuckDB and Tantivy. Exit 1 on errors (or on warnings with --fail-on warning).
@@ -41,13 +42,9 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
 
 
 @base_verb("growth", action="growth")
-@options.limit(50, least=2)
-@click.option(
-    "--timeout", type=click.FloatRange(0, 3_600, min_open=True), default=60.0, show_default=True, metavar="SECONDS"
-)
-@options.at
+@parameters("limit", "timeout", "at")
 def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
-    """Say how many records, parts and bytes each type has (`types`), and had at commits of the history (`commits`, the oldest first).
+    """`types` are as they are now, `commits` come the oldest first.
 
     Commits are counted once, by what changed between them. Looked at are those on the line of first parents that touched records, at most
     --limit of them; what is not done in time is counted (`left`), and goes on with the next call. Prints one object, as jsonl or json alone.
@@ -60,9 +57,7 @@ def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
 @click.option("--check-only", is_flag=True, help="Change nothing; exit 1 if something needs repair.")
 @click.option("--all", "everything", is_flag=True, help="Drop all that is derived of this base, sound or not.")
 def repair_command(check_only: bool, everything: bool) -> None:
-    """Drop what is damaged of the derived state and make it again. Never touches data/.
-
-    Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
+    """Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
     write is unfinished, which `duckkb recover` ends. Prints one line: what was wrong and what was done.
     """
     from duckkb import app
@@ -94,8 +89,8 @@ def repair_command(check_only: bool, everything: bool) -> None:
 def cleanup_command(
     dry_run: bool, now: bool, limit: str | None, unused_vectors: bool, cache: bool, sealed: bool
 ) -> None:
-    """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
-    versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
+    """That is: of bases that have been gone for a week, of models of other versions, and tokens and vectors that were not used for
+    longest where all of it is larger than its limit.
 
     What was derived of a base that is there stays (`duckkb repair --all` drops it), and data/ is never touched; what has
     gone is made again when it is missed. Needs no base. The limit is 16 GB unless `cache_limit` in
@@ -124,7 +119,7 @@ def cleanup_command(
 
 @group("models")
 def models_command() -> None:
-    """The models that the configuration names: for vectors, for judging, for writing questions anew, and those that chat."""
+    """Those for vectors, for judging, for writing questions anew, and those that chat."""
 
 
 @verb("list", group=models_command)

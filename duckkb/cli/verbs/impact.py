@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import parameters
 from duckkb.cli.options import chosen, chosen_format
 from duckkb.cli.verb import base_verb, end, judging, unopened, verb
 from duckkb.cli.verbs.diff import note_undone
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from duckkb.review.impact.impact import ImpactReport
 
 
-@verb("impact", formats=tuple(IMPACT))
+@verb("impact", formats=tuple(IMPACT), action="impact")
 @click.argument("range_text", metavar="[BASE[...HEAD]]", required=False)
-@click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
+@parameters("k")
 @options.limits
 @click.option(
     "--budget",
@@ -38,9 +39,7 @@ if TYPE_CHECKING:
 def impact_command(
     range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool, models: str | None
 ) -> None:
-    """Ask the judged questions of ontology/ before and after a change, and say what moved.
-
-    \b
+    """\b
     duckkb impact                                      HEAD against the working tree
     duckkb impact main...topic --fail-on ndcg=0.05 --fail-on lost=1
     duckkb impact main...HEAD --format markdown
@@ -82,17 +81,9 @@ def _report(range_text: str | None, models: str | None, options: "ImpactOptions"
 
 
 @base_verb("quality", action="quality")
-@options.limit(20, least=2)
-@click.option("--evaluate", type=click.IntRange(0, 1_000), default=0, show_default=True, metavar="N")
-@click.option(
-    "--timeout", type=click.FloatRange(0, 3_600, min_open=True), default=60.0, show_default=True, metavar="SECONDS"
-)
-@options.at
+@parameters("limit", "evaluate", "timeout", "at")
 def quality_command(kb: "KnowledgeBase", **how: Any) -> Any:
-    """Say how well the judged questions of ontology/ are answered: ranks of what is expected and nDCG@10 by words (match), by meaning
-    (similar) and by both (hybrid).
-
-    \b
+    """\b
     duckkb quality
     duckkb quality --evaluate 20 --timeout 600
 
@@ -104,18 +95,14 @@ def quality_command(kb: "KnowledgeBase", **how: Any) -> Any:
     return kb.quality(**how)
 
 
-@base_verb("why", formats=("text",), first_filter="where")
+@base_verb("why", formats=("text",), first_filter="where", action="why")
 @options.type_name
 @click.argument("identity")
 @click.argument("query")
 @options.mode
-@click.option("-w", "--where", metavar="CONDITION", help="The filter of the search.")
-@options.limit(10, "How many records the search gives.")
-@options.at
+@parameters("where", "limit", "at")
 def why_command(kb: "KnowledgeBase", type_name: str, identity: str, query: str, **how: Any) -> None:
-    """Say why a search finds a record where it does, or does not find it.
-
-    \b
+    """\b
     duckkb why concept fsync "what happens when the power goes out"
     duckkb why concept fsync "power" -m -w "topic = 'storage'"
 

@@ -29,7 +29,7 @@ _MOST_MINUTES = 525_600.0
 
 @group("index")
 def index_command() -> None:
-    """Tokens and vectors of what is stored: in the user's cache folder, in data/indices/ for the team."""
+    """They are in the user's cache folder, in data/indices/ for the team."""
 
 
 @base_verb("status", group=index_command, tells=False)

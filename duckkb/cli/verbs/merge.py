@@ -8,6 +8,7 @@ import click
 
 from duckkb.actions.registry.record_lines import finding_line
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import parameters
 from duckkb.cli.options import chosen_format, lock_timeout
 from duckkb.cli.verb import end, group, unopened, verb
 from duckkb.errors import shell_word
@@ -42,7 +43,7 @@ def merge_command(
     is_abort: bool,
     allow_shrink: bool,
 ) -> None:
-    """Merge a branch as git does, with records merged by key and field over all parts, driver or not.
+    """As git does, but over all parts, driver or not.
 
     A conflict stops it as git's stops: files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes
     it; so do merged records that break a rule (a violation), as `duckkb check` would refuse them. Runs no hook, filter,
@@ -104,17 +105,16 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
     )
 
 
-@verb("resolve", formats=("text", "html"))
+@verb("resolve", formats=("text", "html"), action="resolve")
 @_sides("ours", "Take our side of these conflicts (without a name: of all).")
 @_sides("theirs", "Take their side.")
 @_sides("base", "Take what both sides came from.")
 @_sides("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
 @click.option("--with-file", type=options.PathName(), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
 @click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
-@click.option("--stage", is_flag=True, help="Give parts without open conflicts to git's index, as `git add` does.")
-@options.limit(_AT_ONCE, "How many open conflicts to print.", least=1)
-@click.option("--after", metavar="NAME", help="Start behind this conflict.")
-@options.allow_shrink
+@parameters("stage", "limit")
+@parameters("after", action="conflicts", metavar="NAME")
+@parameters("allow_shrink")
 @click.option(
     "-o", "--output", metavar="FILE", type=options.PathName(written=True), help="Write the page (html) to this file."
 )
@@ -131,7 +131,7 @@ def resolve_command(
     force: bool,
     **sides: Sequence[str],
 ) -> None:
-    """Settle records in conflict after a merge, rebase, cherry-pick, revert or stash pop, and name what is open.
+    """They are those of a merge, rebase, cherry-pick, revert or stash pop; what is open is named.
 
     Needs no driver: it merges the three versions anew, by key and field, and writes only parts. Each open conflict is a line,
     `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours, theirs,
@@ -213,13 +213,11 @@ def _tell_resolution(done: "Resolution", limit: int, after: str) -> None:
     _tell_violations(done.violations)
 
 
-@verb("branches")
-@options.limit(20, "How many branches to print.")
-@click.option("--after", metavar="NAME", default="", help="Start behind this branch.")
+@verb("branches", action="branches")
+@parameters("limit")
+@parameters("after", metavar="NAME")
 def branches_command(*, limit: int, after: str) -> None:
-    """Print the branches that have what HEAD has not, the newest first: proposals among them.
-
-    Each with its last commit, and how many records it changes by type and kind of change; `duckkb diff HEAD...NAME` shows these.
+    """They come the newest first, with the last commit and the changes by type and kind; `duckkb diff HEAD...NAME` shows these.
     With --format json one object, which also says what the files hold that is not committed.
     """
     from duckkb.actions import diffing
@@ -244,7 +242,7 @@ def branches_command(*, limit: int, after: str) -> None:
 )
 @options.dry_run
 def compact_command(older_than: int, dry_run: bool) -> None:
-    """Join the small parts of past days: one for each table and day, up to the size limits. No record changes.
+    """One is left for each table and day, up to the size limits. No record changes.
 
     Refuses where another branch has changed such a part since it was branched off.
     """
@@ -259,7 +257,7 @@ def compact_command(older_than: int, dry_run: bool) -> None:
 
 @group("git")
 def git_command() -> None:
-    """git's own merges and diffs by records, in this clone."""
+    """With them git merges and shows records, in this clone."""
 
 
 @verb("install", group=git_command)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--base", metavar="REF", help="What to start from. Default: the branch as it is, else HEAD.")
 @click.option("-m", "--message", metavar="TEXT", help="The commit's message.")
 def propose_command(branch: str | None, goes_on: bool, base: str | None, message: str | None) -> None:
-    """Write changes as a commit on a branch, for review. Files, index and HEAD stay as they are.
+    """They become a commit there. Files, index and HEAD stay as they are.
 
     \b
     duckkb propose put concept '{"id": "chunk", "summary": "..."}' --merge

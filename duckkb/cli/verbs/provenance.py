@@ -21,7 +21,7 @@ def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -
         raise click.BadParameter(f"{given!r} is not of the form 10,20 or 10, or ,20", ctx, param) from None
 
 
-@base_verb("blame", reads=True)
+@base_verb("blame", reads=True, action="blame")
 @options.type_name
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
@@ -31,9 +31,7 @@ def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -
 def blame_command(
     kb: "KnowledgeBase", type_name: str, identity: str, field: str | None, chosen: tuple[int, int | None] | None
 ) -> None:
-    """Print for each field of a record the commit that gave it its value, a field a line.
-
-    Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
+    """Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
     a list that merges as a set by value: `tags["red"]`. Of `text`, where that is what a file says, as `git blame` does: a run
     of its `lines` of one commit a line, by their numbers in the file.
 
@@ -49,13 +47,11 @@ def blame_command(
         out.lines(map(blame_line, kb.provenance.blame(type_name, identity, field)), under="fields")
 
 
-@base_verb("log", under="changes", reads=True)
+@base_verb("log", under="changes", reads=True, action="log")
 @options.type_name
 @click.argument("identity")
 def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
-    """Print the changes of a record, the newest first, a commit a line: op, and what each field was and became.
-
-    Also of a record that was deleted. What is not committed comes first, with a null `commit`. `op` is insert, update,
+    """A commit a line: op, and what each field was and became. What is not committed comes first, with a null `commit`. `op` is insert, update,
     rename (with `was`) or delete.
     """
     return [log_line(one) for one in kb.provenance.log(type_name, identity)]

@@ -6,7 +6,8 @@ import click
 from msgspec.structs import replace
 
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import fields_option, known_columns, project
+from duckkb.cli.commands import parameters
+from duckkb.cli.lines import known_columns, project
 from duckkb.cli.verb import base_verb, opened, verb
 
 if TYPE_CHECKING:
@@ -18,23 +19,21 @@ if TYPE_CHECKING:
 @verb("get", action="get")
 @options.type_name
 @click.argument("identity", required=False)
-@fields_option
-@click.option("--from", "first", type=click.IntRange(min=1), metavar="N")
-@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N")
+@parameters("fields", "first", "lines")
 @click.option("--line-numbers", is_flag=True, help="Of a document: number the lines as its file does.")
 @click.option("--full", is_flag=True, expose_value=False, help="The whole document, as without --from and -l.")
-@options.at
+@parameters("at")
 @options.backend
 def get_command(
     type_name: str,
     identity: str | None,
     *,
-    asked: "FieldChoice | None",
+    fields: "FieldChoice | None",
     at: str | None,
     line_numbers: bool,
     **part: int | None,
 ) -> None:
-    """Print one record as a JSON line: all of its fields, __id, times, _type and _etag; or those that --fields names.
+    """A record has all of its fields, __id, times, _type and _etag; or those that --fields names.
 
     A composite identity and an edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
 
@@ -53,7 +52,7 @@ def get_command(
     cited = _cited(type_name, identity, at)
     with opened(at=cited.at if cited else at, reads=True) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
-        (line,) = project(kb, [(record, record)], asked)
+        (line,) = project(kb, [(record, record)], fields)
         out.emit(line)
         out.tell(kb.notices)
 
@@ -89,19 +88,15 @@ def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | 
 
 @base_verb("list", tells=False, action="list")
 @options.type_name
-@options.limit(100)
-@click.option("--after", metavar="IDENTITY")
-@fields_option
-@options.at
+@parameters("limit", "after", "fields", "at")
 @options.backend
 def list_command(
-    kb: "KnowledgeBase", type_name: str, limit: int, after: str | None, *, asked: "FieldChoice | None"
+    kb: "KnowledgeBase", type_name: str, limit: int, after: str | None, *, fields: "FieldChoice | None"
 ) -> None:
-    """Print records in the order of their identities, a page at a time. Vectors that callers gave are printed only where
-    --fields names them."""
+    """Vectors that callers gave are printed only where --fields names them."""
     page = kb.list(type_name, after=after, limit=limit)
-    lines = project(kb, [(record, record) for record in page.records], asked, of=type_name)
-    out.lines(lines, known_columns(asked), under="records", total=page.total, next=page.next)
+    lines = project(kb, [(record, record) for record in page.records], fields, of=type_name)
+    out.lines(lines, known_columns(fields), under="records", total=page.total, next=page.next)
     out.tell(kb.notices)
     if page.next is not None:
         printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
@@ -115,7 +110,7 @@ def list_command(
     "--settings", is_flag=True, help="How the type is searched and kept: fields, policy, settings with origins."
 )
 def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
-    """Print the types, a JSON line each, or the JSON Schema of one type."""
+    """A type is a JSON line."""
     if settings and (sql or type_name is None):
         raise click.UsageError("--settings are those of one TYPE, without --sql")
     if sql or type_name is not None:
@@ -137,7 +132,7 @@ def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
 @options.force
 @options.backend
 def export_command(type_name: str, output: str | None, force: bool) -> None:
-    """Print every record of a type as JSONL that `import` takes back: fields and times, in the order of identities.
+    """`import` takes it back: fields and times, in the order of identities.
 
     With -o the file is JSONL; another --format goes to stdout: duckkb export T --format csv > t.csv
     """

@@ -5,6 +5,7 @@ import shlex
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import parameters
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.options import chosen, chosen_format
 from duckkb.cli.verb import end, judging, unopened, verb
@@ -15,7 +16,7 @@ from duckkb.review.reports.formats import REVIEW
 @verb("review", formats=tuple(name for name in REVIEW if name not in FORMATS))
 @click.argument("range_text", metavar="[BASE[..HEAD|...HEAD]]", required=False)
 @options.limits
-@click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
+@parameters("k", action="impact")
 @click.option("--page", metavar="FILE", type=options.PathName(written=True), help="Write the page (--format html) too.")
 @click.option("--sarif", metavar="FILE", type=options.PathName(written=True), help="Write the SARIF log too.")
 @click.option(
@@ -39,7 +40,7 @@ def review_command(
     allow_shrink: bool,
     allow_weaker: bool,
 ) -> None:
-    """Say under one headline what is wrong with a change, what differs, and what it does to search: the comment of a pull request.
+    """It is the comment of a pull request.
 
     \b
     duckkb review main...topic

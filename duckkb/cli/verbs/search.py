@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import parameters
 from duckkb.cli.document_formats import FORMATS
 from duckkb.cli.formats import dumps
 from duckkb.cli.options import chosen_format
@@ -38,14 +39,11 @@ def _as(name: str) -> Any:
 _formats = options.several(*map(_as, ("files", "csv", "md", "xml")))
 _how = options.several(
     click.argument("question", required=False),
-    click.option("-n", "-l", "--limit", "limit", type=click.IntRange(min=1), help=f"How many: {_FEW}, or {_MANY} with --files or --json."),
+    parameters("limit", action="search", default=None, help=f"At most this many results: {_FEW}, or {_MANY} with --files or --json."),
     click.option("--all", "everything", is_flag=True, help="As many as there are."),
-    click.option("--min-score", type=click.FloatRange(min=0), default=0.0),
-    click.option("-c", "--collection", "collections", multiple=True, metavar="NAME"),
-    click.option("--full", is_flag=True),
+    parameters("min_score", "collections", "full", action="search"),
     click.option("--line-numbers", is_flag=True, help="Number the lines as their files do."),
-    click.option("--explain", is_flag=True),
-    options.at,
+    parameters("explain", "at", action="search"),
     _formats,
 )  # fmt: skip
 
@@ -53,7 +51,7 @@ _how = options.several(
 @verb("search", formats=_OWN, action="search")
 @_how
 def search_command(question: str | None, **how: Any) -> None:
-    """Search documents by words: "a phrase", -not, prefix*.
+    """ "a phrase", -not and prefix* work as everywhere.
 
     \b
     duckkb search "connection pool"
@@ -62,12 +60,10 @@ def search_command(question: str | None, **how: Any) -> None:
     _search("search", question, **how)
 
 
-@verb("vsearch", formats=_OWN, action="search")
+@verb("vsearch", formats=_OWN)
 @_how
 def vsearch_command(question: str | None, **how: Any) -> None:
-    """Search documents by meaning.
-
-    \b
+    """\b
     duckkb vsearch "what happens when a node disappears"
     """
     _search("vsearch", question, **how)
@@ -75,17 +71,9 @@ def vsearch_command(question: str | None, **how: Any) -> None:
 
 @verb("query", formats=_OWN, action="query")
 @_how
-@click.option("--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N")
-@click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N")
-@click.option(
-    "--arch-hints",
-    is_flag=True,
-    help="Say on stderr (with --json in the answer, as `hints`) what lies near the answers in the graph of the code.",
-)
+@parameters("candidates", "rerank_timeout_ms", "arch_hints")
 def query_command(question: str | None, **how: Any) -> None:
-    """Search documents by words and by meaning, fused; reranked, and the question expanded, where models for that are configured.
-
-    Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer
+    """Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer
     as it might stand in a text; `intent:` says what is meant.
 
     \b
@@ -173,24 +161,17 @@ def _numbered(line: Mapping[str, Any]) -> dict[str, Any]:
 
 @verb("multi-get", formats=_OWN, action="multi_get")
 @click.argument("pattern")
-@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N")
-@click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help="Skip files that are larger (10240).")
+@parameters("lines", "most")
 @click.option("--line-numbers", is_flag=True, help="Number the lines as their files do.")
 @_formats
-@options.at
-def multi_get_command(
-    pattern: str, lines: int | None, max_bytes: int | None, line_numbers: bool, at: str | None
-) -> None:
-    """Print several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why.
-
-    \b
+@parameters("at")
+def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: bool, at: str | None) -> None:
+    """\b
     duckkb multi-get "runbooks/**/*.md" --md
     duckkb multi-get "#3fa9c1, guide/install.md" --json
     """
-    from duckkb.actions.documents.reading import LARGEST
-
     with opened(at=at, reads=True) as kb:
-        found, lacking = kb.multi_get(pattern, lines=lines, most=max_bytes or LARGEST)
+        found, lacking = kb.multi_get(pattern, lines=lines, most=most)
         documents = [_numbered(one) if line_numbers else one for one in found]
         print_documents(documents, {"documents": documents, "lacking": lacking})
         for said in lacking:

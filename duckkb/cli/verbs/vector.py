@@ -18,8 +18,7 @@ _collection = click.option("--collection", default="vectors", show_default=True,
 
 
 @group("vector")
-def vector_command() -> None:
-    """Values behind texts, found by how near a question comes to the text."""
+def vector_command() -> None: ...
 
 
 def _action(name: str) -> Callable[[Callable[..., None]], click.Command]:

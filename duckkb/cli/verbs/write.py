@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.commands import parameters
 from duckkb.cli.options import chosen, wants_json
 from duckkb.cli.verb import base_verb, end, opened, verb
 
@@ -19,31 +20,19 @@ if TYPE_CHECKING:
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _SHOWN = 20
 """How many lines of an import's patch a dry run shows on a terminal."""
-with_if_match = click.option("--if-match", metavar="ETAG")
-_merge = click.option("--merge", is_flag=True)
-with_no_embed = click.option(
-    "--no-embed",
-    "embed",
-    is_flag=True,
-    callback=lambda _ctx, _param, given: not given,
-    help="Leave vectors to a later search or `index build`.",
-)
 
 
 @verb("put", action="put")
 @options.type_name
 @click.argument("json_text", metavar="[JSON]", required=False)
-@_merge
+@parameters("merge")
 @click.option("--batch", is_flag=True, help="Keep the good lines where others are bad; the receipt counts both.")
-@with_if_match
-@options.dry_run
-@with_no_embed
+@parameters("if_match", "dry_run", "embed")
 def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
-    """Insert or replace records by identity: one JSON object as an argument, else JSONL on stdin (also with -).
+    """One JSON object is an argument, else JSONL comes on stdin (also with -).
 
-    All or nothing, but for --batch: there each bad line is reported, the others are stored in one write, and the exit
-    code is 1. Fields that duckkb prints are ignored when they come back, but __id must match and _etag is a precondition:
-    duckkb get T X | jq -c '.title="new"' | duckkb put T
+    With --batch each bad line is reported, the others are stored in one write, and the exit code is 1. Fields that duckkb
+    prints are ignored when they come back, but __id must match: duckkb get T X | jq -c '.title="new"' | duckkb put T
     """
     data = out.read_argument_or_stdin(json_text, "give the object as an argument, or JSONL on stdin")
     if batch and if_match is not None:
@@ -62,26 +51,22 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
 @base_verb("delete", tells=False, action="delete")
 @options.type_name
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
-@click.option("--cascade", is_flag=True)
-@options.allow_shrink
-@with_if_match
-@options.dry_run
+@parameters("cascade", "allow_shrink", "if_match", "dry_run")
 def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, ...], **how: Any) -> None:
-    """Delete records. A node that edges touch needs --cascade."""
+    """A node that edges touch needs --cascade."""
     print_receipt(kb.delete(type_name, *identities, **how), kb.notices)
 
 
-@base_verb("rename", tells=False)
+@base_verb("rename", tells=False, action="rename")
 @options.type_name
 @click.argument("old")
 @click.argument("new")
-@options.dry_run
+@parameters("dry_run")
 def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, dry_run: bool) -> None:
-    """Give a record another identity. Its __id stays, and the edges that name it are rewritten in the same write."""
     print_receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
 
 
-@base_verb("import", tells=False, action="put")
+@base_verb("import", tells=False)
 @options.type_name
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.PathName())
 @click.option("--id", "id_fields", metavar="FIELD[,FIELD]", help="The fields that make the identity; joined by -.")
@@ -103,10 +88,7 @@ def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, d
     "--records", metavar="A.B", help="Where in a JSON document the array of records is; . is the document itself."
 )
 @click.option("--encoding", metavar="NAME", default="", help="Of files that are not UTF-8 and have no mark.")
-@_merge
-@with_if_match
-@options.dry_run
-@with_no_embed
+@parameters("merge", "if_match", "dry_run", "embed", action="put")
 def import_command(
     kb: "KnowledgeBase",
     type_name: str,
@@ -117,7 +99,7 @@ def import_command(
     types: tuple[str, ...],
     **how: Any,
 ) -> None:
-    """Upsert the records of files (- for stdin), all or nothing: CSV and TSV, JSON arrays, JSON Lines, Parquet.
+    """All of them or none; - stands for stdin. A JSON document holds an array of records.
 
     \b
     duckkb import faq faq.csv

@@ -32,7 +32,7 @@ _rows = options.several(
 
 @group("table")
 def table_command() -> None:
-    """Search tables of a PostgreSQL with pgvector, of any schema. Nothing is written there."""
+    """They may have any schema. Nothing is written there."""
 
 
 @contextmanager

@@ -31,7 +31,7 @@ _CLIENTS = (
 @options.backend
 @click.pass_context
 def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any) -> None:
-    """Serve this base to agents over the Model Context Protocol: stdin and stdout, or HTTP. Needs the extra `serve`.
+    """By the Model Context Protocol. Needs the extra `serve`.
 
     \b
     duckkb --kb ~/notes mcp                  # what a client starts by itself

@@ -37,8 +37,8 @@ from duckkb.cli.verb import end, verb
 def publish_command(
     *, to: str, grant: tuple[str, str] | None, verify: bool, pending: Literal["refuse", "ok"], ref: str, **how: bool
 ) -> None:
-    """Publish a commit to PostgreSQL with pgvector (needs the extra `postgres`), or to Lance tables in a folder or an object storage
-    (`lance`): what a clone at that commit answers, --backend URL answers from there.
+    """It is PostgreSQL with pgvector (needs the extra `postgres`), or Lance tables in a folder or an object storage (`lance`): what a clone
+    at that commit answers, --backend URL answers from there.
 
     \b
     duckkb publish --to postgresql://db.example.org/knowledge

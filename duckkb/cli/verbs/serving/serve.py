@@ -153,7 +153,7 @@ def log_of(given: Mapping[str, Any]) -> "Log":
 @options.backend
 @click.pass_context
 def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: Any) -> None:
-    """Serve this base to programs and agents over HTTP (needs the extra `serve`), or keep it warm for the next commands.
+    """HTTP needs the extra `serve`; a warm base answers the next commands.
 
     \b
     duckkb --kb ~/notes serve                        # http://127.0.0.1:8181, with a bearer token

@@ -21,8 +21,8 @@ _types = click.argument("types", metavar="TYPES...", nargs=-1, required=True)
 
 @group("tenant")
 def tenant_command() -> None:
-    """Tenants: who may ask this base where it is served (`duckkb mcp --http`), in which role, and of which types. They are kept
-    in the user's state folder, for this machine's user and this folder. What is changed holds from the next request on.
+    """In which role, and of which types (`duckkb mcp --http`). Tenants are kept in the user's state folder, for this machine's user and
+    this folder. What is changed holds from the next request on.
 
     A viewer may search and read; an editor also write; an admin may do everything, and sees all types. A tenant sees the
     types and collections granted to it; others do not exist for it. Of a granted edge type it sees the edges once it sees all

@@ -1,0 +1,44 @@
+"""What the action `get` gives: a record or a document, by whatever names it. It imports what reads documents or git where one is asked for."""
+
+from typing import Any
+
+from duckkb.actions.reading import get
+from duckkb.actions.resolve import GivenIdentity
+from duckkb.engine.base import Base
+from duckkb.errors import UsageError
+
+
+def record_or_document(
+    base: Base,
+    type: str | None = None,
+    identity: GivenIdentity | None = None,
+    *,
+    citation: str | None = None,
+    document: str | None = None,
+    first: int | None = None,
+    lines: int | None = None,
+) -> dict[str, Any]:
+    """What `get` gives for a type and an identity, `cited` for a citation, or `get_document` for a document. Raises as these do."""
+    if citation is not None and (type, identity, document, first, lines) == (None,) * 5:
+        from duckkb.actions.tracing import resolved  # few ask for one, and it brings what reads git
+        from duckkb.review.provenance.citation import parse
+
+        return resolved(base, parse(citation))
+    if (
+        citation is None
+        and document is None
+        and type is not None
+        and identity is not None
+        and first is None
+        and lines is None
+    ):
+        return get(base, type, identity)
+    if citation is None and document is not None and type is None and identity is None:
+        from duckkb.actions.documents.reading import get_document  # with all that reads folders
+
+        return get_document(base, document, first=first, lines=lines)
+    raise UsageError(
+        "get takes type and identity, or a citation, or else document, with which first and lines may stand",
+        code="E_ARGUMENT",
+        suggestion='{"type": TYPE, "identity": IDENTITY}, {"citation": URI}, or {"document": "guide/install.md"}',
+    )

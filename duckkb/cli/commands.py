@@ -1,0 +1,154 @@
+"""Commands of actions: what their options take, and mean, is declared once, by the action that they ask for."""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.actions.registry.parameters import described
+from duckkb.cli.options import Callback, Option, Seconds, WholeNumber
+
+if TYPE_CHECKING:
+    from duckkb.actions.registry.record_lines import FieldChoice
+
+
+def _parse_fields(ctx: click.Context, param: click.Parameter, value: str | None) -> "FieldChoice | None":
+    """Read `A,B`, or `+A,B`; a name with a comma stands in double quotes."""
+    if value is None:
+        return None
+    import csv
+
+    from duckkb.actions.registry.projecting import choose_fields
+    from duckkb.errors import UsageError
+
+    try:
+        return choose_fields(next(csv.reader([value.lstrip()], skipinitialspace=True), []))
+    except UsageError as problem:
+        raise click.BadParameter(problem.message, ctx, param) from None
+
+
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "after": {"metavar": "NEXT"},
+    "at": {"metavar": "REF"},
+    "budget": {"metavar": "TOKENS"},
+    "candidates": {"spelled": ("--max-rerank-candidates",)},
+    "collections": {"spelled": ("-c", "--collection"), "metavar": "NAME"},
+    "fields": {"multiple": False, "callback": _parse_fields, "metavar": "NAMES"},
+    "first": {"spelled": ("--from",)},
+    "graph": {"spelled": ("--name",), "metavar": "NAME"},
+    "if_match": {"metavar": "ETAG"},
+    "ignore": {"metavar": "FIELD"},
+    "k": {"spelled": ("-k",)},
+    "label": {"metavar": "EDGE"},
+    "limit": {"spelled": ("-l", "-n", "--limit")},
+    "lines": {"spelled": ("-l",)},
+    "links": {"spelled": ("--link",), "metavar": "URI"},
+    "model": {"metavar": "NAME"},
+    "most": {"spelled": ("--max-bytes",)},
+    "ops": {"spelled": ("--op",)},
+    "scope": {"metavar": "SCOPE"},
+    "since": {"metavar": "REVISION"},
+    "tags": {"spelled": ("--tag",), "metavar": "WORD"},
+    "timeout": {"metavar": "SECONDS"},
+    "types": {"spelled": ("-t", "--type"), "metavar": "TYPE"},
+    "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION"},
+}
+"""What a terminal has of its own, by the name of a parameter: how an option is spelled, where that is not its name, what stands
+for its value in the help, and how that is read."""
+
+
+class ActionOptions(Struct, frozen=True):
+    """Options of an action, by the names of its parameters, those that it requires as arguments; all of them where none is named.
+    `own` settings of `click.Option` stand in for what it declares."""
+
+    names: tuple[str, ...]
+    own: Mapping[str, Any]
+    action: str = ""
+
+    def make(self, action: str) -> Iterator[click.Parameter]:
+        """Make them, of the command's action where none is named."""
+        asked = ACTIONS[self.action or action].input
+        for name in self.names or asked["properties"]:
+            rule, text = asked["properties"][name], described(self.action or action, name)
+            if name in asked["required"]:
+                value, is_list = _item(rule)
+                yield click.Argument([name], type=_type(value), nargs=-1 if is_list else 1, required=True)
+            else:
+                yield _option(name, rule, {"help": text, **_OPTIONS.get(name, {}), **self.own})
+
+
+class ActionCommand(click.Command):
+    """A command that asks for an `action`. Its options are made when they are first looked at: they take the action's module."""
+
+    _declared: list[Any]
+
+    def __init__(self, *args: Any, action: str = "", **settings: Any) -> None:
+        self.action = action
+        super().__init__(*args, **settings)
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """All arguments and options, in the order of the help."""
+        if any(isinstance(one, ActionOptions) for one in self._declared):
+            made = (one.make(self.action) if isinstance(one, ActionOptions) else (one,) for one in self._declared)
+            self._declared = [*chain.from_iterable(made)]
+        return self._declared
+
+    @params.setter
+    def params(self, params: list[Any]) -> None:
+        self._declared = params
+
+
+def parameters(*names: str, action: str = "", **own: Any) -> Option[Any]:
+    """What the action that a verb is declared with takes, or the one that is named here: all of it without a name. With a single name
+    `own` settings stand in for what it declares."""
+
+    def decorate(callback: Callback) -> Callback:
+        callback.__dict__.setdefault("__click_params__", []).append(ActionOptions(names, own, action))
+        return callback
+
+    return decorate
+
+
+def _option(name: str, rule: Mapping[str, Any], settings: Mapping[str, Any]) -> click.Option:
+    """An option that takes what the schema of a parameter says."""
+    settings = dict(settings)
+    spelled = settings.pop("spelled", (f"--{name.replace('_', '-')}",))
+    if rule.get("type") == "boolean" and rule["default"]:
+        return click.Option(
+            [f"--no-{name}", name], is_flag=True, callback=lambda _ctx, _param, value: not value, help=settings["help"]
+        )
+    if rule.get("type") == "boolean":
+        return click.Option([*spelled, name], is_flag=True, **settings)
+    value, is_list = _item(rule)
+    if settings.setdefault("multiple", is_list):
+        settings["help"] += " Repeatable."
+        settings.setdefault("callback", None if "default" in rule else lambda _ctx, _param, value: value or None)
+    settings.setdefault("default", rule.get("default"))
+    if value.get("type") == "integer":
+        settings.setdefault("metavar", "N")
+    shows = settings["default"] not in (None, "", [])
+    return click.Option([*spelled, name], type=_type(value), show_default=shows, **settings)
+
+
+def _item(rule: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+    """The schema of one value of a parameter, and whether it takes a list of these."""
+    every = rule.get("anyOf", (rule,))
+    lists = [one for one in every if one.get("type") == "array"]
+    return (lists[0]["items"] if lists else every[0]), bool(lists)
+
+
+def _type(rule: Mapping[str, Any]) -> click.ParamType[Any]:
+    """What an option takes, by the schema of its value."""
+    if "enum" in rule:
+        return click.Choice(rule["enum"])
+    least, most = rule.get("minimum"), rule.get("maximum")
+    if rule.get("type") == "integer":
+        return WholeNumber(least, most)
+    if rule.get("type") == "number":
+        above = rule.get("exclusiveMinimum")
+        return Seconds(least if above is None else above, most, min_open=above is not None)
+    return click.STRING
