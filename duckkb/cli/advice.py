@@ -186,8 +186,6 @@ def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     at = args.index(problem.word)
     before, rest = args[:at], args[at + 1 :]
     is_below = problem.ctx is not None and problem.ctx.parent is not None
-    if problem.word in ("count", "length") and rest and (table := rest[0].lower().replace("-", "_")).isidentifier():
-        yield [*before, "sql", f"SELECT count(*) AS n FROM {table}"]
     if problem.word in UNDOING and not is_below:
         words = [word for word in rest if not word.startswith("-")]
         yield [*before, "log", *words] if len(words) == 2 else [*before, "diff"]
@@ -270,13 +268,9 @@ def _instead(option: str, slip: _Slip, args: _Line, known: Sequence[str]) -> Ite
     value = _behind(args, option)
     if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known:
         yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
-    elif (
-        option in ("--count", "--total")
-        and not value.isdigit()
-        and (table := name.lower().replace("-", "_")).isidentifier()
-    ):
+    elif option in ("--count", "--total") and not value.isdigit():
         condition = _behind(args, "-w") or _behind(args, "--where")
-        yield ["sql", f"SELECT count(*) AS n FROM {table}{f' WHERE {condition}' if condition else ''}"]
+        yield ["count", name, *(["-w", condition] if condition else [])]
     elif option in ("-w", "--where", "--filter") and "--cascade" in known:
         hits = _typed(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
