@@ -162,8 +162,8 @@ def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
     for reason, names in by_reason.items():
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
         named = f"{', '.join(names[:_MOST_NAMED])}{more}"
-        said = f"left out, as {reason}: {named}" if names[0] in lacking else f"left out: {named}. {reason}"
-        notices.append(Notice("W_NOT_ASKED", said, f"`duckkb schema {shell_word(names[0])}` has the fields of one"))
+        message = f"left out, as {reason}: {named}" if names[0] in lacking else f"left out: {named}. {reason}"
+        notices.append(Notice("W_NOT_ASKED", message, f"`duckkb schema {shell_word(names[0])}` has the fields of one"))
     return tuple(notices)
 
 
@@ -424,8 +424,8 @@ def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Ite
             value = reduce(_value_below, path.split("."), fields)
             if isinstance(value, str):
                 literal = "'{}'".format(value.replace("'", "''"))
-                said = f"no record of {kind.name} has {path} = {text}; there is {literal}"
-                yield Notice("W_NO_VALUE", said, _filter_option(where.replace(text, literal)))
+                message = f"no record of {kind.name} has {path} = {text}; there is {literal}"
+                yield Notice("W_NO_VALUE", message, _filter_option(where.replace(text, literal)))
 
 
 def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
