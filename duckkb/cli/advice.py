@@ -35,7 +35,7 @@ _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "s
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
 _READING = {"find", "get", "list", "ls", "pack", "ask", "why", "sql", "schema", "embed", "check", "diff", "review", "log",
             "blame", "impact", "quality", "status", "growth", "doctor", "branches", "multi-get", "neighbors", "near",
-            "citing", "path", "show", "plan", "stats", "history", "test", "verify", "export",
+            "citing", "count", "path", "show", "plan", "stats", "history", "test", "verify", "export",
             "update", *_OF_DOCUMENTS}  # fmt: skip
 """Verbs of which an option can be left out and nothing comes to harm."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}

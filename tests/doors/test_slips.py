@@ -149,6 +149,7 @@ LINES = [
     ('propose put notes \'{"id": "n"}\' --branch b/c', 'propose --branch b/c put notes \'{"id": "n"}\''),
     ('propose put notes \'{"id": "n"}\' --branch=b/c', 'propose --branch=b/c put notes \'{"id": "n"}\''),
     ("length notes", "count notes"),
+    ("count notes -w 'author = ann'", "count notes -w \"author = 'ann'\""),
     ("list notes --sort year", "sql 'SELECT * FROM notes ORDER BY year LIMIT 10'"),
     ("list notes -w \"author = 'ann'\"", "find notes -w \"author = 'ann'\""),
     ("find notes crash --mode=fts", "find notes crash --match"),
