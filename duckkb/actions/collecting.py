@@ -175,10 +175,10 @@ def _shown(base: Base, kind: RecordType) -> dict[str, Any]:
     }
 
 
-def create(base: Base, name: str, definition: bytes) -> Changed:
+def create(base: Base, name: str, definition: bytes, seen: Base | None = None) -> Changed:
     """Write a definition; raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where
-    it clashes with another type."""
-    with writable(base):
+    it clashes with another type. Only what the caller has `seen` (None: all) can stand in the way of the write."""
+    with writable(seen or base):
         return _added(base, name, definition, {})
 
 

@@ -427,6 +427,17 @@ def test_an_agent_begins_to_remember_without_a_shell(tmp_path: Path) -> None:
     assert run_in(root, ["check"]).code == 0
 
 
+def test_the_first_memory_of_a_tenant_does_not_tell_that_another_ones_cannot_be_read(base: Path) -> None:
+    assert memory(base, "put", "deploy", "hidden", scope="bo").code == 0
+    (part,) = base.glob("data/nodes/*bo/**/*.jsonl")
+    part.with_name("part_999.jsonl").symlink_to("/etc/passwd")
+    newcomer, everybody = Caller("cy", "editor", frozenset({"Note"})), Caller()
+    with duckkb.open(base, lenient=True) as kb:
+        given = {"key": "deploy", "text": "make release"}
+        assert "E_UNREADABLE" in told(kb, "memory_put", {**given, "scope": "di"}, everybody), "who sees all is told"
+        assert kb.run("memory_put", given, newcomer)["identities"] == [["cy", "deploy"]]
+
+
 def test_a_proposal_makes_no_scope_behind_the_back_of_its_reviewers(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", NOTES)
     commit(root)

@@ -17,6 +17,7 @@ from duckkb.actions.registry.record_lines import hit_lines, result_object, signa
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.caller import Caller
 from duckkb.engine.base import Base
+from duckkb.engine.narrowed import narrowed
 from duckkb.errors import InvalidRecord, NotFound, UsageError, shell_word
 from duckkb.ontology.model import NodeType
 from duckkb.ontology.names import did_you_mean
@@ -76,7 +77,7 @@ def make_scope(
     findings = problems if kind is None else Validator(kind, base.ontology).findings(record)
     if findings:
         raise InvalidRecord(f"nothing was remembered: {findings[0].message}", "E_SCHEMA", findings=tuple(findings))
-    create(base, name, definition)
+    create(base, name, definition, narrowed(base, caller.types, tenant=caller.tenant))
     return True
 
 
