@@ -142,6 +142,50 @@ def test_a_declared_whole_number_beside_a_double_is_compared_exactly_or_refused(
     assert refused == {(field, *pair) for field in ("x", "u") for pair in rounded}
 
 
+CHOICES: dict[str, Callable[[int, float], Fraction]] = {
+    "CASE WHEN flag THEN i ELSE x END": lambda i, x: Fraction(i),
+    "CASE WHEN NOT flag THEN i WHEN NULL THEN x ELSE x END": lambda i, x: Fraction(x),
+    "coalesce(NULL, i, x)": lambda i, x: Fraction(i),
+    "ifnull(x, i)": lambda i, x: Fraction(x),
+    "least(i, x)": lambda i, x: min(Fraction(i), Fraction(x)),
+    "greatest(x, i, -1e300)": lambda i, x: max(Fraction(i), Fraction(x)),
+    f"coalesce(CASE WHEN flag THEN i ELSE x END, {LARGE})": lambda i, x: Fraction(i),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("sign", COMPARISONS)
+def test_a_choice_between_a_whole_number_and_a_double_is_compared_exactly_or_refused(choice: str, sign: str) -> None:
+    """With constants it is exact; beside a double it is refused where rounding would make two numbers equal."""
+    pairs = [(whole, double) for whole in (0, LARGE - 1, LARGE, -LARGE) for double in (0.5, 2.0**53, -(2.0**53))]
+    others = (2.0**53, 0.5)
+    with closing(RecordTables(Ontology({"Pair": PAIR}, {}), lambda kind: ())) as made:
+        rows = [{"name": f"p{at}", "i": whole, "x": double, "y": other, "flag": True}
+                for at, (whole, double, other) in enumerate(((*pair, other) for pair in pairs for other in others), 1)]  # fmt: skip
+        made.put(PAIR, [Record("Pair", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(rows, 1)])
+        chosen = [CHOICES[choice](row["i"], row["x"]) for row in rows]
+        for constant in (0, 1, LARGE - 1, LARGE, LARGE + 1, -LARGE, 2**63 - 1):
+            holds = {at for at, value in enumerate(chosen, 1) if COMPARISONS[sign](value, Fraction(constant))}
+            assert made.where(PAIR, f"{choice} {sign} {constant}") == holds, constant
+        for at, (value, row) in enumerate(zip(chosen, rows, strict=True), 1):
+            try:
+                found = made.where(PAIR, f"CASE WHEN __id = {at} THEN {choice} {sign} y ELSE false END")
+                assert found == ({at} if COMPARISONS[sign](value, Fraction(row["y"])) else set()), row
+            except FilterError as error:
+                assert error.details["construct"] == "exact" and row["i"] == LARGE and row["y"] == 2.0**53, row
+            else:
+                assert (value, row["y"]) != (LARGE, 2.0**53), "its nearest double is taken for it"
+
+
+def test_a_list_of_doubles_is_not_searched_for_a_number_that_doubles_round() -> None:
+    with closing(RecordTables(Ontology({"Pair": PAIR}, {}), lambda kind: ())) as made:
+        made.put(PAIR, [Record("Pair", 1, ("p",), {"name": "p", "i": LARGE, "x": 2.0**53}, TIME, TIME)])
+        with pytest.raises(FilterError, match="holds doubles"):
+            made.where(PAIR, f"list_contains([i, x], {LARGE})")
+        assert made.where(PAIR, f"list_contains([i, i], {LARGE})") == {1}
+        assert made.where(PAIR, "list_contains([x], 9007199254740991)") == set()
+
+
 def test_a_rest_or_whole_quotient_of_a_declared_whole_number_that_would_round_is_refused() -> None:
     with closing(RecordTables(Ontology({"Pair": PAIR}, {}), lambda kind: ())) as made:
         rows = [{"name": "small", "i": 7, "x": 0.5}, {"name": "large", "i": LARGE, "x": 0.5}]

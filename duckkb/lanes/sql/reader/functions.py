@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.kinds import element, is_list, sql_type
+from duckkb.lanes.sql.kinds import EXACT, element, is_list, sql_type
 from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS, type_name
 from duckkb.lanes.sql.reader.syntax import (
     Node,
@@ -35,6 +35,7 @@ from duckkb.lanes.sql.reader.terms import (
     as_text,
     as_text_list,
     as_timestamp,
+    choose,
     common_kind,
     double_of_integer,
     list_error,
@@ -235,6 +236,12 @@ def _list_contains(arguments: Sequence[Term]) -> Term:
         raise list_error(wanted)
     if element(items.kind) in ("text", "json"):
         return _text_list_contains(items, wanted)
+    if element(items.kind) == "number" and wanted.constant and wanted.kind == "integer" and abs(wanted.value) >= EXACT:
+        raise FilterError(
+            f"{items.name} holds doubles, and {wanted.value} may be none.",
+            suggestion=f"compare an element: {items.name}[1] = {wanted.value}",
+            details={"construct": "number", "field": items.name},
+        )
     _, inner = meet(Term(items.node, element(items.kind), items.name), wanted)
     return Term(call_node("list_contains", items.node, inner.node), "boolean", items.name)
 
@@ -257,8 +264,7 @@ def _picked(name: str, most: int = 50) -> Function:
         kinds = {term.kind for term in arguments}
         if name in ("greatest", "least") and "json" in kinds and kinds & {"integer", "number"}:
             arguments = [as_number(term) for term in arguments]
-        terms = unify(arguments)
-        return Term(call_node(name, *(term.node for term in terms)), common_kind(terms), arguments[0].name)
+        return choose(arguments, lambda nodes: call_node(name, *nodes), arguments[0].name)
 
     return Function(1, most, build)
 

@@ -24,14 +24,13 @@ from duckkb.lanes.sql.reader.terms import (
     among,
     as_boolean,
     as_text,
-    common_kind,
+    choose,
     constant,
     list_error,
     meet,
     moment_term,
     named,
     plain,
-    unify,
 )
 
 Tables = Mapping[str, Callable[[], Columns | None]]
@@ -338,8 +337,7 @@ class TreeReader:
             case "COMPARE_IN":
                 return Term(among(terms[0], terms[1:]), "boolean")
             case "OPERATOR_COALESCE":
-                unified = unify(terms)
-                return Term({**node, "children": [one.whole for one in unified]}, common_kind(unified), terms[0].name)
+                return choose(terms, lambda nodes: {**node, "children": nodes}, terms[0].name)
             case "ARRAY_EXTRACT":
                 return at_index(node, *terms)
             case "STRUCT_EXTRACT" if terms[0].kind != ANY:
@@ -350,14 +348,14 @@ class TreeReader:
     def _visit_case(self, node: Node, scope: Scope) -> Term:
         whens = [self.condition(check["when_expr"], scope).whole for check in node["case_checks"]]
         branches = self._terms([*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], scope)
-        kind = ANY
+
+        def make(nodes: Sequence[Node]) -> Node:
+            checks = [{"when_expr": when, "then_expr": then} for when, then in zip(whens, nodes[:-1], strict=True)]
+            return {**node, "case_checks": checks, "else_expr": nodes[-1]}
+
         if self._typed(*branches):
-            branches = unify(branches)
-            kind = common_kind(branches)
-        checks = [
-            {"when_expr": when, "then_expr": branch.whole} for when, branch in zip(whens, branches[:-1], strict=True)
-        ]
-        return Term({**node, "case_checks": checks, "else_expr": branches[-1].whole}, kind, "the CASE")
+            return choose(branches, make, "the CASE")
+        return Term(make([branch.whole for branch in branches]), ANY, "the CASE")
 
     def _visit_cast(self, node: Node, scope: Scope) -> Term:
         cast_type = node["type_expr"]

@@ -10,6 +10,7 @@
 | text, JSON or a number, and a constant of 2^53 or more | whole numbers, to the last digit |
 | text or JSON, and a number that is no constant | numbers; a whole number that is no double is refused |
 | integer and number, neither a constant | numbers; a whole number is refused that no double is and whose nearest double is the number |
+| a choice between integers and numbers | as the value chosen would be |
 | date and time | times; a date is its first moment |
 | a list and a list of the same kind | element by element |
 | something whose kind nobody knows, and anything | what the engine makes of them |
@@ -54,7 +55,8 @@ class Term(Struct, frozen=True):
     """An expression and its kind, one of `kinds` or `any`. A constant has its Python `value`; JSON is what stands at `path`
     inside of the node.
 
-    `name` is the field or the word that messages use.
+    `name` is the field or the word that messages use. A choice between whole numbers and doubles is a double; `remake` makes it of
+    other forms of its terms, where a double would round.
     """
 
     node: Node
@@ -63,6 +65,7 @@ class Term(Struct, frozen=True):
     constant: bool = False
     value: Any = None
     path: tuple[str | int, ...] = ()
+    remake: "Callable[[Callable[[Term], Term]], Node] | None" = None
 
     @property
     def is_numeric(self) -> bool:
@@ -204,6 +207,10 @@ def _compared(sign: str, left: Node, right: Node) -> Node:
 def _as_whole_number(term: Term) -> Term:
     """As `as_number`, beside an integer that a double may not hold: what is written without a fraction stays as it is written. Where
     neither 128 bits nor a double near them hold it, it is the largest of its sign."""
+    if term.remake is not None:
+        return _made(term.remake(_as_whole_number), "integer", term)
+    if term.kind in ("integer", "null"):
+        return _made(cast_node(term.node, "HUGEINT"), "integer", term)
     number = as_near_number(term).node
     low, high = (cast_node(text_node(sign + _LARGEST_WHOLE), "DOUBLE") for sign in ("-", ""))
     bounded = call_node("greatest", call_node("least", number, high), low)  # which pass over NULL
@@ -309,8 +316,15 @@ def meet(left: Term, right: Term) -> tuple[Term, Term]:
 
 
 def _as_comparable(term: Term, beside: Term) -> Term:
-    is_beside_double = term.kind == "integer" and beside.kind == "number" and not (term.constant or beside.constant)
-    return _made(double_of_integer(term, beside.node), "number", term) if is_beside_double else term
+    is_beside_double = beside.kind == "number" or term.remake is not None
+    return _as_double(term, beside.node) if is_beside_double and not (term.constant or beside.constant) else term
+
+
+def _as_double(term: Term, beside: Node) -> Term:
+    """As a double that is compared with the one `beside` it: what would round to that fails the statement."""
+    if term.remake is not None:
+        return _made(term.remake(lambda each: _as_double(each, beside)), "number", term)
+    return _made(double_of_integer(term, beside), "number", term) if term.kind == "integer" else term
 
 
 def _common_kind(left: Term, right: Term) -> str:
@@ -355,6 +369,17 @@ def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
     if {"null", ANY} & kinds or len(kinds) == 1 or kinds == {"integer", "number"}:
         return left, right
     raise _mismatch(left, right)
+
+
+def choose(terms: Sequence[Term], make: Callable[[Sequence[Node]], Node], name: str) -> Term:
+    """What is one of several terms, as CASE and COALESCE give it: `make` makes it of their nodes."""
+    alike = unify(terms)
+
+    def remake(form: Callable[[Term], Term]) -> Node:
+        return make([form(term).whole for term in alike])
+
+    is_mixed = {"integer", "number"} <= {term.kind for term in alike} or any(term.remake for term in alike)
+    return Term(remake(lambda term: term), common_kind(alike), name, remake=remake if is_mixed else None)
 
 
 def unify(terms: Sequence[Term]) -> list[Term]:
