@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli.base_types import base_ontology, base_root, base_types, first_of_records, named_base, type_names
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
@@ -33,10 +34,15 @@ _OF_FIND = {
 }
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
-_READING = {"find", "get", "list", "ls", "pack", "ask", "why", "sql", "schema", "embed", "check", "diff", "review", "log",
-            "blame", "impact", "quality", "status", "growth", "doctor", "branches", "multi-get", "neighbors", "near",
-            "citing", "count", "path", "show", "plan", "stats", "history", "test", "verify", "export",
-            "update", *_OF_DOCUMENTS}  # fmt: skip
+_READING = {
+    *(
+        name
+        for action in ACTIONS.values()
+        if not action.writes
+        for name in (action.name.replace("_", "-"), action.name.rpartition("_")[2])
+    ),
+    *("ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", *_OF_DOCUMENTS),
+}
 """Verbs of which an option can be left out and nothing comes to harm."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
 """Arguments that are texts, with one that can stand there."""

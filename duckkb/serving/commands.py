@@ -33,7 +33,8 @@ class Listening(Struct, frozen=True):
     sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
     that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records.
     `root_path`: the path below which a proxy has it; `origins`: those of others whose pages may ask. `proxies`: who
-    is believed about where a request came from, addresses and networks with commas between, and, in the `auth_header`, about whose it is."""
+    is believed about where a request came from, addresses and networks with commas between, and, in the `auth_header`, about whose it is.
+    `all_tools`: MCP lists every tool."""
 
     host: str = "127.0.0.1"
     port: int = 8181
@@ -48,6 +49,7 @@ class Listening(Struct, frozen=True):
     origins: tuple[str, ...] = ()
     proxies: str = LOOPBACK_PROXY
     auth_header: str = ""
+    all_tools: bool = False
 
 
 class Answering(Struct, frozen=True):
@@ -80,7 +82,7 @@ class Answering(Struct, frozen=True):
         return CallLimits(slots, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe, long)
 
 
-def serve_stdio(path: BasePath, chosen: "OpenOptions") -> None:
+def serve_stdio(path: BasePath, chosen: "OpenOptions", *, all_tools: bool = False) -> None:
     """Serve one client over stdin and stdout until it goes or a signal comes. Raises `errors.Refused` (E_REFUSED) without the
     extra `serve`."""
     _refuse_without_libraries()
@@ -89,7 +91,7 @@ def serve_stdio(path: BasePath, chosen: "OpenOptions") -> None:
     from duckkb.serving.mcp.server import make
 
     with _served(path, chosen) as served:
-        stdio.serve(make(Front(served), notifies=True))
+        stdio.serve(make(Front(served), notifies=True, all_tools=all_tools))
 
 
 def serve_http(
@@ -145,7 +147,8 @@ def serve_http(
                 show(once)
 
         front = Front(served, answering.limits, measures)
-        mount = McpMount(make(front), make(front, notifies=True), SessionLimits(listening.sessions, listening.idle))
+        plain, notifying = (make(front, notifies=notifies, all_tools=listening.all_tools) for notifies in (False, True))
+        mount = McpMount(plain, notifying, SessionLimits(listening.sessions, listening.idle))
         sessions = Sessions(tokens, Strangers(tokens, measures.refused))
         doors = Doors(listening.names, answering.metrics_open, listening.edits, origins, auth_header)
         app = application(front, sessions, tokens, mount, measures, doors)

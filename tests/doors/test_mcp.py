@@ -87,10 +87,11 @@ def command(root: Path, *args: str) -> list[str]:
 class Pipe:
     """A server behind its pipes, and what it wrote to them."""
 
-    def __init__(self, root: Path, **env: str) -> None:
+    def __init__(self, root: Path, *args: str, **env: str) -> None:
         given = {**os.environ, "PYTHONUTF8": "1", **env}
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command(root), env=given, cwd=root.parent, stdin=pipe, stdout=pipe, stderr=pipe)
+        started = command(root, *args)
+        self.process = subprocess.Popen(started, env=given, cwd=root.parent, stdin=pipe, stdout=pipe, stderr=pipe)
         self._last = 0
 
     def write(self, *lines: bytes) -> None:
@@ -129,8 +130,8 @@ class Pipe:
 
 
 @contextmanager
-def piped(root: Path, **env: str) -> Iterator[Pipe]:
-    pipe = Pipe(root, **env)
+def piped(root: Path, *args: str, **env: str) -> Iterator[Pipe]:
+    pipe = Pipe(root, *args, **env)
     try:
         pipe.ask("initialize", **_START)
         pipe.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
@@ -304,9 +305,10 @@ def _wrong(rule: dict[str, Any]) -> Any:
 
 def test_kx_14_every_tool_refuses_what_it_does_not_know_and_what_is_mistyped(base: Path) -> None:
     before = tree_bytes(base)
-    with piped(base) as pipe:
+    with piped(base, "--tools", "all") as pipe:
         tools = pipe.ask("tools/list")["result"]["tools"]
         assert [one["name"] for one in tools] == list(ACTIONS)
+        assert {prompt["name"] for prompt in pipe.ask("prompts/list")["result"]["prompts"]} == {"ask", "review"}
         for tool in tools:
             rules = tool["inputSchema"]["properties"]
             told = pipe.call(tool["name"], bogus="secret")["error"]
@@ -321,6 +323,17 @@ def test_kx_14_every_tool_refuses_what_it_does_not_know_and_what_is_mistyped(bas
             assert tool["annotations"]["readOnlyHint"] is not ACTIONS[tool["name"]].writes
         assert "no such tool" in pipe.ask("tools/call", name="drop", arguments={})["error"]["message"]
     assert tree_bytes(base) == before
+
+
+def test_an_agent_is_listed_at_most_twelve_tools_in_25_kb_and_can_call_every_other(base: Path) -> None:
+    with piped(base) as pipe:
+        listed = pipe.ask("tools/list")["result"]["tools"]
+        assert len(json.dumps(listed, ensure_ascii=False, separators=(",", ":")).encode()) <= 25_000
+        names = [tool["name"] for tool in listed]
+        assert len(names) <= 12 and {"find", "get", "put", "memory_put"} <= {*names} < {*ACTIONS}
+        assert pipe.call("count", type="Note")["count"] == 3 and "count" not in names
+        prompts = pipe.ask("prompts/list")["result"]["prompts"]
+        assert [prompt["name"] for prompt in prompts] == ["ask"], "a review needs tools that are not listed"
 
 
 def _hostile(count: int) -> Iterator[bytes]:
@@ -472,12 +485,12 @@ def test_kx_14_a_tenant_sees_the_tools_of_its_role_and_keeps_its_session_to_itse
         name: run_in(base, ["tenant", "add", name, "Note", "--role", role, "--json"]).line["token"]
         for name, role in (("ann", "viewer"), ("bo", "editor"))
     }
-    with http(base) as server:
+    with http(base, "--tools", "all") as server:
         ann, bo = (Http(server.url, tokens[name]) for name in ("ann", "bo"))
         told = ann.ask("tools/list").json()["result"]["tools"]
         assert {one["name"] for one in told} == {
             name for name, one in ACTIONS.items() if one.role == "viewer" and not one.needs_whole
-        }
+        }, "all of its role"
         for name, given in _OF_THE_WHOLE.items():
             assert bo.call(name, **given)["error"]["code"] == "E_FORBIDDEN", name
         assert {*_OF_THE_WHOLE} == {name for name, one in ACTIONS.items() if one.needs_whole}

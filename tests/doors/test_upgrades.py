@@ -17,6 +17,7 @@ import duckkb
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.installed import current
 from duckkb.serving import preloading
+from duckkb.serving.mcp.tools import COMMON
 from tests.conftest import NOTES, commit, git, make_base, run_in
 from tests.harness.servers import Server, ask, served
 
@@ -129,7 +130,9 @@ def test_a_server_answers_everything_once_its_files_are_gone(workers: str, tmp_p
         for route in ("/openapi.json", "/web/sign-in", "/metrics"):
             assert ask(server.connection(), "GET", route, token)[0].status == 200, route
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        assert len(json.loads(ask(server.connection(), "POST", "/mcp", token, body)[1])["result"]["tools"]) > 20
+        assert len(json.loads(ask(server.connection(), "POST", "/mcp", token, body)[1])["result"]["tools"]) == len(
+            COMMON
+        )
         assert _ready(server.connection()) == {
             "status": "ready", "version": current(), "installed": _OTHER, "restart": True,
         }  # fmt: skip

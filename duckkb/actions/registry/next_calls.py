@@ -9,35 +9,16 @@ from typing import Any
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.offered import ACTIONS
 
-_CALLS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "find": ("find", ("type", "query")),
-    "get": ("get", ("type", "identity")),
-    "list": ("list", ("type",)),
-    "schema": ("schema", ("type",)),
-    "col show": ("settings", ("type",)),
-    "col list": ("types", ()),
-    "search": ("search", ("question",)),
-    "query": ("query", ("question",)),
-    "pack": ("pack", ("question",)),
-    "ask": ("ask", ("question",)),
-    "sql": ("sql", ("statement",)),
-    "why": ("why", ("type", "identity", "query")),
-    "blame": ("blame", ("type", "identity")),
-    "log": ("log", ("type", "identity")),
-    "graph neighbors": ("neighbors", ("type", "identity")),
-    "check": ("check", ()),
-    "diff": ("diff", ("range",)),
-    "branches": ("branches", ()),
-    "status": ("status", ()),
-    "resolve --list": ("conflicts", ()),
-    "put": ("put", ("type", "records")),
-    "delete": ("delete", ("type", "identities")),
-    "rename": ("rename", ("type", "old", "new")),
-    "memory stats": ("memory_stats", ()),
-    "memory search": ("memory_search", ("query",)),
-    "memory history": ("memory_history", ("key",)),
+_ELSEWHERE = {
+    "col show": "settings",
+    "col list": "types",
+    "resolve --list": "conflicts",
+    "graph neighbors": "neighbors",
+    "graph path": "path",
+    "graph near": "near",
+    "graph citing": "citing",
 }
-"""Verbs, by the action that does the same and what stands behind them."""
+"""Verbs, by the action of another name that does the same."""
 _SHORT = {"-w": "where", "-l": "limit", "-n": "limit", "-t": "types", "-c": "collections"}
 _MODES = {
     "-s": "similar",
@@ -105,13 +86,14 @@ def _call(command: str) -> str:
         words = shlex.split(command)[1:]
     except ValueError:
         return ""
-    verb = next((verb for verb in (" ".join(words[:2]), *words[:1]) if verb in _CALLS), "")
-    if not verb:
+    action, rest = _action_of(words)
+    if action is None:
         return ""
-    name, places = _CALLS[verb]
-    rest = words[len(verb.split()) :]
+    name, places = action.name, action.positional
     if name == "schema" and not rest:
         name = "types"
+    if name == "diff":
+        places = ("range",)
     if name == "get" and len(rest) == 1:
         places = ("citation" if "@" in rest[0] and rest[0].startswith("duckkb://") else "document",)
     try:
@@ -119,6 +101,16 @@ def _call(command: str) -> str:
     except (KeyError, IndexError, ValueError):
         return ""
     return f"{name} {json.dumps(arguments, ensure_ascii=False)}"
+
+
+def _action_of(words: list[str]) -> tuple[Action | None, list[str]]:
+    """Return the action that does what a verb does, and the words behind the verb."""
+    for count in (2, 1):
+        verb = " ".join(words[:count])
+        action = ACTIONS.get(_ELSEWHERE.get(verb) or verb.replace(" ", "_").replace("-", "_"))
+        if action is not None:
+            return action, words[count:]
+    return None, words
 
 
 def _arguments(rules: Mapping[str, Any], places: list[str], words: list[str]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ DESCRIBED: Mapping[str, str] = {
     "type": "A type or collection, by its name, table or label.",
     "types": "Only records and documents of these types and collections.",
     "vector": "The question as a vector; with a query too, the search is hybrid.",
-    "where": "A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019.",
+    "where": "Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019.",
     "allow_shrink": "Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %).",
 }
 _DIFFERENT: Mapping[tuple[str, str], str] = {

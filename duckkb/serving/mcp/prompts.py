@@ -52,7 +52,13 @@ say whether you would accept the change. Change nothing.
     ),
 )
 _BY_NAME = {one.offered.name: one for one in _ALL}
-PROMPTS = tuple(one.offered for one in _ALL)
+_OF_ALL_TOOLS = frozenset({"review"})
+"""Prompts that name tools beyond the common ones."""
+
+
+def offered(*, all_tools: bool = True) -> list[types.Prompt]:
+    """List the prompts whose tools are listed."""
+    return [prompt.offered for prompt in _ALL if all_tools or prompt.offered.name not in _OF_ALL_TOOLS]
 
 
 def made(name: str, given: Mapping[str, str]) -> types.GetPromptResult:

@@ -131,7 +131,7 @@ def instructions(served: Answerer, caller: Caller) -> str:
     return (
         f"duckkb serves the knowledge base {name}: records as JSON lines in git, of these types: "
         f"{'; '.join(described) or 'none yet'}{more}. Search a type, or `all`, with `find`, document collections with "
-        "`query`; read what you rely on with `get`; walk links with `neighbors` and `path`; count with `sql`. `schema` says "
+        "`query`; read what you rely on with `get`; walk links with `neighbors`; count with `sql`. `schema` says "
         "which fields a type has. Cite what you use as duckkb://TYPE/IDENTITY, or by the `file` of a document. An answer with "
         "`degraded` or `notices` is not whole: say so. Before a write look with `dry_run`; an answer with a `branch` means that "
         f"the change waits there for review and is not in the base yet.{remembered}"

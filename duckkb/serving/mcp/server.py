@@ -37,11 +37,11 @@ T = TypeVar("T")
 class _Doors:
     """What each request does, in a thread, for whoever asks."""
 
-    def __init__(self, front: Front) -> None:
-        self._front = front
+    def __init__(self, front: Front, *, all_tools: bool) -> None:
+        self._front, self._all_tools = front, all_tools
 
     async def list_tools(self, ctx: _Context, _: _Given) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.offered(_asked(ctx).caller))
+        return types.ListToolsResult(tools=tools.offered(_asked(ctx).caller, all_tools=self._all_tools))
 
     async def call_tool(
         self, ctx: _Context, given: types.CallToolRequestParams
@@ -87,7 +87,7 @@ class _Doors:
         return types.ReadResourceResult(contents=[found])
 
     async def list_prompts(self, ctx: _Context, _: _Given) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=list(prompts.PROMPTS))
+        return types.ListPromptsResult(prompts=prompts.offered(all_tools=self._all_tools))
 
     async def get_prompt(self, ctx: _Context, given: types.GetPromptRequestParams) -> types.GetPromptResult:
         return prompts.made(given.name, given.arguments or {})
@@ -133,10 +133,10 @@ class _Doors:
             raise MCPError(code, told["message"], told) from None
 
 
-def make(front: Front, *, notifies: bool = False) -> Server[Any]:
+def make(front: Front, *, notifies: bool = False, all_tools: bool = False) -> Server[Any]:
     """A server that any number of transports may run. `notifies`: these reach a client also between its requests, so it may ask to be told
-    of what changes, and from which level on of its own calls."""
-    doors = _Doors(front)
+    of what changes, and from which level on of its own calls. `all_tools`: it lists every tool, not the common ones alone; each can be called."""
+    doors = _Doors(front, all_tools=all_tools)
     server: Server[Any] = Server(
         "duckkb",
         version=version("duckkb"),

@@ -1,20 +1,38 @@
 """Tools: the actions of the registry as MCP offers them, and their answers as MCP gives them."""
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 import mcp_types as types
 
-from duckkb.actions.registry import shapes
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 
+COMMON = frozenset(
+    (
+        "types",
+        "schema",
+        "find",
+        "query",
+        "get",
+        "list",
+        "sql",
+        "neighbors",
+        "put",
+        "delete",
+        "memory_search",
+        "memory_put",
+    )
+)
+"""Names of the tools that most agents need. Each definition costs a model about 500 tokens in every conversation."""
 
-def offered(caller: Caller) -> list[types.Tool]:
-    """What a caller may ask for."""
-    return [_tool(name) for name, action in ACTIONS.items() if action.is_for(caller)]
+
+def offered(caller: Caller, *, all_tools: bool = True) -> list[types.Tool]:
+    """List the tools that a caller may use: all of them, or the common ones."""
+    return [_tool(name) for name, action in ACTIONS.items() if action.is_for(caller) and (all_tools or name in COMMON)]
 
 
 def input_schema(name: str) -> dict[str, Any] | None:
@@ -50,7 +68,18 @@ def _tool(name: str) -> types.Tool:
 
 
 def _output(action: Action) -> dict[str, Any]:
-    """Clients hold the structured content of errors against it too."""
-    own = dict(action.output)
+    """Clients hold the structured content of errors against it too. Without descriptions, which `docs/actions.md` has."""
+    own = _without_descriptions(action.output)
     shared: dict[str, Any] = {key: own.pop(key) for key in ("$schema", "$defs") if key in own}
-    return {**shared, "type": "object", "anyOf": [own, dict(shapes.ERROR)]}
+    return {**shared, "type": "object", "anyOf": [own, {"required": ["error"]}]}
+
+
+def _without_descriptions(schema: Any, *, of_names: bool = False) -> Any:
+    """Return a JSON Schema without its descriptions; what is `of_names` maps names, of which one may be `description`."""
+    if isinstance(schema, Mapping):
+        return {
+            key: _without_descriptions(value, of_names=key in ("properties", "$defs") and not of_names)
+            for key, value in schema.items()
+            if of_names or key != "description"
+        }
+    return [_without_descriptions(each) for each in schema] if isinstance(schema, list | tuple) else schema

@@ -8,7 +8,7 @@ from duckkb.cli import options, out, printed, stop
 from duckkb.cli.options import asked_backend, chosen
 from duckkb.cli.slips import Group
 from duckkb.cli.verb import verb
-from duckkb.cli.verbs.serving.serve import again, log_of, logging, opening, reaching, sessions
+from duckkb.cli.verbs.serving.serve import again, listed_tools, log_of, logging, opening, reaching, sessions
 
 if TYPE_CHECKING:
     from duckkb.serving.mcp.clients import Name
@@ -24,6 +24,7 @@ _CLIENTS = (
     "--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="With --http; 0 is one that is free."
 )
 @click.option("--daemon", is_flag=True, help="With --http: in the background, until `mcp stop`.")
+@listed_tools
 @sessions
 @reaching
 @logging("off")
@@ -50,7 +51,7 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
 
     if not http:
         with stop.expected():
-            commands.serve_stdio(chosen().get("kb"), opening())
+            commands.serve_stdio(chosen().get("kb"), opening(), all_tools=given["tools"] == "all")
     elif daemon:
         out.emit(commands.start(chosen().get("kb"), again(ctx), asked_backend()))
     else:
@@ -64,6 +65,7 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
             origins=given["origins"],
             proxies=given["proxies"],
             auth_header=given["auth_header"],
+            all_tools=given["tools"] == "all",
         )
         with stop.expected():
             commands.serve_http(

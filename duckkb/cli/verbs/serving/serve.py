@@ -37,6 +37,15 @@ sessions = options.several(
 )
 
 
+listed_tools = click.option(
+    "--tools",
+    type=click.Choice(["common", "all"]),
+    default="common",
+    show_default=True,
+    help="Tools that MCP lists: the 12 that most agents need, or all. Every tool can be called.",
+)
+
+
 reaching = options.several(
     click.option(
         "--forwarded-allow-ips",
@@ -130,6 +139,7 @@ def log_of(given: Mapping[str, Any]) -> "Log":
 @click.option(
     "--dedupe", type=click.Choice(["join", "off"]), default="join", show_default=True, help="Equal reads of a caller."
 )
+@listed_tools
 @sessions
 @click.option("--metrics-open", is_flag=True, help="/metrics needs no token.")
 @click.option("--metrics-tenants", is_flag=True, help="/metrics counts by tenant too, and names them.")
@@ -196,6 +206,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
         origins=given["origins"],
         proxies=given["proxies"],
         auth_header=given["auth_header"],
+        all_tools=given["tools"] == "all",
     )
     own = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants")
     limits = {name: given[name] for name in own}
