@@ -136,7 +136,7 @@ export type FindGiven = {
   "query"?: string;
   /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
   "mode"?: "similar" | "match" | "hybrid" | "where";
-  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
   /** At most this many results. */
   "limit"?: number;
@@ -555,7 +555,7 @@ export type ListAnswer = {
 export type CountGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
   /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
@@ -888,7 +888,7 @@ export type WhyGiven = {
   "query": string;
   /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
   "mode"?: "similar" | "match" | "hybrid" | "where";
-  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
   /** At most this many results. */
   "limit"?: number;
