@@ -105,9 +105,10 @@ class Place:
 
     def drop(self) -> None:
         """Have no snapshot, whatever stands in its place."""
-        self.snapshot.unlink(missing_ok=True) if self.snapshot.is_file() else shutil.rmtree(
-            self.snapshot, ignore_errors=True
-        )
+        if self.snapshot.is_symlink() or self.snapshot.is_file():
+            self.snapshot.unlink()
+        else:
+            shutil.rmtree(self.snapshot, ignore_errors=True)
 
     def answers(self, **job: Any) -> Any:
         """What every kind of question gives, out of the snapshot; None where the process died on the way."""

@@ -14,14 +14,17 @@ from tests.harness.hostile.run import Runner, Said, every_line
 
 ANSWERS = ("find", "get", "list", "export", "sql", "schema", "graph")
 """Verbs whose answers a trap must not change."""
-NEED_GIT = ("diff", "check", "blame", "log", "impact", "propose", "merge", "resolve", "compact", "git", "apply", "init")
+NEED_GIT = (
+    *("diff", "check", "review", "blame", "log", "impact", "propose", "merge", "resolve", "branches", "compact", "git"),
+    *("apply", "init"),
+)
 """Verbs that refuse or do something else where there is no repository, and so do those that ask of a revision."""
 ASK_GIT = ("--at", "--provenance", "duckkb://Note/a@topic#text/0")
 EXPORTED = "exported.jsonl"
 """The file that one line writes and others read."""
 
 
-WAITS = {"FIFOs and devices": ("compact",)}
+WAITS = {"FIFOs and devices": ("compact", "branches")}
 """Where git itself waits for a branch that is a FIFO, until our limit of a minute."""
 Judged = Callable[[tuple[str, ...]], bool]
 
@@ -80,7 +83,8 @@ def _judged(trap: Trap, *, is_weaker: bool) -> Judged:
         # Nothing is written among the files of a repository, which this folder is.
         return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection((*ASK_GIT, EXPORTED))
     left_out = ("doctor", *WAITS.get(trap.name, ()))
-    return lambda line: line[0] not in left_out and not (is_weaker and line[:2] == ("check", "--since"))
+    judges_changes = (("check", "--since"), ("review",))
+    return lambda line: line[0] not in left_out and not (is_weaker and line[:2] in judges_changes)
 
 
 def _codes(said: list[Said], judged: Judged) -> list[tuple[tuple[str, ...], int]]:

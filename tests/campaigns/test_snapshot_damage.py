@@ -135,6 +135,7 @@ def mend(place: Place) -> None:
     for path in place.folder.glob("away *"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     place.judge("anew")
+    assert place.snapshot.is_dir() and not place.snapshot.is_symlink(), "what is damaged next is there"
 
 
 @pytest.mark.parametrize("harm", FILES, ids=lambda harm: harm.__name__)
