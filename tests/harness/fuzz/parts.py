@@ -5,6 +5,7 @@ survive every write, whatever else stands in the file.
 """
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckkb
+from duckkb.app.knowledge import KnowledgeBase
 from duckkb.truth.files.line import Limits
 from tests.harness import oracle
 from tests.harness.fuzz.book import canonical_line, judged, same
@@ -53,6 +56,7 @@ class PartTarget:
             yield mutator.mutate(b"".join([*lines, *chosen]), self.good)
 
     def check(self, value: bytes) -> bool:
+        self._check_open_base(value)
         self.part.write_bytes(value)
         whole = oracle.tree(self.root)
         records, refused = by_the_book(value)
@@ -80,6 +84,21 @@ class PartTarget:
         assert listed.code == 0, listed
         shown = {_name(json.loads(line)) for line in listed.out.split("\n")[:-1]}
         assert shown == {_name(record) for record in records}, (shown, records)
+
+    def _check_open_base(self, value: bytes) -> None:
+        """A base that is open while its part is damaged, and mended, has the records of the book each time."""
+        with duckkb.open(self.root, lenient=True) as kb:
+            for number, data in enumerate((self.good, value, self.good)):
+                self.part.write_bytes(data)
+                os.utime(self.part, ns=(number, number))  # an edit within one tick of the clock is another matter
+                names = {_name(record) for record in by_the_book(data)[0]}
+                assert kb.run("count", {"type": "Note"})["count"] == len(names)
+                assert _names_in_pages(kb) == names
+                for name in sorted(names)[:2]:
+                    note = {"type": "Note", "identity": json.loads(name)}
+                    assert _name(kb.run("get", note)) == name
+                    around = kb.run("neighbors", {**note, "label": "cites", "direction": "out"})["records"]
+                    assert len(around) == sum(_name(record) in names for record in around)
 
     def _check_writing(
         self, value: bytes, records: list[dict[str, Any]], refused: list[int], whole: dict[str, bytes]
@@ -116,6 +135,20 @@ class PartTarget:
         self.part.parent.mkdir(parents=True, exist_ok=True)
         self.part.write_bytes(self.good)
         shutil.rmtree(self.root / ".duckkb", ignore_errors=True)
+
+
+def _names_in_pages(kb: KnowledgeBase) -> set[str]:
+    """The names of all notes, read a few at a time in the order of their identities."""
+    names: set[str] = set()
+    after: dict[str, Any] = {}
+    while True:
+        page = kb.run("list", {"type": "Note", "limit": 4, **after})
+        page_names = {_name(record) for record in page["records"]}
+        assert not names & page_names, "a record comes on one page"
+        names |= page_names
+        if page["next"] is None:
+            return names
+        after = {"after": page["next"]}
 
 
 def by_the_book(data: bytes) -> tuple[list[dict[str, Any]], list[int]]:
