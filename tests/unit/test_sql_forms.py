@@ -357,6 +357,7 @@ DEEP_ENOUGH = {
     "brackets side by side": "SELECT 1 WHERE 1 IN (" + "(1)," * 600 + "1)",
     "brackets in a text": f"SELECT '{'(' * 1000}'",
     "signs": f"SELECT {'- ' * 30}1",
+    "queries": f"SELECT {'(SELECT x FROM (SELECT ' * 30}1{' AS x))' * 30}",
 }
 
 
@@ -367,6 +368,14 @@ def test_a_text_that_the_parser_would_take_long_for_is_refused_before(tables: Ta
     assert caught.value.details["construct"] == "so many levels of nesting"
     with pytest.raises(FilterError) as caught:
         tables.where(ground.DOC, TOO_DEEP[name].removeprefix("SELECT "))
+    assert caught.value.details["construct"] == "so many levels of nesting"
+
+
+def test_queries_inside_of_each_other_beyond_what_the_engine_writes_back_are_refused_as_too_deep(
+    tables: Tables,
+) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.sql(f"SELECT {'(SELECT x FROM (SELECT ' * 60}1{' AS x))' * 60}", SqlLimits())
     assert caught.value.details["construct"] == "so many levels of nesting"
 
 

@@ -12,8 +12,8 @@ def _nested(step: str, seed: str, depth: int) -> str:
 TEXT = "'" + "a" * 1000 + "'"
 
 MEMORY: dict[str, str] = {
-    "doubled text": f"SELECT length({_nested('(SELECT x || x FROM (SELECT {} AS x))', TEXT, 40)})",
-    "doubled list": f"SELECT len({_nested('(SELECT list_concat(x, x) FROM (SELECT {} AS x))', '[1]', 36)})",
+    "doubled text": f"SELECT length({_nested('(SELECT x || x FROM (SELECT {} AS x))', TEXT, 30)})",
+    "doubled list": f"SELECT len({_nested('(SELECT list_concat(x, x) FROM (SELECT {} AS x))', '[1]', 30)})",
     "doubled text in a recursion": "WITH RECURSIVE c AS (SELECT 1 AS v, 'a' AS s UNION ALL SELECT v + 1, s || s FROM c WHERE v < 60) SELECT max(length(s)) FROM c",
     "doubled list in a recursion": "WITH RECURSIVE c AS (SELECT 1 AS v, [1] AS s UNION ALL SELECT v + 1, list_concat(s, s) FROM c WHERE v < 60) SELECT max(len(s)) FROM c",
     "replaced letters": f"SELECT length(replace(replace(replace({TEXT}, 'a', {TEXT}), 'a', {TEXT}), 'a', {TEXT}))",

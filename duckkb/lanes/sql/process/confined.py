@@ -222,6 +222,8 @@ class Confined(Engine):
                 return Rejected("json")
             case _ if f"'{PAST_EXACT}'" in text:
                 return Rejected("exact")
+            case "Serialization" if "nesting depth" in text:
+                return Rejected("deep")
             case kind:
                 if name := re.search(r'Referenced column "([^"]{1,200})" not found', text):
                     return Rejected("column", name[1])

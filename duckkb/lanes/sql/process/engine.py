@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 UNKNOWN_VERSION = 78
 """The exit code of a process that found an engine which the walks do not know."""
 
-Reason = Literal["column", "value", "json", "exact", "fit", "other"]
+Reason = Literal["column", "value", "json", "exact", "fit", "deep", "other"]
 
 
 class Rejected(Exception):
@@ -30,7 +30,7 @@ class Rejected(Exception):
 
     `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `exact` (a whole number would be
     rounded), `fit` (names, types or
-    arguments do not go together; `name` is a call that no function takes, with the types of its arguments) or `other`.
+    arguments do not go together; `name` is a call that no function takes, with the types of its arguments), `deep` (parts inside of each other) or `other`.
     """
 
     def __init__(self, reason: Reason, name: str = "") -> None:

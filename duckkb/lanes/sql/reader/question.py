@@ -93,7 +93,7 @@ def read_statement(
         except RecursionError:
             raise too_deep(source) from None
         except Rejected as error:
-            raise _unwritable(source) from error
+            raise _unwritable(source, error) from error
         return _question(engine, source, tree, tables)
 
     def columns() -> Columns | None:
@@ -123,11 +123,14 @@ def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) 
     except RecursionError:
         raise too_deep(source) from None
     except Rejected as error:
-        raise _unwritable(source) from error
+        raise _unwritable(source, error) from error
     return Question(sql, frozenset(again.tables))
 
 
-def _unwritable(source: Source) -> FilterError:
+def _unwritable(source: Source, error: Rejected) -> FilterError:
+    """The error for a tree that the engine does not write as a statement."""
+    if error.reason == "deep":
+        return too_deep(source)
     return source.refused("a construct that cannot be written back", "say it in another way")
 
 
