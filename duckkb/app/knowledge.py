@@ -171,6 +171,7 @@ class KnowledgeBase:
     embed_input = asks(embedding.embed_input)
     vector_input = asks(embedding.vector_input)
     is_of_documents = asks(documents_naming.is_of_documents)
+    names_record = asks(documents_naming.names_record)
     ls = asks(documents_reading.ls)
     get_document = asks(documents_reading.get_document)
     multi_get = asks(documents_reading.multi_get)

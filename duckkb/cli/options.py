@@ -1,14 +1,15 @@
 """What several verbs take: kinds of values, options, and what those of all verbs remember of the command line."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
 from duckkb.actions.registry.parameters import DESCRIBED
 from duckkb.cli import formats
+from duckkb.errors import UsageError, shell_word
 
 _LONGEST_WAIT = 86_400.0  # seconds
 Callback = TypeVar("Callback", bound=Callable[..., Any])
@@ -158,6 +159,60 @@ backend = click.option(
     help="Ask what is published there (`duckkb publish`), instead of a clone. Default: DUCKKB_BACKEND.",
 )
 type_name = click.argument("type_name", metavar="TYPE")
+
+
+class RecordTypeArgument(click.Argument):
+    """The TYPE of a record that the next argument names; TYPE/IDENTITY or a citation stands for both."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        arguments = [param for param in ctx.command.params if isinstance(param, click.Argument)]
+        return super().handle_parse_result(ctx, _split_names(arguments, cast("dict[str, Any]", opts)), args)
+
+
+_TYPES, _MORE_RECORDS = ("type_name", "from_type", "to_type"), ("new", "identities")
+"""Arguments that are types with an identity behind them, and that are identities of the first one's type."""
+
+
+def _split_names(arguments: Sequence[click.Argument], values: dict[str, Any]) -> Mapping[str, Any]:
+    """Put the type and the identity that one word holds where two arguments take them; `values` are those of the whole command line."""
+    names = [str(argument.name) for argument in arguments]
+    many = names[-1] if arguments[-1].nargs == -1 else ""
+    words = [values[name] for name in names if name != many and isinstance(values.get(name), str)]
+    expanded: list[str] = []
+    for word in (*words, *(values.get(many) or ())):
+        place = names[min(len(expanded), len(names) - 1)]
+        pair = (
+            split_record_name(word) if place in _TYPES or (place in _MORE_RECORDS and words[0] != expanded[0]) else None
+        )
+        if pair is not None and place in _TYPES:
+            expanded += pair
+        else:
+            expanded.append(pair[1] if pair is not None and pair[0] == expanded[0] else word)
+    plain = names[:-1] if many else names
+    if len(expanded) <= len(names) or many:
+        values |= dict(zip(plain, expanded, strict=False)) | ({many: tuple(expanded[len(plain) :])} if many else {})
+    return values
+
+
+def split_record_name(word: str) -> tuple[str, str] | None:
+    """Return the type and the identity that TYPE/IDENTITY or a citation names; None for another word. Raises `errors.UsageError` for a
+    citation of a commit, which `get` alone takes."""
+    if not word.startswith("duckkb:"):
+        kind, _, identity = word.partition("/")
+        return (kind, identity) if kind and identity else None
+    from duckkb.review.provenance.citation import parse
+
+    citation = parse(word)
+    if citation.commit or citation.field:
+        raise UsageError(
+            "only `get` takes a citation of a commit or a part", suggestion=f"duckkb get {shell_word(word)}"
+        )
+    return citation.type, citation.identity
+
+
+record_type = click.argument("type_name", metavar="TYPE", cls=RecordTypeArgument)
 dry_run = click.option("--dry-run", is_flag=True, help=DESCRIBED["dry_run"])
 force = click.option("--force", is_flag=True, help="Overwrite the file.")
 fail_on = click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)

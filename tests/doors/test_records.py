@@ -199,6 +199,37 @@ def test_composite_identities_are_json_arrays_on_the_command_line(run: Run) -> N
     assert run("get", "Person", "CH").code == 2
 
 
+def test_a_record_goes_by_one_word_wherever_a_verb_takes_one(run: Run, notes: Path) -> None:
+    for name in ("a", "b/c", "d"):
+        run("put", "Note", json.dumps({"id": name, "title": f"alpha {name}"}))
+    run("put", "Person", '{"country": "cn", "number": 1, "name": "Ann"}')
+    run("put", "cites", '{"from": "a", "to": "b/c"}')
+    commit(notes)
+    for pair, word in (
+        (("Note", "a"), "Note/a"),
+        (("note", "b/c"), "note/b/c"),
+        (("Note", "b/c"), "duckkb://Note/b%2Fc"),
+        (("Person", '["cn",1]'), 'Person/["cn",1]'),
+        (("cites", '["a","b/c"]'), 'cites/["a","b/c"]'),
+    ):
+        for verb, rest in ((["get"], []), (["log"], []), (["blame"], []), (["why"], ["alpha"])):
+            plain, short = run(*verb, *pair, *rest), run(*verb, word, *rest)
+            assert plain.code == 0 and (short.code, short.out) == (0, plain.out), (verb, word)
+    for word, pair in (("Note/a", ("Note", "a")), ("Note/b/c", ("Note", "b/c"))):
+        for verb in ("neighbors", "citing"):
+            assert run("graph", verb, word).out == run("graph", verb, *pair).out
+    edge = run("graph", "path", "Note", "a", "Note", "b/c").out
+    assert edge and run("graph", "path", "Note/a", "Note/b/c").out == edge
+    assert run("graph", "path", "Note/a", "Note", "b/c").out == edge
+    assert run("blame", "Note/a", "title").out == run("blame", "Note", "a", "title").out
+    assert run("rename", "Note/d", "Note/e").line["identities"] == ["e"]
+    assert run("rename", "Note", "e", "Note/f").line["identities"] == ["Note/f"], "an identity may look like a record"
+    run("put", "Note", '{"id": "g"}')
+    assert run("delete", "Note/Note/f", "Note/g").line["deleted"] == 2
+    assert run("log", "duckkb://Note/a@HEAD").code == 2, "which version is looked at would be passed over"
+    assert "Nope" in run("log", "Nope/a").err
+
+
 def test_dk_09_rename_keeps_the_id_and_takes_the_edges_along(run: Run) -> None:
     run("put", "Note", stdin='{"id": "a"}\n{"id": "b"}\n')
     before = run("get", "Note", "a").line["__id"]

@@ -156,6 +156,13 @@ def _next_command(base: Base, text: str, near: Sequence[str]) -> str:
     return f"duckkb get {shell_word(near[0])}" if near else "duckkb ls"
 
 
+def names_record(base: Base, text: str) -> bool:
+    """Whether TYPE/IDENTITY begins with a type whose records are no documents."""
+    name, _, identity = text.partition("/")
+    kind = base.ontology.find(name) if identity else None
+    return kind is not None and kind.source is None
+
+
 def is_of_documents(base: Base, uri: str) -> bool:
     """Whether a URI without a commit names a document, not a record of another type."""
     kind = base.ontology.nodes.get(unquote(uri.removeprefix(URI)).strip("/").partition("/")[0])

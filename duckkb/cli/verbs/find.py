@@ -198,7 +198,7 @@ def graph_command() -> None:
 
 
 @base_verb("neighbors", group=graph_command, reads=True, tells=False, action="neighbors")
-@options.type_name
+@options.record_type
 @click.argument("identity")
 @parameters("label", "direction", "depth", "limit", "after", "fields", "full")
 @options.backend
@@ -227,7 +227,7 @@ def _other_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mappin
 
 
 @base_verb("near", group=graph_command, reads=True, tells=False, action="near")
-@options.type_name
+@options.record_type
 @click.argument("identity")
 @parameters("limit", "fields", "full")
 def near_command(
@@ -241,7 +241,7 @@ def near_command(
 
 
 @base_verb("citing", group=graph_command, reads=True, tells=False, action="citing")
-@options.type_name
+@options.record_type
 @click.argument("identity")
 @parameters("limit", "fields", "full")
 def citing_command(
@@ -255,7 +255,7 @@ def citing_command(
 
 
 @base_verb("path", group=graph_command, reads=True, tells=False, action="path")
-@click.argument("from_type", metavar="TYPE")
+@click.argument("from_type", metavar="TYPE", cls=options.RecordTypeArgument)
 @click.argument("from_identity", metavar="IDENTITY")
 @click.argument("to_type", metavar="TYPE")
 @click.argument("to_identity", metavar="IDENTITY")

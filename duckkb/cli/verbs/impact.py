@@ -96,7 +96,7 @@ def quality_command(kb: "KnowledgeBase", **how: Any) -> Any:
 
 
 @base_verb("why", formats=("text",), first_filter="where", action="why")
-@options.type_name
+@options.record_type
 @click.argument("identity")
 @click.argument("query")
 @options.mode

@@ -22,7 +22,7 @@ def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -
 
 
 @base_verb("blame", reads=True, action="blame")
-@options.type_name
+@options.record_type
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
 @click.option(
@@ -48,7 +48,7 @@ def blame_command(
 
 
 @base_verb("log", under="changes", reads=True, action="log")
-@options.type_name
+@options.record_type
 @click.argument("identity")
 def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
     """A commit a line: op, and what each field was and became. What is not committed comes first, with a null `commit`. `op` is insert, update,

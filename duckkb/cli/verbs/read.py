@@ -9,6 +9,7 @@ from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
 from duckkb.cli.lines import known_columns, project
 from duckkb.cli.verb import base_verb, opened, verb
+from duckkb.errors import NotFound
 
 if TYPE_CHECKING:
     from duckkb.actions.registry.record_lines import FieldChoice
@@ -41,7 +42,7 @@ def get_command(
     was at that commit, with the `_chunk` that a #field/0 at its end names, and in `_since` how it differs now.
 
     \b
-    A document is named by one argument, and printed as its text:
+    A document is named by one argument, and printed as its text; TYPE/IDENTITY is a record:
     duckkb get guide/install.md:40 -l 20
     duckkb get "#3fa9c1" --json
     """
@@ -50,6 +51,8 @@ def get_command(
     if line_numbers or any(part.values()):
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
     cited = _cited(type_name, identity, at)
+    if identity is None and cited is None:
+        type_name, _, identity = type_name.partition("/")
     with opened(at=cited.at if cited else at, reads=True) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], fields)
@@ -58,7 +61,7 @@ def get_command(
 
 
 def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> bool:
-    """Print what one argument names, unless that is a citation of a record."""
+    """Print what one argument names, unless that is a record: TYPE/IDENTITY or a citation."""
     from duckkb.cli.verbs.search import print_document
 
     if text.startswith("duckkb://") and ("@" in text or "#" in text):
@@ -66,14 +69,20 @@ def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> 
     with opened(at=at, reads=True) as kb:
         if text.startswith("duckkb://") and not kb.is_of_documents(text):
             return False
-        print_document(kb.get_document(text, **part), numbered)
+        try:
+            document = kb.get_document(text, **part)
+        except NotFound:
+            if not kb.names_record(text):
+                raise
+            return False
+        print_document(document, numbered)
         out.tell(kb.notices)
     return True
 
 
 def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | None":
     if not type_name.startswith("duckkb:"):
-        if identity is None:
+        if identity is None and options.split_record_name(type_name) is None:
             raise click.UsageError("Missing argument 'IDENTITY'.")
         return None
     if identity is not None:

@@ -49,7 +49,7 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
 
 
 @base_verb("delete", tells=False, action="delete")
-@options.type_name
+@options.record_type
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
 @parameters("cascade", "allow_shrink", "if_match", "dry_run")
 def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, ...], **how: Any) -> None:
@@ -58,7 +58,7 @@ def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, .
 
 
 @base_verb("rename", tells=False, action="rename")
-@options.type_name
+@options.record_type
 @click.argument("old")
 @click.argument("new")
 @parameters("dry_run")
