@@ -180,8 +180,9 @@ def _split_names(arguments: Sequence[click.Argument], values: dict[str, Any]) ->
     names = [str(argument.name) for argument in arguments]
     many = names[-1] if arguments[-1].nargs == -1 else ""
     words = [values[name] for name in names if name != many and isinstance(values.get(name), str)]
+    words += others if isinstance(others := values.get(many), tuple) else ()
     expanded: list[str] = []
-    for word in (*words, *(values.get(many) or ())):
+    for word in words:
         place = names[min(len(expanded), len(names) - 1)]
         pair = (
             split_record_name(word) if place in _TYPES or (place in _MORE_RECORDS and words[0] != expanded[0]) else None
