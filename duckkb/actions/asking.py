@@ -101,11 +101,21 @@ def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
 
 
 @boot.answered
-def count(base: Base, type: str, *, where: str | None = None) -> dict[str, Any]:
-    """How many records a type has, or of these satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
+class RecordCount(Struct, frozen=True):
+    """How many records a type has, or of these satisfy a filter."""
+
+    type: str
+    count: int
+    notices: tuple[Notice, ...] = ()
+
+
+def count(base: Base, type: str, *, where: str | None = None) -> RecordCount:
+    """Count the records of a type, or those that satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
     kind, condition = kind_named(base, type), text_or_none(where, "a filter")
-    found = base.tree.count(kind) if condition is None else len(base.sql.where(kind, condition))
-    return {"type": kind.name, "count": found}
+    if condition is None:
+        return RecordCount(kind.name, base.tree.count(kind))
+    ids, notices = queries.match_filter(base, kind, condition)
+    return RecordCount(kind.name, len(ids), notices)
 
 
 def neighbors(

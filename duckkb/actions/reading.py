@@ -7,26 +7,27 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.actions.resolve import GivenIdentity, identity_named, kind_named, positive
+from duckkb.actions.resolve import GivenIdentity, identity_named, kind_named, positive, text_or_none
 from duckkb.config.keys import DEFAULT, KEYS, Key
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found, plain_identity
 from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
 from duckkb.ontology.rules import MODES
-from duckkb.queries import SequenceMeta
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
+from duckkb.queries import Notice, SequenceMeta
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_key, identity_text
 from duckkb.truth.commit import outside
 from duckkb.truth.files.line import LineShape, encode, etag
 from duckkb.truth.files.part import StoredRow
 
 
 class Page(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
-    """Some records in the order of their identities; `next` is the identity to go on behind, None at the end."""
+    """Some records in the order of their identities, of `total`; `next` is the identity to go on behind, None at the end."""
 
     records: tuple[dict[str, Any], ...]
     total: int
     next: str | None
+    notices: tuple[Notice, ...] = ()
 
     def __len__(self) -> int:
         return len(self.records)
@@ -83,16 +84,29 @@ def identified(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordTy
     return kind, plain_identity(base.tree, kind, identity_named(base, kind, identity))
 
 
-def page(base: Base, type: str, *, after: GivenIdentity | None = None, limit: int = 100) -> Page:
-    """Records in the order of their identities, behind `after`: a page that iterates over its records."""
-    limit = positive(limit)
+def page(
+    base: Base, type: str, *, where: str | None = None, after: GivenIdentity | None = None, limit: int = 100
+) -> Page:
+    """Return the records that satisfy a filter, or all, in the order of their identities, behind `after`: a page that iterates over its
+    records. Raises `errors.NotFound`, `errors.FilterError`."""
+    limit, condition = positive(limit), text_or_none(where, "a filter")
     kind = kind_named(base, type)
     behind = None if after is None else identified(base, type, after)[1]
-    total = base.tree.count(kind)
-    wanted = list(islice(base.tree.in_order(kind, behind), min(limit, total) + 1))
+    notices: tuple[Notice, ...] = ()
+    if condition is None:
+        rows, total = base.tree.in_order(kind, behind), base.tree.count(kind)
+    else:
+        from duckkb.engine.query import match_filter
+
+        ids, notices = match_filter(base, kind, condition)
+        rows, total = base.tree.among(kind, frozenset(ids)), len(ids)
+        if behind is not None:
+            floor = identity_key(behind)
+            rows = (row for row in rows if identity_key(row.record.identity) > floor)
+    wanted = list(islice(rows, min(limit, total) + 1))
     shown = wanted[:limit]
     more = identity_text(shown[-1].record.identity) if len(wanted) > limit else None
-    return Page(tuple(line_of(kind, row) for row in shown), total, more)
+    return Page(tuple(line_of(kind, row) for row in shown), total, more, notices)
 
 
 def export(base: Base, type: str) -> Iterator[dict[str, Any]]:

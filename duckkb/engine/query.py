@@ -94,7 +94,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     fused, gate = search.fuse(reading)
     asked = reading.words.relaxed
     hits = tuple(search.hit(record, asked, gate, is_filled=reading.is_filled) for record in fused[: chosen.limit])
-    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_unsearchable(base, intent, reading))
+    unsaid = (*_note_filter(base, intent, allowed), *_unsearchable(base, intent, reading))
     notices = (*boot.notices(base), *chosen.notices, *unasked, *reading.notices, *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in reading.expanded_by]
     account = ranking.plan_account(chosen, moved_to, gate) if intent.explain else None
@@ -373,6 +373,18 @@ def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
     return kind, row
 
 
+@boot.answered
+def match_filter(base: Base, kind: RecordType, where: str) -> tuple[IdSet, tuple[Notice, ...]]:
+    """Return the ids of the records that satisfy a filter, and what must be known of it. Raises `errors.FilterError`."""
+    ids = base.sql.where(kind, where)
+    return ids, _note_filter(base, Intent(kinds=(kind,), where=where), {kind.name: ids})
+
+
+def _note_filter(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]:
+    """What must be known of a filter: the records that it passes over, and where nothing satisfies it, why."""
+    return (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
+
+
 def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
     """What a filter that excludes something skips because it says nothing of it: records without the field are neither equal
     nor unequal to a value."""
@@ -476,8 +488,7 @@ def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Allowed) -> Fin
     hits = tuple(_shown(kinds[row.record.type], row, "relational") for row in islice(rows, chosen.limit))
     account = ranking.plan_account(chosen) if intent.explain else None
     unsaid = (
-        *_unsaid(base, intent),
-        *_nowhere(base, intent, allowed),
+        *_note_filter(base, intent, allowed),
         *_more(sum(map(len, ids.values())), chosen.limit),
     )
     return FindResult(hits, "where", "relational", (*boot.notices(base), *chosen.notices, *unsaid), account)

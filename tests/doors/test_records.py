@@ -257,6 +257,31 @@ def test_list_pages_in_the_order_of_identities(run: Run) -> None:
     assert run("list", "Note", "--json").line["total"] == 7
 
 
+def test_list_and_count_take_a_filter_and_say_where_it_meets_nothing(run: Run) -> None:
+    run(
+        "put",
+        "Note",
+        stdin="".join(json.dumps({"id": f"n{at}", "size": at, "title": "Alpha"}) + "\n" for at in range(9)),
+    )
+    run("put", "Note", '{"id": "without"}')
+    first = run("list", "Note", "-w", "size >= 4", "-l", "3")
+    assert [line["id"] for line in first.lines] == ["n4", "n5", "n6"] and "3 of 5" in first.err
+    rest = run("list", "Note", "-w", "size >= 4", "--after", "n6", "--json").line
+    assert [record["id"] for record in rest["records"]] == ["n7", "n8"] and (rest["total"], rest["next"]) == (5, None)
+    assert [line["id"] for line in run("list", "Note", "-w", "size >= 4", "--after", "m").lines] == [
+        "n4",
+        "n5",
+        "n6",
+        "n7",
+        "n8",
+    ]
+    assert run("count", "Note", "-w", "size >= 4").line["count"] == 5
+    for verb in ("list", "count"):
+        assert "-w \"title = 'Alpha'\"" in run(verb, "Note", "-w", "title = 'alpha'").err, verb
+        assert "1 record is left out" in run(verb, "Note", "-w", "size <> 4").err, verb
+        assert run(verb, "Note", "-w", "sise = 4").code == 2
+
+
 def test_import_maps_fields_and_leaves_its_files_alone(run: Run, notes: Path) -> None:
     source = notes.parent / "edges.jsonl"
     source.write_text('{"source": "a", "target": "b", "why": "x"}\n{"source": "b", "target": "a"}\n', "utf-8")

@@ -151,7 +151,6 @@ LINES = [
     ("length notes", "count notes"),
     ("count notes -w 'author = ann'", "count notes -w \"author = 'ann'\""),
     ("list notes --sort year", "sql 'SELECT * FROM notes ORDER BY year LIMIT 10'"),
-    ("list notes -w \"author = 'ann'\"", "find notes -w \"author = 'ann'\""),
     ("find notes crash --mode=fts", "find notes crash --match"),
     ("put notes \"{id: 'new', ok: true,}\"", 'put notes \'{"id": "new", "ok": true}\''),
     ("find notes crash -w 'author = ann' -l 2", "find notes crash -w \"author = 'ann'\" -l 2"),

@@ -68,6 +68,10 @@ def _choice(given: Given) -> FieldChoice | None:
     return choose_fields(given["fields"]) if "fields" in given else None
 
 
+def count(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"type": value.type, "count": value.count}
+
+
 def page(base: Base, value: Any, given: Given) -> dict[str, Any]:
     lines = [(record, record) for record in value.records]
     records = _chosen(base, lines, given["type"], OF_RECORDS, given)

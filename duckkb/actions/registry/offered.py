@@ -70,7 +70,7 @@ _ALL = (
     Action(
         "list",
         "actions.reading:page",
-        "List the records of a type, a page at a time. In the order of their identities.",
+        "List the records of a type, or those that satisfy a filter, a page at a time. In the order of their identities.",
         "shapes:PAGE",
         "page",
         form=("fields", "at"),
@@ -80,6 +80,7 @@ _ALL = (
         "actions.asking:count",
         "Count the records of a type, or those that satisfy a filter.",
         object_of({"type": TEXT, "count": WHOLE}),
+        "count",
         form=("at",),
         section="knowledge",
     ),

@@ -1,6 +1,6 @@
 """get, list, schema, export: reading records as they stand."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -97,16 +97,14 @@ def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | 
 
 @base_verb("list", tells=False, action="list")
 @options.type_name
-@parameters("limit", "after", "fields", "at")
+@parameters("where", "limit", "after", "fields", "at")
 @options.backend
-def list_command(
-    kb: "KnowledgeBase", type_name: str, limit: int, after: str | None, *, fields: "FieldChoice | None"
-) -> None:
+def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | None", **how: Any) -> None:
     """Vectors that callers gave are printed only where --fields names them."""
-    page = kb.list(type_name, after=after, limit=limit)
+    page = kb.list(type_name, **how)
     lines = project(kb, [(record, record) for record in page.records], fields, of=type_name)
     out.lines(lines, known_columns(fields), under="records", total=page.total, next=page.next)
-    out.tell(kb.notices)
+    out.tell([*kb.notices, *page.notices])
     if page.next is not None:
         printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
 
