@@ -100,7 +100,6 @@ def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
     return f"duckkb find {near if near and intent.text else 'all'} {shell_word(intent.text or type_name)}"
 
 
-@boot.answered
 class RecordCount(Struct, frozen=True):
     """How many records a type has, or of these satisfy a filter."""
 
