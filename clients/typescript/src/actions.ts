@@ -509,6 +509,8 @@ export type AskAnswer = {
 export type ListGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
+  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
+  "where"?: string;
   /** Start behind the record with this identity: the `next` of the page before. */
   "after"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
@@ -1624,7 +1626,7 @@ export abstract class Actions {
     return this.post("/actions/ask", given, call);
   }
 
-  /** List the records of a type, a page at a time. In the order of their identities. For callers with the role viewer. */
+  /** List the records of a type, or those that satisfy a filter, a page at a time. In the order of their identities. For callers with the role viewer. */
   list(given: ListGiven, call: CallOptions = {}): Promise<ListAnswer> {
     return this.post("/actions/list", given, call);
   }
