@@ -100,7 +100,7 @@ def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
     return f"duckkb find {near if near and intent.text else 'all'} {shell_word(intent.text or type_name)}"
 
 
-class RecordCount(Struct, frozen=True):
+class Count(Struct, frozen=True):
     """How many records a type has, or of these satisfy a filter."""
 
     type: str
@@ -108,13 +108,13 @@ class RecordCount(Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
 
 
-def count(base: Base, type: str, *, where: str | None = None) -> RecordCount:
+def count(base: Base, type: str, *, where: str | None = None) -> Count:
     """Count the records of a type, or those that satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
     kind, condition = kind_named(base, type), text_or_none(where, "a filter")
     if condition is None:
-        return RecordCount(kind.name, base.tree.count(kind))
+        return Count(kind.name, base.tree.count(kind))
     ids, notices = queries.match_filter(base, kind, condition)
-    return RecordCount(kind.name, len(ids), notices)
+    return Count(kind.name, len(ids), notices)
 
 
 def neighbors(
