@@ -37,7 +37,7 @@ from duckkb.queries import (
 from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
-from duckkb.search.ranking import Fused, Gate, Part, Profile, QueryKind, RankedList, feedback, fuse, ranked
+from duckkb.search.ranking import Contribution, Fused, Gate, Profile, QueryKind, RankedList, feedback, fuse, ranked
 from duckkb.search.spans import fitting_span
 from duckkb.search.typed import Question
 from duckkb.steps import step, stepped
@@ -225,7 +225,9 @@ class Search:
         if plan.mode != "hybrid":
             (source,) = lists.values()
             first = enumerate(source.ranking[: plan.depth], 1)
-            records = [Fused(key, at, [Part(source, at, score, 1.0, score)], score) for at, (key, score) in first]
+            records = [
+                Fused(key, at, [Contribution(source, at, score, 1.0, score)], score) for at, (key, score) in first
+            ]
             return records, None
         gate = self._gate(reading)
         counting = [

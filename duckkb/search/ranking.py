@@ -27,7 +27,7 @@ class RankedList(Struct, frozen=True):
     hits: Mapping[Any, LaneHit] = {}
 
 
-class Part(Struct, frozen=True):
+class Contribution(Struct, frozen=True):
     """What one list adds to a record: its rank there (from 1), its score in the lane, and the `value` that counts."""
 
     source: RankedList
@@ -42,7 +42,7 @@ class Fused(Struct, frozen=True):
 
     key: Any
     rank: int
-    parts: Sequence[Part]
+    parts: Sequence[Contribution]
     base: float
     bonus: float = 0.0
 
@@ -51,11 +51,11 @@ class Fused(Struct, frozen=True):
         return self.base + self.bonus
 
     @property
-    def best(self) -> Part:
+    def best(self) -> Contribution:
         """The part of the list in which it ranks best; vectors before words where two do."""
         return min(self.parts, key=lambda part: (part.rank, part.source.lane != "vector"))
 
-    def part(self, lane: Lane) -> Part | None:
+    def part(self, lane: Lane) -> Contribution | None:
         """The first part of a lane, None where that does not have the record."""
         return next((part for part in self.parts if part.source.lane == lane), None)
 
@@ -111,11 +111,11 @@ def fuse(
     lists: Sequence[RankedList], profile: Profile, tie: Callable[[Any], Any], limit: int | None = None
 ) -> list[Fused]:
     """Fuse lists: the first `limit` records (None: all) by falling score, equal ones by `tie` (of a key)."""
-    parts: dict[Any, list[Part]] = {}
+    parts: dict[Any, list[Contribution]] = {}
     for source in lists:
         weight, values = _weigh(source, profile)
         for rank, ((key, score), value) in enumerate(zip(source.ranking, values, strict=True), 1):
-            parts.setdefault(key, []).append(Part(source, rank, score, weight, value))
+            parts.setdefault(key, []).append(Contribution(source, rank, score, weight, value))
     bases = {key: fsum(part.value for part in some) for key, some in parts.items()}
     best = {key: min(part.rank for part in some) for key, some in parts.items()} if profile.bonus else {}
     bonus = {key: profile.bonus.get(rank, 0.0) for key, rank in best.items()}

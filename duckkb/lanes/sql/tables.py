@@ -22,7 +22,7 @@ from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
 from duckkb.lanes.sql.process.engines import Engines
-from duckkb.lanes.sql.reader.question import Question, read_condition, read_statement, read_tree
+from duckkb.lanes.sql.reader.question import SqlQuery, read_condition, read_statement, read_tree
 from duckkb.lanes.sql.reader.reading import reads_clock
 from duckkb.lanes.sql.reader.syntax import Node
 from duckkb.lanes.sql.row_table import RowTable
@@ -131,10 +131,10 @@ class Tables:
         for engines in (self._filters, self._statements):
             engines.drop()
 
-    def _try_ids(self, table: RowTable, engine: Engine, asked: Question) -> None:
+    def _try_ids(self, table: RowTable, engine: Engine, asked: SqlQuery) -> None:
         self._shown(table, engine).ids(asked.sql, TRIAL_SECONDS)
 
-    def _try_rows(self, engine: Engine, limits: SqlLimits, asked: Question) -> None:
+    def _try_rows(self, engine: Engine, limits: SqlLimits, asked: SqlQuery) -> None:
         self._prepare(asked.tables, engine)
         engine.rows(asked.sql, limits)
 

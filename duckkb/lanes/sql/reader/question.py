@@ -29,7 +29,7 @@ from duckkb.records import ID
 _MOST_IN_FILTER, _MOST_IN_STATEMENT = 20_000, 400_000  # expressions, once all is written out
 
 
-class Question(Struct, frozen=True):
+class SqlQuery(Struct, frozen=True):
     """SQL that may run, and the runtime tables that it reads, in lower case."""
 
     sql: str
@@ -37,13 +37,13 @@ class Question(Struct, frozen=True):
 
 
 def read_condition(
-    engine: Engine, table: str, columns: Columns, text: str, now: datetime, run: Callable[[Question], object]
-) -> Question:
+    engine: Engine, table: str, columns: Columns, text: str, now: datetime, run: Callable[[SqlQuery], object]
+) -> SqlQuery:
     """What gives the ids of the records of a table that satisfy a filter; raises FilterError (`E_FILTER`) for whatever is not
     allowed or does not fit. `now` is what now() and current_date mean. `run` is given what a refusal could advise, never the
     text itself: only what has run is advised."""
 
-    def question(filter_text: str) -> Question:
+    def question(filter_text: str) -> SqlQuery:
         source = Source(filter_text, is_filter=True)
         tree, condition = parse_condition(engine, source)
         check_forms(source, tree)
@@ -73,12 +73,12 @@ def read_tree(engine: Engine, columns: Columns, text: str, now: datetime) -> Nod
 
 
 def read_statement(
-    engine: Engine, tables: Tables, text: str, now: datetime, run: Callable[[Question], object]
-) -> Question | None:
+    engine: Engine, tables: Tables, text: str, now: datetime, run: Callable[[SqlQuery], object]
+) -> SqlQuery | None:
     """What a SELECT over runtime tables asks, None for SHOW TABLES; raises FilterError (`E_SQL`) where it is refused. `run` is
     given what a refusal could advise."""
 
-    def question(statement: str) -> Question | None:
+    def question(statement: str) -> SqlQuery | None:
         source = Source(statement)
         tree = parse_statement(engine, source)
         check_forms(source, tree)
@@ -109,7 +109,7 @@ def read_statement(
         return question(text)
 
 
-def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> Question:
+def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> SqlQuery:
     """The text of an accepted tree; what it says has to be allowed as well."""
     again_source = Source(source.text)
     again = TreeReader(again_source, dict.fromkeys(tables, lambda: None), again=True)
@@ -124,7 +124,7 @@ def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) 
         raise too_deep(source) from None
     except Rejected as error:
         raise _unwritable(source, error) from error
-    return Question(sql, frozenset(again.tables))
+    return SqlQuery(sql, frozenset(again.tables))
 
 
 def _unwritable(source: Source, error: Rejected) -> FilterError:
