@@ -2,7 +2,7 @@
 
 import heapq
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
 from itertools import islice, product
@@ -37,8 +37,9 @@ from duckkb.queries import (
 from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
-from duckkb.search.ranking import Fused, Gate, feedback, fuse, ranked
+from duckkb.search.ranking import Fused, Gate, Part, Profile, QueryKind, RankedList, feedback, fuse, ranked
 from duckkb.search.spans import fitting_span
+from duckkb.search.typed import Question
 from duckkb.steps import step, stepped
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
@@ -68,21 +69,16 @@ _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "
 
 
 class QuestionReading(Struct, frozen=True):
-    """What the lanes have for one reading of a question: per lane a ranking of (type, id) with scores, each record's hit
-    there, and the records as they are fused.
+    """What the lanes have for one reading of a question, which is a list each.
 
     `words` are what the lexical lane was asked. `expanded_by` are the records that the question was moved towards. `is_filled`:
-    no record fits the phrases and open ends of the question, and all that is here was found by its plain words. Where the
-    `gate` closed, the lexical ranking is there, and nothing in `fused` is for it."""
+    no record fits the phrases and open ends of the question, and all that is here was found by its plain words."""
 
     words: LexicalQuery
-    rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
-    hits: Mapping[Lane, Mapping[Key, LaneHit]]
-    fused: Sequence[Fused]
+    lists: Mapping[Lane, RankedList]
     notices: tuple[Notice, ...] = ()
     expanded_by: tuple[Key, ...] = ()
     is_filled: bool = False
-    gate: Gate | None = None
 
 
 @boot.answered
@@ -94,22 +90,25 @@ def find(base: Base, intent: Intent) -> FindResult:
         filtered = _filtered(base, intent, chosen, allowed)
         return replace(filtered, notices=(*filtered.notices, *unasked))
     search = Search(base, intent, chosen, allowed)
-    first = search.read(intent.text or "")
-    hits = tuple(search.hit(first, fused) for fused in first.fused[: chosen.limit])
-    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_unsearchable(base, intent, first))
-    notices = (*boot.notices(base), *chosen.notices, *unasked, *first.notices, *unsaid)
-    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
-    account = ranking.plan_account(chosen, moved_to, first.gate) if intent.explain else None
+    reading = search.read(Question("expand", intent.text or ""))
+    fused, gate = search.fuse(reading)
+    asked = reading.words.relaxed
+    hits = tuple(search.hit(record, asked, gate, is_filled=reading.is_filled) for record in fused[: chosen.limit])
+    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_unsearchable(base, intent, reading))
+    notices = (*boot.notices(base), *chosen.notices, *unasked, *reading.notices, *unsaid)
+    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in reading.expanded_by]
+    account = ranking.plan_account(chosen, moved_to, gate) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
 
 class Ranked(Struct, frozen=True):
     """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
-    limit."""
+    limit. Where the `gate` closed, the lexical list is there, and nothing in `fused` is for it."""
 
     plan: Plan
-    lanes: QuestionReading
+    reading: QuestionReading
     fused: Sequence[Fused]
+    gate: Gate | None
     allowed: Allowed
 
 
@@ -119,8 +118,9 @@ def rank(base: Base, intent: Intent) -> Ranked:
     chosen, intent, allowed, _ = _prepare(base, intent)
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
     search = Search(base, intent, chosen, allowed, records)
-    first = search.read(intent.text or "")
-    return Ranked(chosen, first, first.fused, allowed)
+    reading = search.read(Question("expand", intent.text or ""))
+    fused, gate = search.fuse(reading)
+    return Ranked(chosen, reading, fused, gate, allowed)
 
 
 @stepped("plan")
@@ -168,74 +168,86 @@ def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
 
 
 class Search:
-    """One question on its way through the lanes of its types. To see what lies `beyond` what counts and is given, so many
-    records are ranked. `limits` are phrases and exclusions of another question that hold for this one too."""
+    """Questions on their way through the lanes of some types. To see what lies `beyond` what counts and is given, so
+    many records are ranked."""
 
-    def __init__(
-        self,
-        base: Base,
-        intent: Intent,
-        plan: Plan,
-        allowed: Allowed,
-        beyond: int = 0,
-        limits: LexicalQuery = NO_WORDS,
-    ) -> None:
+    def __init__(self, base: Base, intent: Intent, plan: Plan, allowed: Allowed, beyond: int = 0) -> None:
         self._base, self._intent, self._plan, self._allowed = base, intent, plan, allowed
-        self._depth, self._limit, self._limits = max(plan.depth, beyond), max(plan.limit, beyond), limits
+        self._depth, self._limit = max(plan.depth, beyond), max(plan.limit, beyond)
 
-    def read(self, text: str) -> QuestionReading:
-        """Run each lane over every type, rank across types, fuse."""
+    def read(
+        self, question: Question, limits: LexicalQuery = NO_WORDS, kind: QueryKind = "original"
+    ) -> QuestionReading:
+        """Run each lane of a question over every type, and rank across types. `limits` are phrases and exclusions of other
+        questions that hold for this one too. A lane that a line of its own asks has a list, be it an empty one."""
         chosen, kinds = self._plan, self._intent.kinds
-        reads_signs = chosen.mode != "similar"
-        words = self._limited(syntax.parse(text) if reads_signs else LexicalQuery(syntax.plain(text)))
+        lanes = [lane for lane in question.lanes if lane in chosen.lanes or question.type != "expand"]
+        words = self._words(question, limits, lanes)
         hits: dict[Lane, dict[Key, LaneHit]] = {}
         is_filled = False
-        if "fts" in chosen.lanes:
-            with vectors_made_beside(self._base, kinds if len(chosen.lanes) > 1 else ()):
+        if "fts" in lanes:
+            with vectors_made_beside(self._base, kinds if len(lanes) > 1 else ()):
                 hits["fts"] = self._lane("fts", words, {}, self._depth)
-            is_filled = not hits["fts"] and bool(words.phrases or words.prefixes)
+            is_filled = not hits["fts"] and bool(words.phrases or words.prefixes) and question.words is None
         if is_filled:  # a quoted word is often a quotation
             words = words.relaxed
             hits["fts"] = self._lane("fts", words, {}, self._depth)
         vectors: Mapping[str, Vector] = {}
         notices: tuple[Notice, ...] = ()
-        if "vector" in chosen.lanes:
-            vectors, notices = embed_query(self._base, kinds, text, self._intent.vector, chosen)
+        if "vector" in lanes and "vector" in chosen.lanes:
+            vectors, notices = embed_query(self._base, kinds, question.text, self._intent.vector, chosen)
         expanded_by: tuple[Key, ...] = ()
         if chosen.expansion.method == "feedback":
             vectors, expanded_by = self._expanded(words, vectors)
-        if "vector" in chosen.lanes:
+        if "vector" in lanes:
             hits["vector"] = self._lane("vector", words, vectors, self._depth)
-        rankings = {lane: self._ranking(hits[lane], self._depth) for lane in chosen.lanes}
-        gate = self._gate(words, rankings)
-        counting = {lane: ranking[: chosen.depth] for lane, ranking in rankings.items()}
-        if gate and gate.is_closed:
-            counting.pop("fts")
-        fused = self._fused(counting)
-        notices += _PLAIN if is_filled and fused else ()
-        return QuestionReading(words, rankings, hits, fused, notices, expanded_by, is_filled, gate)
+        lists = {
+            lane: RankedList(lane, self._ranking(some, self._depth), kind, question.text, words, some)
+            for lane, some in hits.items()
+        }
+        notices += _PLAIN if is_filled and any(source.ranking for source in lists.values()) else ()
+        return QuestionReading(words, lists, notices, expanded_by, is_filled)
 
-    def by_words(self, words: LexicalQuery) -> QuestionReading:
-        """What has exactly these words, and nothing in place of what there is none of."""
-        words = self._limited(words)
-        hits = self._lane("fts", words, {}, self._depth)
-        return QuestionReading(words, {"fts": self._ranking(hits, self._depth)}, {"fts": hits}, ())
+    def _words(self, question: Question, limits: LexicalQuery, lanes: Collection[Lane]) -> LexicalQuery:
+        """Return what the lexical lane is asked, with the limits; phrases of its own limit that lane alone."""
+        if question.words is not None:
+            words = question.words
+        else:
+            reads_signs = self._plan.mode != "similar"
+            words = syntax.parse(question.text) if reads_signs else LexicalQuery(syntax.plain(question.text))
+        own = words.phrases if "fts" in lanes else ()
+        return replace(words, phrases=(*own, *limits.phrases), excluded=(*words.excluded, *limits.excluded))
 
-    def _limited(self, words: LexicalQuery) -> LexicalQuery:
-        """A question with the limits of the one that it belongs to; phrases of its own limit the lane of words alone."""
-        own = words.phrases if "fts" in self._plan.lanes else ()
-        return replace(words, phrases=(*own, *self._limits.phrases), excluded=(*words.excluded, *self._limits.excluded))
+    @stepped("fuse")
+    def fuse(self, reading: QuestionReading) -> tuple[list[Fused], Gate | None]:
+        """Make one list of a reading by the plan. One lane keeps its own scores; a hybrid search that lost a lane fuses what
+        is left. The gate is None where none was needed."""
+        plan, lists = self._plan, reading.lists
+        if plan.mode != "hybrid":
+            (source,) = lists.values()
+            first = enumerate(source.ranking[: plan.depth], 1)
+            records = [Fused(key, at, [Part(source, at, score, 1.0, score)], score) for at, (key, score) in first]
+            return records, None
+        gate = self._gate(reading)
+        counting = [
+            replace(source, ranking=source.ranking[: plan.depth])
+            for lane, source in lists.items()
+            if lane != "fts" or not (gate and gate.is_closed)
+        ]
+        return fuse(counting, Profile(plan.fusion), self.tie, self._limit), gate
 
-    def _gate(self, words: LexicalQuery, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> Gate | None:
+    def _gate(self, reading: QuestionReading) -> Gate | None:
         """Whether the lexical lane counts; None where it always does: without a gate, or with no vectors to count instead."""
-        fusion = self._plan.fusion
-        if fusion.method != "minmax" or not fusion.gate or not rankings.get("vector") or "fts" not in rankings:
+        fusion, lists = self._plan.fusion, reading.lists
+        if fusion.method != "minmax" or not fusion.gate or "fts" not in lists:
             return None
-        best = next((key for key, _ in rankings["fts"]), None)
+        if "vector" not in lists or not lists["vector"].ranking:
+            return None
+        best = next((key for key, _ in lists["fts"].ranking), None)
         if best is None:
             return Gate(fusion.gate, 0.0)
         kind, row = _row(self._base, best)
-        return Gate(fusion.gate, self._base.lanes(kind).words.coverage(words, row.record.id))
+        return Gate(fusion.gate, self._base.lanes(kind).words.coverage(reading.words, row.record.id))
 
     def _expanded(
         self, words: LexicalQuery, vectors: Mapping[str, Vector]
@@ -306,27 +318,18 @@ class Search:
         """What records with equal scores are ordered by."""
         return identity_key(self._base.rows(_kind(self._base, key)).identity(key[1])), key[0]
 
-    @stepped("fuse")
-    def _fused(self, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
-        """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
-        if self._plan.mode == "hybrid":
-            return fuse(rankings, self._plan.fusion, self.tie, self._limit)
-        lane = self._plan.lanes[0]
-        return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(rankings[lane], 1)]
-
-    def hit(self, reading: QuestionReading, one: Fused, asked: LexicalQuery | None = None) -> Hit:
+    def hit(self, record: Fused, asked: LexicalQuery, gate: Gate | None = None, *, is_filled: bool = False) -> Hit:
         """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best (the
         vector lane on a tie), unless that has no word of what is `asked` in all lanes and another chunk has."""
-        asked = reading.words.relaxed if asked is None else asked
-        kind, row = _row(self._base, one.key)
-        words, trace = self._base.lanes(kind).words, None
+        kind, row = _row(self._base, record.key)
+        words, trace, source = self._base.lanes(kind).words, None, record.best.source
         if self._intent.explain:
-            terms = words.explain(reading.words, row.record.id) if "fts" in one.ranks else None
-            trace = ranking.trace(one, self._plan, terms, reading.gate)
-        scores = ranking.score_account(one, self._plan) if self._plan.mode == "hybrid" else None
-        lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
-        best = reading.hits[lane][one.key]
-        field, seq = words.chunk(reading.words, best.id) if lane == "fts" else (best.field, best.seq)
+            lexical = record.part("fts")
+            terms = words.explain(source.words, row.record.id) if lexical else None
+            trace = ranking.trace(record, self._plan, terms, gate)
+        scores = ranking.score_account(record, self._plan) if self._plan.mode == "hybrid" else None
+        best = source.hits[record.key]
+        field, seq = words.chunk(source.words, best.id) if source.lane == "fts" else (best.field, best.seq)
         if kind.full_text and self._plan.mode != "similar":
             field, seq = words.chunk(asked, best.id, (field, seq))
         found = self._base.rows(kind).chunk(best.id, field, seq)
@@ -334,8 +337,8 @@ class Search:
         if trace is not None and chunk is not None:
             start, end = fitting_span(chunk.text, partial(words.weights, asked, field))
             trace["span"] = {"field": field, "start": chunk.start + start, "end": chunk.start + end}
-        shown = _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
-        return replace(shown, is_filled=reading.is_filled, excerpt=self._excerpt(kind, shown, asked))
+        shown = _shown(kind, row, _ENGINES[self._plan.mode], record.score, scores=scores, chunk=chunk, trace=trace)
+        return replace(shown, is_filled=is_filled, excerpt=self._excerpt(kind, shown, asked))
 
     def _excerpt(self, kind: RecordType, hit: Hit, asked: LexicalQuery) -> Excerpt | None:
         """Where the line begins, in the chunk that a hit is shown by, that has most of what is `asked`. Of a document in the chunk of its
@@ -453,9 +456,9 @@ def _filter_option(condition: str) -> str:
 
 def _unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> tuple[Notice, ...]:
     """What is said of types of which no record was found by meaning as none can be."""
-    if "vector" not in reading.hits or intent.vector is not None:
+    if "vector" not in reading.lists or intent.vector is not None:
         return ()
-    compared = {name for name, _ in reading.hits["vector"]}
+    compared = {name for name, _ in reading.lists["vector"].hits}
     return base.told(unsearchable(base, [kind for kind in intent.kinds if kind.name not in compared]))
 
 

@@ -1,27 +1,78 @@
-"""Ranked lists: two become one, a question is moved by what it finds, and a score is taken apart so that it can be added up
-again. Pure functions over keys; a key is whatever names a record."""
+"""Ranked lists: several become one, a question is moved by what it finds, and a score is taken apart so that it can be
+added up again. Pure functions over keys; a key is whatever names a record."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
 from math import fsum, sqrt
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
-from duckkb.queries import Lane, Plan
+from duckkb.queries import NO_WORDS, Lane, LaneHit, LexicalQuery, Plan
 from duckkb.settings import Fusion
 
 Key = TypeVar("Key", bound=Hashable)
-Ranking = Sequence[tuple[Key, float]]
+QueryKind = Literal["original", "variant"]
+
+
+class RankedList(Struct, frozen=True):
+    """What one lane has on one question: keys with the lane's scores, best first, each key once. `query` is the question
+    as it was written, `words` what the lexical lane reads of it; `hits` has the lane's hit of each key."""
+
+    lane: Lane
+    ranking: Sequence[tuple[Any, float]]
+    kind: QueryKind = "original"
+    query: str = ""
+    words: LexicalQuery = NO_WORDS
+    hits: Mapping[Any, LaneHit] = {}
+
+
+class Part(Struct, frozen=True):
+    """What one list adds to a record: its rank there (from 1), its score in the lane, and the `value` that counts."""
+
+    source: RankedList
+    rank: int
+    score: float
+    weight: float
+    value: float
 
 
 class Fused(Struct, frozen=True):
-    """One record after fusion: its final score, and its score and rank (from 1) in each lane that had it."""
+    """One record after fusion, at a `rank` from 1; `base` is the sum of its parts, one a list in their order."""
 
     key: Any
-    score: float
-    scores: Mapping[Lane, float] = {}
-    ranks: Mapping[Lane, int] = {}
+    rank: int
+    parts: Sequence[Part]
+    base: float
+    bonus: float = 0.0
+
+    @property
+    def score(self) -> float:
+        return self.base + self.bonus
+
+    @property
+    def best(self) -> Part:
+        """The part of the list in which it ranks best; vectors before words where two do."""
+        return min(self.parts, key=lambda part: (part.rank, part.source.lane != "vector"))
+
+    def part(self, lane: Lane) -> Part | None:
+        """The first part of a lane, None where that does not have the record."""
+        return next((part for part in self.parts if part.source.lane == lane), None)
+
+
+class Profile(Struct, frozen=True):
+    """How lists become one: by a fusion, in which lists of an `original` question have a weight of their own (`minmax`
+    has weights of lanes), and a bonus by the best rank in any list. With a bonus, scores that are alike to so many
+    decimal `places` are equal."""
+
+    fusion: Fusion
+    original: float = 1.0
+    bonus: Mapping[int, float] = {}
+    places: int = 12
+
+
+DOCUMENTS = Profile(Fusion("rrf", 60), 2.0, {1: 0.05, 2: 0.02, 3: 0.02})
+"""That of `query`. 1/72 + 1/90 and 2/80 are a tie."""
 
 
 class Gate(Struct, frozen=True):
@@ -56,41 +107,37 @@ def ranked(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) ->
     return found[:limit]
 
 
-def fuse(lanes: Mapping[Lane, "Ranking[Key]"], fusion: Fusion, tie: Callable[[Key], Any], limit: int) -> list[Fused]:
-    """Fuse rankings (best first, each key once a lane): the first `limit`, equal scores in the order of `tie`."""
-    score = _rrf(lanes, fusion.k) if fusion.method == "rrf" else _minmax(lanes, fusion.weight)
-    ranks: dict[Key, dict[Lane, int]] = {}
-    scores: dict[Key, dict[Lane, float]] = {}
-    for lane, ranking in lanes.items():
-        for rank, (key, lane_score) in enumerate(ranking, 1):
-            ranks.setdefault(key, {})[lane] = rank
-            scores.setdefault(key, {})[lane] = lane_score
-    return [Fused(key, score[key], scores[key], ranks[key]) for key in ranked(score, tie, limit)]
+def fuse(
+    lists: Sequence[RankedList], profile: Profile, tie: Callable[[Any], Any], limit: int | None = None
+) -> list[Fused]:
+    """Fuse lists: the first `limit` records (None: all) by falling score, equal ones by `tie` (of a key)."""
+    parts: dict[Any, list[Part]] = {}
+    for source in lists:
+        weight, values = _weigh(source, profile)
+        for rank, ((key, score), value) in enumerate(zip(source.ranking, values, strict=True), 1):
+            parts.setdefault(key, []).append(Part(source, rank, score, weight, value))
+    bases = {key: fsum(part.value for part in some) for key, some in parts.items()}
+    best = {key: min(part.rank for part in some) for key, some in parts.items()} if profile.bonus else {}
+    bonus = {key: profile.bonus.get(rank, 0.0) for key, rank in best.items()}
+    scores = {key: round(base + bonus[key], profile.places) for key, base in bases.items()} if bonus else bases
+    order = ranked(scores, tie, len(scores) if limit is None else limit)
+    return [Fused(key, rank, parts[key], bases[key], bonus.get(key, 0.0)) for rank, key in enumerate(order, 1)]
 
 
-def _rrf(lanes: Mapping[Lane, "Ranking[Key]"], k: int) -> dict[Key, float]:
-    """Reciprocal rank fusion (Cormack, Clarke, Buettcher, SIGIR 2009): the sum of 1 / (k + rank), ranks from 1."""
-    total: dict[Key, float] = {}
-    for ranking in lanes.values():
-        for rank, (key, _) in enumerate(ranking, 1):
-            total[key] = total.get(key, 0.0) + 1.0 / (k + rank)
-    return total
+def _weigh(source: RankedList, profile: Profile) -> tuple[float, list[float]]:
+    """Return the weight of a list, and what each record in it counts.
 
-
-def _minmax(lanes: Mapping[Lane, "Ranking[Key]"], weight: float) -> dict[Key, float]:
-    """Weighted sum of scores scaled to 0..1 in each lane; `weight` is the vector lane's share, a missing record has 0.
-    Scores that are all alike tell nothing but that the lane has the record: they count half."""
-    share: dict[Lane, float] = {"vector": weight, "fts": 1.0 - weight}
-    total: dict[Key, float] = {}
-    for lane, ranking in lanes.items():
-        if not ranking:
-            continue
-        values = [score for _, score in ranking]
-        low, span = min(values), max(values) - min(values)
-        for key, score in ranking:
-            scaled = (score - low) / span if span > 0 else 0.5
-            total[key] = total.get(key, 0.0) + share[lane] * scaled
-    return total
+    `rrf`: weight / (k + rank), reciprocal rank fusion (Cormack, Clarke, Buettcher, SIGIR 2009). `minmax`: weight x score,
+    scaled to 0..1 in the list. Scores that are all alike tell nothing but that the lane has the record: they count half.
+    """
+    fusion = profile.fusion
+    if fusion.method == "rrf":
+        weight = profile.original if source.kind == "original" else 1.0
+        return weight, [weight / (fusion.k + rank) for rank in range(1, len(source.ranking) + 1)]
+    weight = fusion.weight if source.lane == "vector" else 1.0 - fusion.weight
+    scores = [score for _, score in source.ranking]
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    return weight, [weight * ((score - low) / (high - low) if high > low else 0.5) for score in scores]
 
 
 def feedback(question: Sequence[float], found: Sequence[Sequence[float]], weight: float) -> list[float]:
@@ -115,12 +162,13 @@ def _unit(vector: Sequence[float]) -> list[float]:
 
 def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
     """The `_scores` of a hybrid hit: lane scores, final score, the lanes that had it, its rank in each (None beyond)."""
+    vector, fts = fused.part("vector"), fused.part("fts")
     return {
-        "vector": fused.scores.get("vector"),
-        "fts": fused.scores.get("fts"),
+        "vector": vector.score if vector else None,
+        "fts": fts.score if fts else None,
         "final": fused.score,
-        "sources": [lane for lane in plan.lanes if lane in fused.ranks],
-        "rank": {lane: fused.ranks.get(lane) for lane in ("vector", "fts")},
+        "sources": [lane for lane in plan.lanes if fused.part(lane)],
+        "rank": {"vector": vector.rank if vector else None, "fts": fts.rank if fts else None},
     }
 
 
@@ -131,15 +179,13 @@ def trace(
     gate: Gate | None = None,
 ) -> dict[str, Any]:
     """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
-    score (`lexical` as the lane explains it), which add up to it. Where the `gate` closed, the lexical lane has no record."""
-    parts: dict[str, Any] = {}
-    for lane in plan.lanes:
-        if lane not in fused.ranks:
-            parts[lane] = {"rank": None, "score": None, "part": 0.0}
-            continue
-        rank, score = fused.ranks[lane], fused.scores[lane]
-        part = fused.score if len(plan.lanes) == 1 else _share(plan, rank)
-        parts[lane] = {"rank": rank, "score": score, "part": part}
+    score (`lexical` as the lane explains it), which add up to it. Where the `gate` closed, the lexical lane has no
+    record. A min-max part of two depends on whole lists, and is None: the lane scores show it instead."""
+    parts: dict[str, Any] = {lane: {"rank": None, "score": None, "part": 0.0} for lane in plan.lanes}
+    is_sum = len(plan.lanes) == 1 or plan.fusion.method == "rrf"
+    for part in fused.parts:
+        value = part.value if is_sum else None
+        parts[part.source.lane] = {"rank": part.rank, "score": part.score, "part": value}
     terms = list(lexical["terms"]) if lexical else None
     return {"lanes": parts, "final": fused.score, "terms": terms} | ({"gate": gate.account} if gate else {})
 
@@ -159,8 +205,3 @@ def plan_account(plan: Plan, moved_to: Sequence[Any] = (), gate: Gate | None = N
         "fusion": fusion if len(plan.lanes) > 1 else None,
         "expansion": {"method": "feedback", **expansion} if plan.expansion.method == "feedback" else None,
     }
-
-
-def _share(plan: Plan, rank: int) -> float | None:
-    """A lane's part of an RRF score. A min-max part depends on the whole list, which the lane scores show instead."""
-    return 1.0 / (plan.fusion.k + rank) if plan.fusion.method == "rrf" else None

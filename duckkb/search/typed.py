@@ -14,32 +14,43 @@ from typing import Literal
 from msgspec import Struct
 
 from duckkb.errors import UsageError
-from duckkb.queries import LexicalQuery
+from duckkb.queries import Lane, LexicalQuery
 from duckkb.search import syntax
 
 QuestionType = Literal["lex", "vec", "hyde", "expand"]
 MOST_QUESTIONS = 32
 """Of one query; each is a search of its own."""
 
+_LANES: Mapping[QuestionType, tuple[Lane, ...]] = {
+    "lex": ("fts",),
+    "vec": ("vector",),
+    "hyde": ("vector",),
+    "expand": ("fts", "vector"),
+}
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _TYPED = re.compile(r"(?P<type>lex|vec|hyde|expand|intent):(?P<text>.*)", re.IGNORECASE | re.DOTALL)
 _LEX_PIECE = re.compile(r'(?P<minus>(?<!\S)-(?=[^\s-]))?(?:"(?P<phrase>[^"]*)"|(?P<word>[^\s"]+))')
 _HYPHENATED = re.compile(r"[^\W_]-[^\W_]")
 
 
-class TypedQuestion(Struct, frozen=True):
-    """One question for one lane, or one to be expanded; `line` counts from 1. `words` is what a `lex` question asks for."""
+class Question(Struct, frozen=True):
+    """One question for one lane, or (`expand`) for both; `line` counts from 1. `words` is what a `lex` line asks for; any
+    other question is read as people type."""
 
     type: QuestionType
     text: str
     line: int = 1
     words: LexicalQuery | None = None
 
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return _LANES[self.type]
 
-class TypedQuestions(Struct, frozen=True):
+
+class Questions(Struct, frozen=True):
     """What a caller asks, in the order of the lines; `intent` says what is meant, and is not searched for."""
 
-    questions: tuple[TypedQuestion, ...]
+    questions: tuple[Question, ...]
     intent: str = ""
 
 
@@ -53,7 +64,7 @@ def _one_line(text: str) -> str:
     return _LINE_END.sub(" ", text)
 
 
-def read(text: str) -> TypedQuestions:
+def read(text: str) -> Questions:
     """Read a query; raises `errors.UsageError` (E_QUERY) that names the first line that is wrong.
 
     >>> [(one.type, one.text) for one in read("LEX: hash ids\\n\\nvec: how are ids: made").questions]
@@ -68,7 +79,7 @@ def read(text: str) -> TypedQuestions:
     typed = [(number, *_taken_apart(line)) for number, line in lines]
     if len(typed) == 1 and typed[0][1] in ("", "expand"):
         number, _, question = typed[0]
-        return TypedQuestions((TypedQuestion("expand", _said(question, number, "expand"), number),))
+        return Questions((Question("expand", _said(question, number, "expand"), number),))
     intent, questions = "", []
     for number, kind, said in typed:
         match kind:
@@ -85,7 +96,7 @@ def read(text: str) -> TypedQuestions:
                 raise _refusal(number, "a line without a type among others", remedy)
     if not questions:
         raise _refusal(lines[0][0], "`intent:` alone asks for nothing", "add a line with lex:, vec: or hyde:")
-    return TypedQuestions(tuple(questions), intent)
+    return Questions(tuple(questions), intent)
 
 
 def lexical(text: str, line: int = 1) -> LexicalQuery:
@@ -127,12 +138,12 @@ def _said(text: str, line: int, kind: str) -> str:
     return text
 
 
-def _question(kind: Literal["lex", "vec", "hyde"], text: str, line: int) -> TypedQuestion:
+def _question(kind: Literal["lex", "vec", "hyde"], text: str, line: int) -> Question:
     if kind == "lex":
-        return TypedQuestion(kind, text, line, lexical(text, line))
+        return Question(kind, text, line, lexical(text, line))
     if excluded := next(_exclusions(text), None):
         raise _refusal(line, f"`{kind}:` cannot exclude: -{excluded}", f"put -{excluded} in a `lex:` line")
-    return TypedQuestion(kind, text, line)
+    return Question(kind, text, line)
 
 
 def _exclusions(text: str) -> Iterator[str]:

@@ -7,7 +7,8 @@ from fractions import Fraction
 import pytest
 
 from duckkb.queries import Lane
-from duckkb.search.blend import QueryKind, RankedList, blend, fuse_lists, lexical_score, vector_score
+from duckkb.search.blend import blend, lexical_score, vector_score
+from duckkb.search.ranking import DOCUMENTS, QueryKind, RankedList, fuse
 
 getcontext().prec = 40
 LANES: list[Lane] = ["fts", "vector"]
@@ -25,7 +26,7 @@ def drawn(draw: random.Random) -> tuple[list[RankedList], dict[str, float] | Non
         for lane in draw.sample(LANES, draw.randint(1, 2)):
             keys = draw.sample([f"k{number:02}" for number in range(60)], draw.randint(0, 50))
             scores = sorted((draw.uniform(-1, 20) for _ in keys), reverse=True)
-            lists.append(RankedList(lane, kind, query, list(zip(keys, scores, strict=True))))
+            lists.append(RankedList(lane, list(zip(keys, scores, strict=True)), kind, query))
     draw.shuffle(lists)
     read = draw.choice([1, 5, 30])
     if draw.random() < 0.2:
@@ -72,15 +73,15 @@ def lane_scores_by_the_text(lists: list[RankedList], key: str) -> dict[str, floa
 def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
     for case in range(seed, seed + 10):
         lists, scores, read = drawn(random.Random(case))
-        candidates = fuse_lists(lists, str)
+        candidates = fuse(lists, DOCUMENTS, str)
         expected = fused_by_the_text(lists)
         assert [one.key for one in candidates] == [key for key, _, _ in expected]
         assert [one.rank for one in candidates] == list(range(1, len(expected) + 1))
         rerank = None if scores is None else {one.key: scores[one.key] for one in candidates[:read]}
-        found = blend(candidates, rerank, str)
+        found = blend(candidates, list(dict.fromkeys(one.lane for one in lists)), rerank, str)
         finals: dict[str, Decimal] = {}
         for rank, (key, base, bonus) in enumerate(expected, 1):
-            account = next(one for one in found if one.candidate.key == key).account
+            account = next(one for one in found if one.record.key == key).account
             score = None if rerank is None else rerank.get(key)
             position, weight, final = final_by_the_text(rank, score or 0.0)
             lanes = lane_scores_by_the_text(lists, key)
@@ -108,7 +109,7 @@ def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
                 for place, (name, raw) in enumerate(one.ranking, 1)
                 if name == key
             ]
-        order, fused_order = [one.candidate.key for one in found], [key for key, _, _ in expected]
+        order, fused_order = [one.record.key for one in found], [key for key, _, _ in expected]
         first = fused_order[: len(rerank or ())]
         if rerank is None:
             assert order == fused_order
@@ -118,19 +119,19 @@ def test_kx_05_every_score_is_that_of_the_text(seed: int) -> None:
 
 
 def test_kx_05_the_kind_of_a_question_weighs_and_not_its_place() -> None:
-    original = RankedList("fts", "original", "a", [("x", 3.0)])
-    variant = RankedList("vector", "variant", "b", [("y", 0.9)])
+    original = RankedList("fts", [("x", 3.0)], "original", "a")
+    variant = RankedList("vector", [("y", 0.9)], "variant", "b")
     for lists in ([original, variant], [variant, original]):
-        assert [(one.key, one.base) for one in fuse_lists(lists, str)] == [("x", 2 / 61), ("y", 1 / 61)]
+        assert [(one.key, one.base) for one in fuse(lists, DOCUMENTS, str)] == [("x", 2 / 61), ("y", 1 / 61)]
 
 
 def test_kx_05_an_answer_of_a_reranker_that_is_not_whole_is_refused() -> None:
-    candidates = fuse_lists([RankedList("fts", "original", "a", [("x", 3.0), ("y", 2.0), ("z", 1.0)])], str)
+    candidates = fuse([RankedList("fts", [("x", 3.0), ("y", 2.0), ("z", 1.0)])], DOCUMENTS, str)
     wrong = [{"y": 0.5}, {"x": 0.5, "z": 0.5}, {"x": 1.5}, {"x": -0.1}, {"x": float("nan")}, {"w": 0.5}]
     for scores in wrong:
         with pytest.raises(ValueError):
-            blend(candidates, scores, str)
-    assert [one.candidate.key for one in blend(candidates, {"x": 0.0, "y": 1.0}, str)] == ["y", "x", "z"]
+            blend(candidates, ["fts"], scores, str)
+    assert [one.record.key for one in blend(candidates, ["fts"], {"x": 0.0, "y": 1.0}, str)] == ["y", "x", "z"]
 
 
 @pytest.mark.parametrize(("raw", "shown"), [(0.0, 0.0), (1.0, 0.5), (-3.0, 0.75), (9.0, 0.9)])

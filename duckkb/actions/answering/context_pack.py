@@ -32,7 +32,7 @@ from duckkb.records import identity_text
 from duckkb.review.provenance import history
 from duckkb.review.provenance.citation import Citation, worktree
 from duckkb.rules.invisible import visible
-from duckkb.search.plan import servable
+from duckkb.search.plan import Intent, servable
 from duckkb.truth.files.document_parts import file_of
 from duckkb.truth.files.line import LineShape, encode, etag
 from duckkb.truth.files.part import StoredRow
@@ -115,7 +115,7 @@ def context_pack(
         raise UsageError("give a question", suggestion='as in "how do we roll back a release"')
     positive(budget, "the budget")
     kinds, unasked = searched_kinds(base, types)
-    found = query(base, kinds, text, positive(limit), ModelBudget())
+    found = query(base, Intent(text, limit=positive(limit), kinds=tuple(kinds)), ModelBudget())
     candidates = [_found(base, hit, text) for hit in found]
     if neighbors:
         candidates += _beside(base, candidates)

@@ -28,14 +28,14 @@ _ALL = 1 << 30
 
 
 class SearchOptions(Struct, frozen=True):
-    """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at most
-    `limit` of them (None: all) whose score is at least `least`; `full` texts instead of snippets; with `explain` why each
-    ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings have it). With
-    `arch_hints` what lies near them in graphs of code."""
+    """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at
+    most `limit` of them (None: all) whose score is at least `min_score`; `full` texts instead of snippets; with `explain`
+    why each ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings
+    have it). With `arch_hints` what lies near them in graphs of code."""
 
     collections: tuple[str, ...] = ()
     limit: int | None = 5
-    least: float = 0.0
+    min_score: float = 0.0
     full: bool = False
     explain: bool = False
     candidates: int | None = None
@@ -77,7 +77,7 @@ def search_documents(
         raise UsageError(said, suggestion=f"duckkb find {_filled_type(base)} {shell_word(text or 'a question')}")
     limit = _ALL if options.limit is None else positive(options.limit)
     found = _asked(base, kinds, text, how, options, limit)
-    scored = [(hit, score) for hit in found if (score := _score(hit, how)) >= options.least]
+    scored = [(hit, score) for hit in found if (score := _score(hit, how)) >= options.min_score]
     documents = [document_at(base, base.ontology.nodes[hit.type], str(hit.identity)) for hit, _ in scored]
     docid = docids(base, documents)
     hits = tuple(
@@ -151,9 +151,10 @@ def find_words(
 def _asked(
     base: Base, kinds: Sequence[NodeType], text: str, how: How, options: SearchOptions, limit: int
 ) -> FindResult:
+    intent = Intent(text, _MODES.get(how), limit=limit, explain=options.explain, kinds=tuple(kinds))
     if how == "query":
-        return query(base, kinds, text, limit, ModelBudget(options.candidates, options.rerank_timeout_ms))
-    return queries.find(base, Intent(text, _MODES[how], limit=limit, explain=options.explain, kinds=tuple(kinds)))
+        return query(base, intent, ModelBudget(options.candidates, options.rerank_timeout_ms))
+    return queries.find(base, intent)
 
 
 def _score(hit: Hit, how: How) -> float:

@@ -93,16 +93,7 @@ def _search(
         raise click.UsageError("--limit and --all contradict each other; give one of them")
     most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
     numbered = given.pop("line_numbers")
-    chosen = SearchOptions(
-        given["collections"],
-        most,
-        given["min_score"],
-        given["full"],
-        given["explain"],
-        given.get("candidates"),
-        given.get("rerank_timeout_ms"),
-        given.get("arch_hints", False),
-    )
+    chosen = SearchOptions(limit=most, **given)
     with opened(at=at, reads=True) as kb:
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)

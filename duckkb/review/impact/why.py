@@ -100,7 +100,7 @@ def _ranked(base: Base, kind: RecordType, row: StoredRow, ranked: query.Ranked, 
     allowed, lanes, words = ranked.allowed[kind.name], ranked.plan.lanes, syntax.parse(text)
     keys = [one.key for one in ranked.fused]
     rank = keys.index(key) + 1 if key in keys else None
-    is_plain = ranked.lanes.is_filled and rank is not None
+    is_plain = ranked.reading.is_filled and rank is not None
     asked = words.relaxed if is_plain else words
     entries = base.rows(kind)[number].entries if kind.vectors else ()
     vectors = [entry for entry in entries if entry.vector_key is not None]
@@ -117,20 +117,20 @@ def _ranked(base: Base, kind: RecordType, row: StoredRow, ranked: query.Ranked, 
         "chunks": len(vectors),
         "pending": sum(entry.vector is None for entry in vectors),
         "first": tuple(identity_text(one.record.identity) if one is not None else "" for one in first),
-        "notices": (*(one.message for one in (*ranked.plan.notices, *ranked.lanes.notices)), *_gated(ranked)),
+        "notices": (*(one.message for one in (*ranked.plan.notices, *ranked.reading.notices)), *_gated(ranked)),
     }
 
 
 def _gated(ranked: Ranked) -> Iterator[str]:
     """That the lane of words does not count."""
-    gate = ranked.lanes.gate
+    gate = ranked.gate
     if gate and gate.is_closed:
         said = f"the best record by words covers {gate.share:.2f} of the question, less than the gate of {gate.least:g}"
         yield f"words do not count here: {said}"
 
 
 def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
-    ranking = ranked.lanes.rankings[lane]
+    ranking = ranked.reading.lists[lane].ranking
     found = ((place, score) for place, (one, score) in enumerate(ranking, 1) if one == key)
     rank, score = next(found, (None, None))
     return LaneRank(lane, rank, score, len(ranking), ranked.plan.depth)
