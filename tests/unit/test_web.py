@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from duckkb.errors import UsageError
 from duckkb.serving.web import markdown
-from duckkb.serving.web.comparing import compared, version
+from duckkb.serving.web.differing import compare, version
 from duckkb.serving.web.filters import condition, controls
 from duckkb.serving.web.marking import excerpt, marked, place_of, terms_of
 from duckkb.serving.web.values import fields_of, shown
@@ -126,8 +126,14 @@ def test_versions_are_made_of_what_changed() -> None:
         {"op": "insert", "fields": {"a": {"after": 1}, "b": {"after": "x"}, "c": {"after": "one two"}}},
     ]
     assert version(changes, 1) == {"a": 1, "b": "x", "c": "one two"} and version(changes, 0) == {"a": 2, "c": "one two"}
-    found = compared({"c": "one <two>", "d": 1}, {"c": "one three", "e": None})
-    assert [(one.name, str(one.old), str(one.new)) for one in found if one.name == "c"] == [
-        ("c", "one <del>&lt;two&gt;</del>", "one <ins>three</ins>")
+    found, same = compare({"c": "one <two>", "d": 1, "f": [1]}, {"c": "one three", "e": None, "f": [1]})
+    assert [(one.path, str(one.old), str(one.new)) for one in found] == [
+        ("c", "one <del>&lt;two&gt;</del>", "one <ins>three</ins>"),
+        ("d", "<del>1</del>", ""),
+        ("e", "", "<ins>null</ins>"),
     ]
-    assert {one.name for one in found if not one.is_same} == {"c", "d", "e"}
+    assert same == ["f"]
+    (hidden,), _ = compare({"c": "a" * 30_000}, {"c": "a" * 29_999 + "\u202eb"})
+    assert "\u202e" not in hidden.new and "u202e" in hidden.new, (
+        "also what differs far behind is shown, and what nobody sees"
+    )

@@ -10,6 +10,7 @@ from msgspec import Struct
 from duckkb.errors import Conflict as Contradiction
 from duckkb.errors import InvalidRecord, NotFound, UsageError
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.rules.invisible import invisible_in
 from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode, parse_objects
 from duckkb.truth.files.source_text import split
 from duckkb.truth.files.strict import HARD_DEPTH
@@ -49,6 +50,15 @@ class OpenConflict(Struct, frozen=True):
         """A digest of what is in conflict, in hex: an answer that carries it is for this alone."""
         told = [self.type, self.identity, self.field, self.path, self.base, self.ours, self.theirs]
         return sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def is_edited_as_text(sources: Iterable[str | None]) -> bool:
+    """Whether the sides that there are, as JSON source, are all texts that a browser's field keeps as they are."""
+    return all(
+        source.startswith('"') and next(invisible_in(json.loads(source, strict=False)), None) is None
+        for source in sources
+        if source is not None
+    )
 
 
 class SideChoice(Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff.words import json_words
-from duckkb.review.merging.conflicts import OpenConflict
+from duckkb.review.merging.conflicts import OpenConflict, is_edited_as_text
 from duckkb.review.merging.resolve import Resolved
 from duckkb.review.reports.html import KINDS, document, finding, safe
 from duckkb.rules.invisible import invisible_in, visible
@@ -101,16 +101,10 @@ def _value(one: OpenConflict, source: str | None) -> str | None:
 def _edit(one: OpenConflict) -> dict[str, str]:
     """What an edit begins with: the text itself where all sides are texts that a browser's field keeps as they are, else
     JSON, in which what is not seen stands as an escape."""
-    sources = [source for source in (one.base, one.ours, one.theirs) if source is not None]
     begin = _value(one, one.ours if one.ours is not None else one.theirs) or ""
-    values = [json.loads(source, strict=False) if source.startswith('"') else None for source in sources]
-    if one.field and all(isinstance(value, str) and _is_kept(value) for value in values):
+    if one.field and is_edited_as_text((one.base, one.ours, one.theirs)):
         return {"as": "text", "begin": json.loads(begin, strict=False)}
     return {"as": "json" if one.field else "record", "begin": _escaped(begin)}
-
-
-def _is_kept(text: str) -> bool:
-    return next(invisible_in(text), None) is None
 
 
 def _escaped(source: str) -> str:

@@ -82,6 +82,29 @@ def difference(field: str, path: str, before: Any, after: Any) -> ValueDifferenc
     return ValueDifference(field, path, old, new, _marked(runs, ("same", "gone", "new", "cut")), rest)
 
 
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[ValueDifference], list[str]]:
+    """Return what differs between two versions of a record, and the names of the fields that do not. Fields of duckkb's
+    own are left out."""
+    names = [name for name in dict.fromkeys([*old, *new]) if not name.startswith("_")]
+    same = [name for name in names if name in old and name in new and _text(old[name]) == _text(new[name])]
+    others = [name for name in names if name not in same]
+    return [difference(name, name, old.get(name, ABSENT), new.get(name, ABSENT)) for name in others], same
+
+
+def version(changes: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
+    """A record as the change with this number left it, of all its changes, the newest first (as `log` gives them)."""
+    found: dict[str, Any] = {}
+    for change in reversed(changes[number:]):
+        for name, sides in change["fields"].items():
+            if "after" in sides:
+                found[name] = sides["after"]
+            else:
+                found.pop(name, None)
+        if change["op"] == "delete":
+            found = {}
+    return found
+
+
 def marked(base: str, value: str) -> Markup:
     """A text in which what a former one has not is marked."""
     runs, _ = _runs(base, value)

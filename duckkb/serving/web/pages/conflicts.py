@@ -9,7 +9,8 @@ from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
 from duckkb.errors import DuckkbError, NotFound, UsageError
-from duckkb.rules.invisible import invisible_in, visible
+from duckkb.review.merging.conflicts import is_edited_as_text
+from duckkb.rules.invisible import visible
 from duckkb.serving.statuses import status_of
 from duckkb.serving.web.differing import marked
 from duckkb.serving.web.forms import Mistyped, json_value
@@ -140,14 +141,10 @@ def _side(base: str | None, value: str | None) -> Markup | None:
 
 def _beginning(one: Mapping[str, Any]) -> tuple[str | None, bool]:
     """What an edit begins with, and whether it is the text itself: that is so where a browser's field keeps all sides as they are."""
-    sources = [one[side] for side in SIDES if one[side] is not None]
     begin = one["ours"] if one["ours"] is not None else one["theirs"] or "null"
     if not one["field"] or len(begin) > _LONGEST:
         return None, False
-    values = [json.loads(source) for source in sources]
-    if all(
-        isinstance(value, str) and next(invisible_in(value), None) is None and "\r" not in value for value in values
-    ):
+    if is_edited_as_text(one[side] for side in SIDES):
         return json.loads(begin), True
     return json.dumps(json.loads(begin), ensure_ascii=False, indent=1), False
 

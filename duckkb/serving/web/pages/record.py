@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.responses import JSONResponse, Response
 
 from duckkb.errors import NotFound, UsageError
-from duckkb.serving.web.comparing import compared, version
+from duckkb.serving.web import differing
 from duckkb.serving.web.kinds import Kind, kinds
 from duckkb.serving.web.naming import identity_of, title_of
 from duckkb.serving.web.values import LONGEST, fields_of
@@ -131,9 +131,10 @@ async def compare(visit: Visit) -> Response:
     new = _place_of(changes, visit.given("new"), 0)
     old = _place_of(changes, visit.given("old"), min(new + 1, len(changes) - 1))
     new, old = sorted((new, old))
-    fields = await asyncio.to_thread(compared, version(changes, old), version(changes, new))
+    versions = [differing.version(changes, number) for number in (old, new)]
+    differences, same = await asyncio.to_thread(differing.compare, *versions)
     sides = {"old": changes[old], "new": changes[new]}
-    return visit.shown("compare.html", type=type, identity=identity, fields=fields, **sides)
+    return visit.shown("compare.html", type=type, identity=identity, differences=differences, same=same, **sides)
 
 
 def _place_of(changes: Sequence[Mapping[str, Any]], commit: str, otherwise: int) -> int:
