@@ -119,7 +119,8 @@ def rank(base: Base, intent: Intent) -> Ranked:
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
     search = Search(base, intent, chosen, allowed, records)
     reading = search.read(Question("expand", intent.text or ""))
-    return Ranked(chosen, reading, *search.fuse(reading), allowed)
+    fused, gate = search.fuse(reading)
+    return Ranked(chosen, reading, fused, gate, allowed)
 
 
 @stepped("plan")
