@@ -6,7 +6,7 @@ Python 3.11 on), and `**` goes back to the last one alone: https://research.swtc
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from itertools import islice
@@ -53,11 +53,13 @@ def _without_braces(pattern: str) -> Iterator[str]:
         yield from _without_braces(pattern[: found.start()] + choice + pattern[found.end() :])
 
 
+@lru_cache(256)
 def _parts(pattern: str) -> Parts:
     """A name without a slash lies in any folder; one that ends in a slash is of what lies in the folder."""
     return (*_own_parts(pattern), *([_part("*")] if pattern.endswith("/") else []), _ANY)
 
 
+@lru_cache(256)
 def _own_parts(pattern: str) -> Parts:
     """What it names itself, not what lies in that."""
     names = pattern.strip("/").split("/")
@@ -76,15 +78,12 @@ class IgnoreLine(Struct, frozen=True):
     is_of_folders: bool
     is_kept: bool
 
-    def names(self, folders: Sequence[str]) -> bool:
-        return _match(_own_parts(self.pattern), folders)
-
 
 class IgnoreFile:
-    """The lines of one .gitignore, which the last one decides that names a path."""
+    """The lines of one .gitignore, or such lines of a definition; the last one that names a path decides."""
 
-    def __init__(self, text: str) -> None:
-        self._lines = [line for line in map(_ignore_line, text.split("\n")) if line is not None]
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = [line for line in map(_ignore_line, lines) if line is not None]
         self._names, endings, self._others = set[str](), list[str](), list[str]()
         for line in self._lines:
             last = line.pattern.rpartition("/")[2]
@@ -98,15 +97,27 @@ class IgnoreFile:
 
     def leaves_out(self, path: str, is_folder: bool) -> bool | None:
         """Whether a path, relative to the folder of the file, is left out; None where no line names it."""
-        name = path.rpartition("/")[2]
-        is_near = name in self._names or name.endswith(self._endings)
-        if not is_near and not any(_part(one).match(name) for one in self._others):
-            return None  # most of many
         folders = path.split("/")
+        if not self._may_name(folders[-1]):
+            return None  # most of many
         for line in reversed(self._lines):
-            if (is_folder or not line.is_of_folders) and line.names(folders):
+            if (is_folder or not line.is_of_folders) and _match(_own_parts(line.pattern), folders):
                 return not line.is_kept
         return None
+
+    def covers(self, path: str) -> bool:
+        """Return whether a file is left out, or a folder that it lies in. Lines that name the file itself go before those
+        that name a folder, so that some of one may be kept."""
+        verdict, folders = self.leaves_out(path, is_folder=False), path.split("/")
+        if verdict is None and any(map(self._may_name, folders[:-1])):
+            naming = (line for line in reversed(self._lines) if _match(_parts(f"{line.pattern}/"), folders))
+            verdict = next((not line.is_kept for line in naming), None)
+        return bool(verdict)
+
+    def _may_name(self, name: str) -> bool:
+        """Return whether some line names a path that ends so; quick, as most do not."""
+        is_near = name in self._names or name.endswith(self._endings)
+        return is_near or any(_part(one).match(name) for one in self._others)
 
 
 def _ignore_line(line: str) -> IgnoreLine | None:

@@ -3,17 +3,15 @@
 import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
+from duckkb.documents.glob import IgnoreFile
 from duckkb.ontology.model import DocumentSource
-
-if TYPE_CHECKING:
-    from pathspec import PathSpec
 
 ALWAYS_IGNORED = frozenset({"node_modules", ".git", ".cache", "vendor", "dist", "build", ".duckkb"})
 """Folders that hold no documents, wherever they lie."""
 NOT_DOCUMENTS = frozenset({"data", "ontology"})
 """Folders of a base itself: truth and configuration."""
+_read_lines = lru_cache(64)(IgnoreFile)
 
 
 def is_document(source: DocumentSource, path: str) -> bool:
@@ -53,7 +51,7 @@ def _exclusion_of(source: DocumentSource, folders: list[str]) -> str:
 
 def matches(lines: tuple[str, ...], path: str) -> bool:
     """Whether a path is named by some lines as in .gitignore."""
-    return bool(lines) and _spec(lines).match_file(path)
+    return _read_lines(lines).covers(path)
 
 
 def within(source: DocumentSource, path: str) -> str | None:
@@ -92,10 +90,3 @@ def prefixes(path: str) -> Iterator[str]:
 def contexts(source: DocumentSource, path: str) -> list[str]:
     """What a document is about by its folders, from the general to the specific."""
     return [source.contexts[one] for one in prefixes(path) if one in source.contexts]
-
-
-@lru_cache(64)
-def _spec(lines: tuple[str, ...]) -> "PathSpec[Any]":
-    from pathspec import GitIgnoreSpec  # whom only document collections need
-
-    return GitIgnoreSpec.from_lines(lines)

@@ -27,7 +27,6 @@ LIBRARIES = (
     "jsonschema.validators",
     "jsonschema_rs",
     "numpy",
-    "pathspec",
     "portalocker",
     "pyarrow.compute",
     "referencing",

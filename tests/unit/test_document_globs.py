@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.documents import glob
+from duckkb.documents import glob, source
 from duckkb.errors import UsageError
 from duckkb.ontology.model import DocumentSource
 from duckkb.truth.files.document_parts import walk
@@ -82,7 +82,24 @@ def test_braces_are_choices() -> None:
 @pytest.mark.parametrize("pattern", ["*?" * 400 + "!", "*a" * 400 + "!", "**/a/" * 180 + "!", "[a-z]*" * 160 + "!"])
 def test_no_glob_goes_back_and_back(pattern: str) -> None:
     """Expressions of the usual form would take longer than the universe is old."""
-    assert not glob.matches(glob.parsed(pattern), "/".join(["a" * 200, *"a" * 200]))
+    path = "/".join(["a" * 200, *"a" * 200])
+    assert not glob.matches(glob.parsed(pattern), path)
+    assert not source.matches((pattern,), path)
+
+
+def test_a_line_of_a_collection_that_names_a_file_goes_before_those_of_its_folders() -> None:
+    paths = ("a/x.md", "a/y.md", "a/b/x.md", "c/x.md", "c/y.txt")
+    named = {
+        ("a/", "!a/x.md"): ["a/y.md", "a/b/x.md"],
+        ("!a/x.md", "a/"): ["a/y.md", "a/b/x.md"],
+        ("*.md", "!a/"): ["a/x.md", "a/y.md", "a/b/x.md", "c/x.md"],
+        ("a", "!a/b/"): ["a/x.md", "a/y.md"],
+        ("!a/b/", "a"): ["a/x.md", "a/y.md", "a/b/x.md"],
+        ("/a/*", "!x.md"): ["a/y.md"],
+        ("!", "/", "#a", "c/**"): ["c/x.md", "c/y.txt"],
+    }
+    for lines, wanted in named.items():
+        assert [path for path in paths if source.matches(lines, path)] == wanted, lines
 
 
 @pytest.mark.parametrize("pattern", ["{a,b}" * 100, "a" * 1_001])

@@ -25,7 +25,7 @@ _File = TypeVar("_File")
 
 def parse_ignore_file(raw: bytes) -> IgnoreFile | None:
     """Read the bytes of a .gitignore; None for an empty one, and for one of more than a MiB."""
-    return IgnoreFile(raw.decode("utf-8", "replace")) if raw and len(raw) <= _MOST_BYTES else None
+    return IgnoreFile(raw.decode("utf-8", "replace").split("\n")) if raw and len(raw) <= _MOST_BYTES else None
 
 
 def bind(binding: Binding, folder: str, lines: IgnoreFile | None) -> Binding:
