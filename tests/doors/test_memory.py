@@ -392,7 +392,7 @@ def test_kx_14_agents_remember_over_mcp_each_its_own(base: Path, monkeypatch: py
         greeting = reached.ask("initialize", **START).json()["result"]["instructions"]
         assert f"{name}: 1, the newest likes of {name}." in greeting and f"likes of {others}" not in greeting
 
-    with http(base) as server:
+    with http(base, "--tools", "all") as server:
         asyncio.run(use(server, "ann", "bo"))
         asyncio.run(use(server, "bo", "ann"))
 
