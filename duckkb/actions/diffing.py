@@ -78,8 +78,8 @@ def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *
 
 def diff_object(
     base: Base,
-    *,
     range: str | None = None,
+    *,
     branch: str | None = None,
     only: Sequence[str] = (),
     ignore: Sequence[str] = (),

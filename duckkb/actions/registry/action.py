@@ -78,7 +78,7 @@ class Action(Struct, frozen=True):
     def positional(self) -> tuple[str, ...]:
         """The names of the parameters that a command takes without an option, in their order."""
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        return tuple(one.name for one in self._parameters() if one.kind in kinds)
+        return tuple(parameter.name for parameter in self._parameters() if parameter.kind in kinds)
 
     def prepared(self, base: "Base", caller: Caller, given: Mapping[str, Any]) -> bool:
         """Whether what must be there first was made just now, so that the base has to be opened again."""

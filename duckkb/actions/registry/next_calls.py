@@ -92,8 +92,6 @@ def _call(command: str) -> str:
     name, places = action.name, action.positional
     if name == "schema" and not rest:
         name = "types"
-    if name == "diff":
-        places = ("range",)
     if name == "get" and len(rest) == 1:
         places = ("citation" if "@" in rest[0] and rest[0].startswith("duckkb://") else "document",)
     try:

@@ -51,8 +51,8 @@ def get_command(
     if line_numbers or any(part.values()):
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
     cited = _cited(type_name, identity, at)
-    if identity is None and cited is None:
-        type_name, _, identity = type_name.partition("/")
+    if identity is None and cited is None and (pair := options.split_record_name(type_name)):
+        type_name, identity = pair
     with opened(at=cited.at if cited else at, reads=True) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], fields)
