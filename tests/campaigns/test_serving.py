@@ -74,15 +74,15 @@ class Seen:
     begun: dict[str, int] = field(default_factory=dict)
     kills: list[float] = field(default_factory=list)
     pulls: list[list[float]] = field(default_factory=list)
-    answered: float = 0.0
-    """When the last call began that was answered."""
+    answered: dict[str, float] = field(default_factory=dict)
+    """When the last read, and the last write, began that was answered: other processes do each."""
     wrong: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def has_recovered(self) -> bool:
-        """Whether a call that began after the last kill was answered."""
-        return not self.kills or self.answered > self.kills[-1]
+        """Whether a read and a write that began after the last kill were answered."""
+        return not self.kills or min(self.answered.get(role, 0.0) for role in ("read", "write")) > self.kills[-1]
 
     def killed(self, since: float) -> bool:
         """Whether something was killed shortly before that or later, or what was killed is not replaced yet."""
@@ -234,7 +234,7 @@ class Traffic:
         answer, code = client.ask(name, given)
         self.seen.counts[f"{name} {'answered' if answer else code or 'cut off'}"] += 1
         if answer is not None:
-            self.seen.answered = max(self.seen.answered, since)
+            self.seen.answered["write"] = max(self.seen.answered.get("write", 0.0), since)
             tell()
         elif name == "rename" and code in ("E_NOT_FOUND", "E_EXISTS"):
             pass  # the former one had been carried out, or had not
@@ -267,7 +267,7 @@ class Traffic:
             if not (kind == "Task" and code == "E_NOT_FOUND" and self.seen.pulled(since)):
                 self._excused(f"{action} {given}", code, since)
             return
-        self.seen.answered = max(self.seen.answered, since)
+        self.seen.answered["read"] = max(self.seen.answered.get("read", 0.0), since)
         found, most = versions(answer), self.seen.begun[name]
         if versions is _one_side:
             right = found == [1]
