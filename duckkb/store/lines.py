@@ -17,9 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from sqlite3 import Connection
 
-import orjson
-
 from duckkb.errors import Unavailable
+from duckkb.fast_json import orjson
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import RowVersion
 from duckkb.queries import Lane

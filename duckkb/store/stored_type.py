@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
 from duckkb.documents.document import extractor
+from duckkb.fast_json import orjson
 from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import Limits
 

@@ -131,6 +131,39 @@ def test_a_signal_ends_a_command_whole_with_its_exit_code(filled: Path, workers:
                 _reset(filled)
 
 
+LOADING = {
+    "list": ["list", "Note", "-w", "size > 3"],
+    "find": ["find", "Note", "fox 内存"],
+    "sql": ["sql", "SELECT count(*) FROM Note"],
+    "import": ["import", "Note", "import.jsonl", "--dry-run"],
+    "check": ["check"],
+}
+"""Commands that load native libraries, and write nothing."""
+
+
+def _load(root: Path, number: int, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that gets SIGTERM in the import of that number."""
+    call = [sys.executable, "-m", "tests.harness.import_signals", str(number), *LOADING[command]]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        call, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=HANG_S
+    )
+
+
+def test_a_signal_while_native_code_imports_a_module_ends_the_command_with_its_exit_code(
+    filled: Path, campaign: Campaign
+) -> None:
+    rng = campaign.random("imports")
+    for command in LOADING if campaign.full else ["list"]:
+        imports = json.loads(_load(filled, 0, command).stderr.splitlines()[-1])
+        assert imports, command
+        for number, module in imports if campaign.full else rng.sample(imports, 6):
+            ended = _load(filled, number, command)
+            assert ended.returncode == 128 + signal.SIGTERM, (command, module, ended.stderr)
+            assert "Traceback" not in ended.stderr, (command, module, ended.stderr)
+            campaign.count("signals to imports of native code")
+
+
 def test_sigxcpu_ends_at_once_and_the_next_command_recovers(filled: Path, workers: Forge, campaign: Campaign) -> None:
     rng = campaign.random("cpu")
     old, new = _records(filled), _expected(filled, "import")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from duckkb.entries import IndexEntry
+from duckkb.fast_json import orjson
 from duckkb.lanes.sql.columns import EXTRA, FROM_ID, TO_ID, Columns
 from duckkb.lanes.sql.kinds import element, is_list, parse_date, parse_timestamp
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record

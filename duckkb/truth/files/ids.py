@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
 from duckkb.errors import Finding, InvalidRecord
+from duckkb.fast_json import orjson
 from duckkb.ontology.model import Generated, RecordType
 from duckkb.records import FROM, TO, Identity, component_of, component_value
 

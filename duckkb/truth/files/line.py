@@ -15,9 +15,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import orjson
-
 from duckkb.errors import Finding
+from duckkb.fast_json import orjson
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record
 from duckkb.truth.files import strict
 from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time

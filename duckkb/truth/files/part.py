@@ -14,11 +14,11 @@ from itertools import accumulate, chain
 from sys import byteorder
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
+from duckkb.fast_json import orjson
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, component_value, identity_key
 from duckkb.truth.files.ids import day_start, hash_id
