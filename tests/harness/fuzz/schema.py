@@ -58,7 +58,10 @@ class SchemaTarget:
         "duckkb/lanes/sql/columns.py",
         "duckkb/lanes/sql/tables.py",
         # What a base without a model and without git goes through.
-        *(f"duckkb/engine/{name}.py" for name in ("base", "boot", "draft", "graph", "guard", "observed", "query", "write")),
+        *(
+            f"duckkb/engine/{name}.py"
+            for name in ("base", "boot", "draft", "graph", "guard", "observed", "query", "write")
+        ),
         "duckkb/review/findings.py",
     )
 
@@ -125,7 +128,9 @@ class SchemaTarget:
                 with suppress(DuckkbError):
                     kb.run("count", {"type": name, "where": ask.get("where")})
             with suppress(DuckkbError, KeyError):  # people and edges have no id
-                kb.delete(name, *(record["id"] for record in records[:2]), dry_run=True, cascade=True, allow_shrink=True)
+                kb.delete(
+                    name, *(record["id"] for record in records[:2]), dry_run=True, cascade=True, allow_shrink=True
+                )
             with suppress(DuckkbError):
                 kb.put(name, records[:3], dry_run=True)
         for statement in ("SELECT count(*) FROM note", "SELECT * FROM person", "SELECT * FROM cites"):
