@@ -84,6 +84,9 @@ class Seen:
         """Whether a read and a write that began after the last kill were answered."""
         return not self.kills or min(self.answered.get(role, 0.0) for role in ("read", "write")) > self.kills[-1]
 
+    def note_answer(self, role: str, since: float) -> None:
+        self.answered[role] = max(self.answered.get(role, 0.0), since)
+
     def killed(self, since: float) -> bool:
         """Whether something was killed shortly before that or later, or what was killed is not replaced yet."""
         return not self.has_recovered or any(at > since - 3 for at in self.kills[-20:])
@@ -234,7 +237,7 @@ class Traffic:
         answer, code = client.ask(name, given)
         self.seen.counts[f"{name} {'answered' if answer else code or 'cut off'}"] += 1
         if answer is not None:
-            self.seen.answered["write"] = max(self.seen.answered.get("write", 0.0), since)
+            self.seen.note_answer("write", since)
             tell()
         elif name == "rename" and code in ("E_NOT_FOUND", "E_EXISTS"):
             pass  # the former one had been carried out, or had not
@@ -267,7 +270,7 @@ class Traffic:
             if not (kind == "Task" and code == "E_NOT_FOUND" and self.seen.pulled(since)):
                 self._excused(f"{action} {given}", code, since)
             return
-        self.seen.answered["read"] = max(self.seen.answered.get("read", 0.0), since)
+        self.seen.note_answer("read", since)
         found, most = versions(answer), self.seen.begun[name]
         if versions is _one_side:
             right = found == [1]

@@ -127,10 +127,10 @@ class SchemaTarget:
                     kb.find(name, **ask)
                 with suppress(DuckkbError):
                     kb.run("count", {"type": name, "where": ask.get("where")})
-            with suppress(DuckkbError, KeyError):  # people and edges have no id
-                kb.delete(
-                    name, *(record["id"] for record in records[:2]), dry_run=True, cascade=True, allow_shrink=True
-                )
+            identities = [record["id"] for record in records[:2] if "id" in record]  # people and edges have none
+            if identities:
+                with suppress(DuckkbError):
+                    kb.delete(name, *identities, dry_run=True, cascade=True, allow_shrink=True)
             with suppress(DuckkbError):
                 kb.put(name, records[:3], dry_run=True)
         for statement in ("SELECT count(*) FROM note", "SELECT * FROM person", "SELECT * FROM cites"):
