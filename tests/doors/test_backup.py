@@ -576,7 +576,7 @@ def stepping(call):
         return told
     return run
 os.rename = stepping(os.rename)
-rebuild._exchanged = stepping(rebuild._exchanged)
+rebuild._swap_names = stepping(rebuild._swap_names)
 rebuild.rebuild = stepping(rebuild.rebuild)
 app.restore_backup(sys.argv[2], sys.argv[3], force=True)
 """

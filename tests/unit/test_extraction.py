@@ -296,7 +296,7 @@ def odd(raw):
     from duckkb.documents.extract.result import FileText
     return FileText("read")
 answers = os.dup(1)
-child._reader = lambda form: odd
+child._load_reader = lambda form: odd
 child.main()
 """
 
