@@ -193,7 +193,7 @@ def _read_configuration(root: Path, side: _Side) -> Mapping[str, bytes | None]:
 def _ask_side(
     of: _Side, side: _Opened | None, questions: Sequence[JudgedQuestion], k: int, findings: list[Finding]
 ) -> Sequence[RankedAnswer | None]:
-    """What a side answers; `said` gets what it had to leave out."""
+    """What a side answers; `findings` gets what it had to leave out."""
     if side is None or not questions:
         return [None for _ in questions]
     base = booting.boot(side[1])

@@ -171,7 +171,7 @@ def _format_spellings(argument: str) -> str:
 def _to_snake_case(argument: str) -> str:
     """A name in snake_case.
 
-    >>> _snake("embeddingText"), _snake("path")
+    >>> _to_snake_case("embeddingText"), _to_snake_case("path")
     ('embedding_text', 'path')
     """
     return _CAPITAL.sub(lambda match: f"_{match[0].lower()}", argument)

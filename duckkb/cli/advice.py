@@ -19,9 +19,9 @@ from duckkb.ontology.rules import looks_secret
 
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
-_OF_FIND = set(
-    ["-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "--fields", "--filter", "--provenance"]
-)
+_OF_FIND = {
+    *("-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "--fields", "--filter", "--provenance")
+}
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
 _READING = {

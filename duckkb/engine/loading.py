@@ -75,7 +75,7 @@ def load(ground: Ground) -> Opened:
 
 
 def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: Survey) -> Opened:
-    """The store and the tree as the files were `found` just now. Raises OSError, `Unusable`, `errors.Unavailable`."""
+    """The store and the tree as the files were in `file_survey`. Raises OSError, `Unusable`, `errors.Unavailable`."""
     with lines.writing(ground.lock_timeout) as is_current, collector_paused():
         if not is_current:
             lines.reopen()

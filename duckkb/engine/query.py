@@ -349,8 +349,8 @@ class Search:
         return replace(bare_hit, is_filled=is_filled, excerpt=self._build_excerpt(kind, bare_hit, asked))
 
     def _build_excerpt(self, kind: RecordType, hit: Hit, question_words: LexicalQuery) -> Excerpt | None:
-        """Where the line begins, in the chunk that a hit is shown by, that has most of what is `asked`. Of a document in the chunk of its
-        text that has, also where its title was what was found."""
+        """Where the line begins, in the chunk that a hit is shown by, that has most of `question_words`. Of a document in the
+        chunk of its text that has, also where its title was what was found."""
         words, chunk = self._base.lanes(kind).words, hit.chunk
         is_document = _is_document(kind)
         if is_document and (chunk is None or chunk.field != "text"):

@@ -66,8 +66,10 @@ def opening(where: Remote | None, branch: str, onto: str) -> Opening:
 def _parse_address(address: str) -> tuple[str, str]:
     """Host and path of a repository's address, without the names and passwords that it may hold.
 
-    >>> _forge("git@github.com:team/kb.git"), _forge("https://me:secret@gitlab.com/a/b/kb"), _forge("/srv/kb.git")
-    (('github.com', 'team/kb'), ('gitlab.com', 'a/b/kb'), ('', ''))
+    >>> _parse_address("git@github.com:team/kb.git"), _parse_address("/srv/kb.git")
+    (('github.com', 'team/kb'), ('', ''))
+    >>> _parse_address("https://me:secret@gitlab.com/a/b/kb")
+    ('gitlab.com', 'a/b/kb')
     """
     if "://" in address:
         parts = urlsplit(address)

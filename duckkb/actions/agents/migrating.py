@@ -162,7 +162,7 @@ def _compare_records(base: Base, kind: NodeType, records: Iterable[Mapping[str, 
 
 
 def _find_free_name(base: Base, name: str, used_tables: set[str]) -> str:
-    """A name for a new collection that is as near to this one as can be; `taken` are tables of others."""
+    """A name for a new collection that is as near to this one as can be; `used_tables` are those of others."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_LONGEST_NAME].strip("-_")
     if not is_policy_name(plain) or reserved(plain):
         plain = f"chroma-{plain}".rstrip("-")
@@ -177,9 +177,9 @@ def _find_free_name(base: Base, name: str, used_tables: set[str]) -> str:
 
 def _map_field_names(keys: Iterable[str], known_fields: Container[str] = ()) -> dict[str, str]:
     """The field that each key of metadata becomes: the key itself where a field can have that name and no other has it, those
-    first that are `known` from before.
+    first that are in `known_fields`.
 
-    >>> _field_names(["chroma:document", "id", "loc.line", "Title", "title"])
+    >>> _map_field_names(["chroma:document", "id", "loc.line", "Title", "title"])
     {'chroma:document': 'content', 'Title': 'Title', 'id': 'meta_id', 'title': 'title_2', 'loc.line': 'loc_line'}
     """
     safe = {key: re.sub(r"[^\w-]+", "_", key.removeprefix("chroma:")).lstrip("_") or "field" for key in keys}

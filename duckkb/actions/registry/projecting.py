@@ -81,7 +81,7 @@ def say_cut(
 def _make_field_error(
     path: str, kinds: Sequence[str], known_names: Sequence[str], nested_paths: Sequence[str]
 ) -> UsageError:
-    """The error for a field that no type has; `nested` are paths of the records that end with this name."""
+    """The error for a field that no type has; `nested_paths` are those of the records that end with this name."""
     from duckkb.ontology.names import name_known, nearest
 
     head = path.partition(".")[0]

@@ -377,7 +377,7 @@ def _draw(event: "Event") -> None:
 def _format_span(seconds: float) -> str:
     """Seconds as a person reads them.
 
-    >>> _span(8), _span(75), _span(7260)
+    >>> _format_span(8), _format_span(75), _format_span(7260)
     ('8 s', '1:15 min', '2:01 h')
     """
     whole = round(seconds)

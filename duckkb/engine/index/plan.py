@@ -219,7 +219,7 @@ def plan(base: Base, found: Surveyed) -> IndexPlan:
 def _inspect_type(
     base: Base, kind: RecordType, missing_keys: set[bytes], team_keys: set[bytes]
 ) -> tuple[TypeSurvey, set[bytes], bool]:
-    """One type, the keys of its texts, and whether the team's cache has all that it needs. `told` are the missing keys
+    """One type, the keys of its texts, and whether the team's cache has all that it needs. `missing_keys` are those
     counted so far."""
     model, type_survey, complete = base.fingerprint(kind), TypeSurvey(kind), True
     text_keys: set[bytes] = set()

@@ -328,7 +328,7 @@ class Lexical(RowMirror):
     def _search(
         self, query: Query, limit: int, view: IndexView, target_ids: IdSet | None = None
     ) -> tuple[list[Scored], int]:
-        """The first `limit` results, of which those in `wanted` are given where that is; and how many there were."""
+        """The first `limit` results, of which those in `target_ids` are given where that is; and how many there were."""
         hits = view.searcher.search(query, limit, count=False).hits
         ids = view.searcher.fast_field_values(ID, [address for _, address in hits])
         if target_ids is None:

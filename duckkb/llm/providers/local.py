@@ -292,7 +292,7 @@ def _group_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     """Places of windows that are given to the model together, the shortest first: at most so many, and none that is much
     shorter than the longest of them.
 
-    >>> list(_alike([100, 10, 104, 11, 102, 500], 4))
+    >>> list(_group_by_length([100, 10, 104, 11, 102, 500], 4))
     [[1, 3], [0, 4, 2], [5]]
     """
     batch: list[int] = []

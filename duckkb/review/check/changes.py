@@ -275,7 +275,7 @@ def _build_tree(
     numbers: LineNumbers,
     known_parts: Mapping[str, Part],
 ) -> Tree:
-    """Of parts that are `known` and unchanged none is read again."""
+    """Of `known_parts` that are unchanged none is read again."""
     parts: dict[str, Part] = {}
     strange = []
     with collector_paused():

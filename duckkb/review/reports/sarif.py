@@ -128,7 +128,7 @@ def _strip_code_spans(text: str) -> str:
 def _escape_text(text: str) -> str:
     r"""A message of plain text in which nothing is a link or a placeholder (SARIF 3.11).
 
-    >>> _literal("[a](b) {0} [c]")
+    >>> _escape_text("[a](b) {0} [c]")
     '\\[a\\](b) {{0}} \\[c\\]'
     """
     if "](" in text:

@@ -157,7 +157,7 @@ def _compare_texts(old: str, new: str) -> tuple[list[Run], int]:
 def _count_common(first: str, second: str) -> int:
     """How many characters at the beginning are the same.
 
-    >>> _common("abcx", "abcyz"), _common("", "a"), _common("ab", "ab")
+    >>> _count_common("abcx", "abcyz"), _count_common("", "a"), _count_common("ab", "ab")
     (3, 0, 2)
     """
     low, high = 0, min(len(first), len(second))

@@ -115,7 +115,7 @@ def _place_height(value: float, most: float) -> float:
 def _choose_step(most: float) -> int:
     """The distance of some four ticks: 1, 2 or 5 and zeros.
 
-    >>> _step(1310), _step(7), _step(0)
+    >>> _choose_step(1310), _choose_step(7), _choose_step(0)
     (500, 2, 1)
     """
     target = most / 4

@@ -307,7 +307,7 @@ def _build_third_state_error(paths: list[str]) -> errors.StateError:
 
 
 def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged_path: Path) -> None:
-    """Have a target hold the content of one side, which `staged` may hold already."""
+    """Have a target hold the content of one side, which `staged_path` may hold already."""
     target, expected_digest = work.root / entry.path, entry.new if side == "new" else entry.old
     now = standing(work.root, entry)
     if now == side:

@@ -323,7 +323,7 @@ def _run(
     index: Path | None = None,
     **options: Any,
 ) -> Any:
-    """What GitPython gives of a command; of which type depends on what is `wanted` of it."""
+    """What GitPython gives of a command; `options` say of which type."""
     repository = repository_of(root)
     places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
     with _open_git_python() as git:

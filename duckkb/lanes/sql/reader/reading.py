@@ -122,8 +122,8 @@ class TreeReader:
         return selected_terms
 
     def _read_modifiers(self, modifiers: Any, scope: Scope, selected_terms: Mapping[str | int, Term]) -> Any:
-        """ORDER BY, LIMIT and DISTINCT. `selected` has what is selected by its place and its alias, which counts before a column of
-        this name."""
+        """ORDER BY, LIMIT and DISTINCT. `selected_terms` has what is selected by its place and its alias, which counts before
+        a column of this name."""
         if self._again or any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in modifiers):
             return self._map_expressions(
                 modifiers, scope

@@ -139,8 +139,10 @@ def _list_fields(schema: Mapping[str, Any], settings: Mapping[str, Any], kind: K
 def _describe_form(rule: Mapping[str, Any]) -> str:
     """What a value may be, in the words of JSON Schema.
 
-    >>> _form({"type": "array", "items": {"type": "string"}}), _form({"enum": ["a", 1]}), _form({"type": "integer", "minimum": 0})
-    ('array of string', '"a" | 1', 'integer, minimum 0')
+    >>> _describe_form({"type": "array", "items": {"type": "string"}}), _describe_form({"enum": ["a", 1]})
+    ('array of string', '"a" | 1')
+    >>> _describe_form({"type": "integer", "minimum": 0})
+    'integer, minimum 0'
     """
     if "enum" in rule or "const" in rule:
         return " | ".join(json.dumps(option, ensure_ascii=False) for option in rule.get("enum", [rule.get("const")]))[
