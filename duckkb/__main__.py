@@ -31,8 +31,8 @@ def main() -> None:
     try:
         stop.listen()
         _open_closed_streams()
-        answered = _ask_warm_process(sys.argv[1:])
-        code = _run(sys.argv[1:]) if answered is None else answered
+        warm_code = _ask_warm_process(sys.argv[1:])
+        code = _run(sys.argv[1:]) if warm_code is None else warm_code
     except BaseException:  # a signal before or after `run`, or while something was imported
         if not stop.asked():
             raise
@@ -50,8 +50,8 @@ def _seal() -> None:
 
         with suppress(OSError):
             sealing.end()
-            for one in sealing.told():
-                printed.notice(one.code, one.message, one.remedy)
+            for notice in sealing.told():
+                printed.notice(notice.code, notice.message, notice.remedy)
             sys.stderr.flush()
 
 

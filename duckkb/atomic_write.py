@@ -24,7 +24,7 @@ def replace_file(path: Path, data: bytes | Iterable[bytes], *, mode: int | None 
     """
     draft = draft_beside(path)
     with take_place(draft, path):
-        write_new(draft, data, mode=_mode_of(path) if mode is None else mode, durable=durable)
+        write_new(draft, data, mode=_read_mode(path) if mode is None else mode, durable=durable)
     if durable:
         fsync_folder(path.parent)
 
@@ -84,7 +84,7 @@ def fsync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _mode_of(path: Path) -> int | None:
+def _read_mode(path: Path) -> int | None:
     """The mode of a file; None where there is none, and for a link, which has none of its own."""
     try:
         status = path.lstat()

@@ -12,7 +12,7 @@ class Code(Struct, frozen=True):
     exit_code: int = 1
 
 
-def _catalogue(exit_code: int, rows: dict[str, tuple[str, str]]) -> dict[str, Code]:
+def _build_catalogue(exit_code: int, rows: dict[str, tuple[str, str]]) -> dict[str, Code]:
     return {name: Code(name, meaning, remedy, exit_code) for name, (meaning, remedy) in rows.items()}
 
 
@@ -492,12 +492,12 @@ _OF_CHANGES = {
 }  # fmt: skip
 
 CODES: dict[str, Code] = (
-    _catalogue(2, _USAGE)
-    | _catalogue(130, _INTERRUPTED)
-    | _catalogue(1, _STATE)
-    | _catalogue(1, _GIT)
-    | _catalogue(1, _LINES)
-    | _catalogue(1, _CHECKS)
-    | _catalogue(0, _WARNINGS)
-    | _catalogue(0, _OF_CHANGES)
+    _build_catalogue(2, _USAGE)
+    | _build_catalogue(130, _INTERRUPTED)
+    | _build_catalogue(1, _STATE)
+    | _build_catalogue(1, _GIT)
+    | _build_catalogue(1, _LINES)
+    | _build_catalogue(1, _CHECKS)
+    | _build_catalogue(0, _WARNINGS)
+    | _build_catalogue(0, _OF_CHANGES)
 )

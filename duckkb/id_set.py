@@ -38,8 +38,8 @@ class IdSet(Set[int]):
             return np.zeros(len(ids), np.bool_)
         at = np.searchsorted(self.array, ids)
         at[at == len(self.array)] = 0
-        found: NDArray[np.bool_] = self.array[at] == ids
-        return found
+        mask: NDArray[np.bool_] = self.array[at] == ids
+        return mask
 
     def within(self, other: "IdSet") -> "IdSet":
         """The ids that are in the other set too; quick where this one is the smaller."""
@@ -47,8 +47,8 @@ class IdSet(Set[int]):
 
     def without(self, ids: Iterable[int]) -> "IdSet":
         """The set with these ids taken out."""
-        gone = IdSet.of(ids)
-        return IdSet(self.array[~gone.holds(self.array)])
+        removed_ids = IdSet.of(ids)
+        return IdSet(self.array[~removed_ids.holds(self.array)])
 
     def __contains__(self, record_id: object) -> bool:
         if not isinstance(record_id, int):

@@ -10,9 +10,9 @@ def version_of(package: str, module: str) -> str:
     """As `importlib.metadata.version`, which is asked where the package cannot be read at a glance; raises
     `PackageNotFoundError`. Loads no module of the package."""
     spec = find_spec(module)
-    found = _beside(Path(spec.origin), package) if spec and spec.origin else []
-    if len(found) == 1:
-        with found[0].open(encoding="utf-8", errors="replace") as lines:
+    metadata_paths = _find_metadata(Path(spec.origin), package) if spec and spec.origin else []
+    if len(metadata_paths) == 1:
+        with metadata_paths[0].open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if line.startswith("Version:"):
                     return line.removeprefix("Version:").strip()
@@ -51,7 +51,7 @@ def replaced() -> str:
     return f"this process runs duckkb {_running}, and {now or 'none'} is installed now"
 
 
-def _beside(origin: Path, package: str) -> list[Path]:
+def _find_metadata(origin: Path, package: str) -> list[Path]:
     """What describes the package, in the folder that holds its module."""
     home = origin.parent.parent if origin.stem == "__init__" else origin.parent
     return list(home.glob(f"{package.replace('-', '_')}-*.dist-info/METADATA"))

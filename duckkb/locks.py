@@ -23,13 +23,13 @@ def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
     """
     pause = _FIRST_PAUSE_S
     while not try_lock(descriptor, exclusive=exclusive):
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             return False
         from random import uniform  # which few processes need
 
         # Spread at random, so that processes that began to wait together do not go on asking together.
-        time.sleep(min(left, pause * uniform(0.5, 1.0)))
+        time.sleep(min(remaining, pause * uniform(0.5, 1.0)))
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
     return True
 
@@ -42,14 +42,14 @@ def open_locked(path: Path, open_file: Callable[[], int], deadline: float) -> in
     while True:
         descriptor = open_file()
         try:
-            is_locked = wait_for_lock(descriptor, exclusive=True, deadline=deadline)
-            if is_locked and is_at(descriptor, path):
+            has_lock = wait_for_lock(descriptor, exclusive=True, deadline=deadline)
+            if has_lock and is_at(descriptor, path):
                 return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
-        if not is_locked:
+        if not has_lock:
             return None
 
 

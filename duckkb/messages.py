@@ -33,17 +33,17 @@ class Message(Struct, frozen=True):
     def as_object(self) -> dict[str, Any]:
         """The message as plain data, which `message_of` reads again."""
         calls = [
-            {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
-            for one in self.tool_calls
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in self.tool_calls
         ]
-        found: dict[str, Any] = {"role": self.role, "content": self.content}
+        fields: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.reasoning is not None:
-            found["reasoning_content"] = self.reasoning
+            fields["reasoning_content"] = self.reasoning
         if calls:
-            found["tool_calls"] = calls
+            fields["tool_calls"] = calls
         if self.tool_call_id is not None:
-            found["tool_call_id"] = self.tool_call_id
-        return found
+            fields["tool_call_id"] = self.tool_call_id
+        return fields
 
 
 def message_of(value: Mapping[str, Any]) -> Message:
@@ -54,21 +54,21 @@ def message_of(value: Mapping[str, Any]) -> Message:
     calls = value.get("tool_calls") or []
     if not isinstance(calls, list):
         raise ValueError("tool_calls is a list")
-    made = tuple(map(_call_of, calls))
-    answered, reasoning = value.get("tool_call_id"), value.get("reasoning_content")
-    if not isinstance(answered, str | None) or not isinstance(reasoning, str | None):
+    tool_calls = tuple(map(_call_of, calls))
+    tool_call_id, reasoning = value.get("tool_call_id"), value.get("reasoning_content")
+    if not isinstance(tool_call_id, str | None) or not isinstance(reasoning, str | None):
         raise ValueError("tool_call_id and reasoning_content are texts")
-    return Message(role, content, made, answered, reasoning)
+    return Message(role, content, tool_calls, tool_call_id, reasoning)
 
 
 def _call_of(value: object) -> ToolCall:
-    called = value.get("function") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or not isinstance(called, Mapping):
+    function = value.get("function") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or not isinstance(function, Mapping):
         raise ValueError("a tool call has an id and a function")
-    found = value.get("id"), called.get("name"), called.get("arguments")
-    if not all(isinstance(one, str) for one in found):
+    texts = value.get("id"), function.get("name"), function.get("arguments")
+    if not all(isinstance(text, str) for text in texts):
         raise ValueError("id, name and arguments of a tool call are texts")
-    return ToolCall(*map(str, found))
+    return ToolCall(*map(str, texts))
 
 
 class Usage(Struct, frozen=True):
@@ -84,12 +84,12 @@ class Usage(Struct, frozen=True):
     cached: int | None = None
 
     def __add__(self, other: "Usage") -> "Usage":
-        known = [one for one in (self.cached, other.cached) if one is not None]
+        cached_counts = [count for count in (self.cached, other.cached) if count is not None]
         return Usage(
             self.prompt + other.prompt,
             self.completion + other.completion,
             self.total + other.total,
-            sum(known) if known else None,
+            sum(cached_counts) if cached_counts else None,
         )
 
 

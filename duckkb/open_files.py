@@ -16,4 +16,4 @@ def open_unblocked(path: str | Path, *, follow: bool = False) -> BinaryIO:
     An opener, since `os.fdopen` leaves open what `os.open` opened where it turns out to be a folder.
     """
     flags = _UNBLOCKED if follow else NO_FOLLOW
-    return open(path, "rb", opener=lambda name, asked: os.open(name, asked | flags))
+    return open(path, "rb", opener=lambda name, open_flags: os.open(name, open_flags | flags))

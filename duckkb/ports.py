@@ -211,7 +211,7 @@ class ChangeLog:
         self._changed.update(dict.fromkeys(ids, self._revision))
 
     def _since(self, revision: int) -> frozenset[int]:
-        return frozenset(record_id for record_id, changed in self._changed.items() if changed > revision)
+        return frozenset(record_id for record_id, last_revision in self._changed.items() if last_revision > revision)
 
 
 class Ahead(StateError):

@@ -40,9 +40,12 @@ class PostgresUrl(Struct, frozen=True):
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict
 
-        match, known = _URL.fullmatch(given) if isinstance(given, str) and "\0" not in given else None, dict[str, Any]()
+        match, connection_values = (
+            _URL.fullmatch(given) if isinstance(given, str) and "\0" not in given else None,
+            dict[str, Any](),
+        )
         try:
-            known = conninfo_to_dict(str(given)) if match else known
+            connection_values = conninfo_to_dict(str(given)) if match else connection_values
         except (ValueError, Error):
             match = None
         if match is None:
@@ -50,8 +53,12 @@ class PostgresUrl(Struct, frozen=True):
                 "the URL is none of a PostgreSQL, or its password has signs that must be written as %40, %2F and so on"
             )
             raise UsageError(message, "E_URL", f"give {EXAMPLE}")
-        written = match["password"] or ""
-        secrets = {written, unquote(written), *(str(known.get(name) or "") for name in ("password", "sslpassword"))}
+        password = match["password"] or ""
+        secrets = {
+            password,
+            unquote(password),
+            *(str(connection_values.get(name) or "") for name in ("password", "sslpassword")),
+        }
         return cls(str(given), match["place"], tuple(sorted(secrets - {""}, key=len, reverse=True)))
 
     def scrub(self, text: str, instead: str) -> str:

@@ -120,7 +120,7 @@ class Bounds:
         with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
             Path("/proc/self/oom_score_adj").write_bytes(b"1000")
         if not by_address_space:
-            threading.Thread(target=self._look, daemon=True).start()
+            threading.Thread(target=self._watch_memory, daemon=True).start()
         for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, *((resource.RLIMIT_NOFILE,) if no_files else ())):
             resource.setrlimit(limit, (0, 0))
 
@@ -131,30 +131,30 @@ class Bounds:
         import resource
 
         if self._by_address_space:
-            _soften(resource.RLIMIT_AS, self._pages(0) * resource.getpagesize() + memory)
+            _lower_limit(resource.RLIMIT_AS, self._count_pages(0) * resource.getpagesize() + memory)
         else:
-            self._most = self._resident() + memory
+            self._most = self._measure_memory() + memory
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        _soften(resource.RLIMIT_CPU, ceil(usage.ru_utime + usage.ru_stime + seconds) + 1)
+        _lower_limit(resource.RLIMIT_CPU, ceil(usage.ru_utime + usage.ru_stime + seconds) + 1)
 
-    def _look(self) -> NoReturn:
-        while self._most is None or self._resident() <= self._most:
+    def _watch_memory(self) -> NoReturn:
+        while self._most is None or self._measure_memory() <= self._most:
             threading.Event().wait(_LOOK_S)
         os._exit(OVER_MEMORY)
 
-    def _resident(self) -> int:
+    def _measure_memory(self) -> int:
         """Bytes in memory, at their most where the system tells no more. (Linux counts a parent's in that.)"""
         import resource
 
         if self._sizes is not None:
-            return self._pages(1) * resource.getpagesize()
+            return self._count_pages(1) * resource.getpagesize()
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    def _pages(self, column: int) -> int:
+    def _count_pages(self, column: int) -> int:
         return int(os.pread(self._sizes, 100, 0).split()[column]) if self._sizes is not None else 0
 
 
-def _soften(limit: int, value: int) -> None:
+def _lower_limit(limit: int, value: int) -> None:
     import resource
 
     _, hard = resource.getrlimit(limit)

@@ -28,10 +28,10 @@ _UNTIMED = nullcontext()
 @contextmanager
 def recorded() -> Iterator[list[Step]]:
     """Write down the steps of what this thread, and those that take its context over, do meanwhile."""
-    found: list[Step] = []
-    before = _FOUND.set(found)
+    steps: list[Step] = []
+    before = _FOUND.set(steps)
     try:
-        yield found
+        yield steps
     finally:
         _FOUND.reset(before)
 
@@ -43,15 +43,15 @@ def wanted() -> bool:
 
 def add(steps: Iterable[Step]) -> None:
     """Steps of another process that worked for this one."""
-    found = _FOUND.get()
-    if found is not None:
-        found.extend((name, begun, ended) for name, begun, ended in steps)
+    sink = _FOUND.get()
+    if sink is not None:
+        sink.extend((name, begin_ns, end_ns) for name, begin_ns, end_ns in steps)
 
 
 def step(name: str) -> AbstractContextManager[None]:
     """The block is one."""
-    found = _FOUND.get()
-    return _UNTIMED if found is None else _timed(name, found)
+    sink = _FOUND.get()
+    return _UNTIMED if sink is None else _time_step(name, sink)
 
 
 def stepped(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Value]]:
@@ -69,9 +69,9 @@ def stepped(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Val
 
 
 @contextmanager
-def _timed(name: str, found: list[Step]) -> Iterator[None]:
-    begun = time.time_ns()
+def _time_step(name: str, found: list[Step]) -> Iterator[None]:
+    begin_ns = time.time_ns()
     try:
         yield
     finally:
-        found.append((name, begun, time.time_ns()))
+        found.append((name, begin_ns, time.time_ns()))

@@ -60,21 +60,21 @@ def verb(words: list[str]) -> str:
 
 def is_required(words: list[str]) -> bool:
     """Whether this command is one that must not run without a warm process."""
-    return _wish() == "require" and verb(words) in SERVED
+    return _read_mode() == "require" and verb(words) in SERVED
 
 
 def answer(words: list[str]) -> Answer:
     """The answer of the warm process to a command line. Raises `Cold`."""
     if os.name == "nt" or verb(words) not in SERVED:
         raise Cold("no verb that a warm process answers")
-    if _wish() in _OFF:
+    if _read_mode() in _OFF:
         raise Cold("DUCKKB_DAEMON is off")
     try:
         folder = run_folder()
         os.stat(folder)
-        root = _root(words)
+        root = _find_root(words)
         place = socket_of(root, folder)
-        return _asked(_safe(place, folder), identity(root), words)
+        return _ask_process(_check_socket(place, folder), identity(root), words)
     except (OSError, ValueError, ImportError, AttributeError) as error:  # also a system without such sockets
         raise Cold(str(error) or type(error).__name__) from None
 
@@ -119,10 +119,10 @@ def identity(root: str) -> list[bytes]:
             digest.update(b"%d %d %b%b" % (len(name), len(value), name, value))
     here = os.path.dirname(os.path.abspath(__file__))
     flags = [getattr(sys.flags, name) for name in _FLAGS]
-    started = f"{sys.version} {flags} {sys._xoptions} {sys.warnoptions}"
+    start_state = f"{sys.version} {flags} {sys._xoptions} {sys.warnoptions}"
     return [
         PROTOCOL,
-        *map(os.fsencode, (here, sys.prefix, sys.base_prefix, started, root)),
+        *map(os.fsencode, (here, sys.prefix, sys.base_prefix, start_state, root)),
         digest.hexdigest().encode(),
     ]
 
@@ -131,29 +131,29 @@ def framed(kind: bytes, body: bytes = b"") -> bytes:
     return kind + len(body).to_bytes(HEAD, "little") + body
 
 
-def _wish() -> str:
+def _read_mode() -> str:
     return os.environ.get("DUCKKB_DAEMON", "").strip().lower()
 
 
 def named_base(words: list[str]) -> str | None:
     """The folder that a command line or DUCKKB_KB names as the base; None for the nearest one."""
-    named = os.environ.get("DUCKKB_KB") or None
+    folder = os.environ.get("DUCKKB_KB") or None
     for at, word in enumerate(words):
         if word == "--":
             break
         if word == "--kb":
-            named = words[at + 1] if at + 1 < len(words) else None
+            folder = words[at + 1] if at + 1 < len(words) else None
         elif word.startswith("--kb="):
-            named = word[5:]
-    return named
+            folder = word[5:]
+    return folder
 
 
-def _root(words: list[str]) -> str:
+def _find_root(words: list[str]) -> str:
     """The folder of the base that a command line seems to mean. It is no more than where a socket is looked for: which base is
     meant is read by whoever answers."""
-    named = named_base(words)
-    if named:
-        return os.path.realpath(os.path.expanduser(named))
+    base = named_base(words)
+    if base:
+        return os.path.realpath(os.path.expanduser(base))
     folder = os.path.realpath(os.getcwd())
     while not os.path.lexists(f"{folder}/config.yaml"):
         if folder == "/":
@@ -162,25 +162,25 @@ def _root(words: list[str]) -> str:
     return folder
 
 
-def _safe(place: str, folder: str) -> str:
+def _check_socket(place: str, folder: str) -> str:
     """The socket, once it and its folder are seen to be this user's alone. Raises `Cold`, OSError."""
     for path, kind in ((folder, stat.S_ISDIR), (place, stat.S_ISSOCK)):
-        found = os.lstat(path)
-        if not kind(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        status = os.lstat(path)
+        if not kind(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise Cold(f"{path} is not this user's alone")
     return place
 
 
-def _asked(place: str, said: list[bytes], words: list[str]) -> Answer:
+def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> Answer:
     """Raises `Cold`, OSError."""
     import _socket
 
-    body = b"\0".join([b"%d" % len(said), *said, *map(os.fsencode, words)])
-    if body.count(b"\0") != len(said) + len(words):
+    body = b"\0".join([b"%d" % len(identity_parts), *identity_parts, *map(os.fsencode, words)])
+    if body.count(b"\0") != len(identity_parts) + len(words):
         raise Cold("a word holds a NUL")
     line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        line.settimeout(_LONGEST_S if _wish() == "require" else _CONNECT_S)
+        line.settimeout(_LONGEST_S if _read_mode() == "require" else _CONNECT_S)
         line.connect(place)
         credentials = line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, _CREDENTIALS)
         pid, uid = (int.from_bytes(credentials[at : at + 4], sys.byteorder) for at in (0, 4))
@@ -188,31 +188,31 @@ def _asked(place: str, said: list[bytes], words: list[str]) -> Answer:
             raise Cold("the process that listens is another user's")
         # No descriptor goes with it: one that a stopped process has not taken would keep a pipe open behind this command.
         line.sendall(framed(BEGUN, body))
-        return _parsed(_answer(line, pid))
+        return _parse_answer(_answer(line, pid))
     finally:
         line.close()
 
 
 def _answer(line: "socket", pid: int) -> bytes:
     """What the warm process says, once it has begun in time and said all of it. Raises `Cold`, OSError."""
-    held, has_begun, left = bytearray(), False, _LONGEST_S
+    buffer, has_begun, remaining_s = bytearray(), False, _LONGEST_S
     while True:
         try:
             more = line.recv(1 << 20)
         except TimeoutError:
-            left -= _LOOK_S
-            if not has_begun or left < 0 or _is_stopped(pid):
+            remaining_s -= _LOOK_S
+            if not has_begun or remaining_s < 0 or _is_inactive(pid):
                 raise Cold("the warm process does not answer") from None
             continue
         if not more:
             raise Cold("the warm process ended")
-        held += more
-        while len(held) > HEAD and len(held) > HEAD + (size := int.from_bytes(held[1 : 1 + HEAD], "little")):
-            kind, body = bytes(held[:1]), bytes(held[1 + HEAD : 1 + HEAD + size])
-            del held[: 1 + HEAD + size]
+        buffer += more
+        while len(buffer) > HEAD and len(buffer) > HEAD + (size := int.from_bytes(buffer[1 : 1 + HEAD], "little")):
+            kind, body = bytes(buffer[:1]), bytes(buffer[1 + HEAD : 1 + HEAD + size])
+            del buffer[: 1 + HEAD + size]
             if kind == OTHER:
                 raise Cold(body.decode("utf-8", "replace"))
-            if has_begun == (kind == BEGUN) or kind not in (BEGUN, ANSWER) or (kind == ANSWER and (held or not body)):
+            if has_begun == (kind == BEGUN) or kind not in (BEGUN, ANSWER) or (kind == ANSWER and (buffer or not body)):
                 raise Cold(_OTHERWISE)
             if kind == ANSWER:
                 return body
@@ -220,12 +220,12 @@ def _answer(line: "socket", pid: int) -> bytes:
             line.settimeout(_LOOK_S)
 
 
-def _is_stopped(pid: int) -> bool:
+def _is_inactive(pid: int) -> bool:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"], [b"Z"], [b"X"])
 
 
-def _parsed(body: bytes) -> Answer:
+def _parse_answer(body: bytes) -> Answer:
     code, at, pieces = body[0], 1, []
     while at < len(body):
         stream, size = body[at], int.from_bytes(body[at + 1 : at + 1 + HEAD], "little")

@@ -75,22 +75,22 @@ def find(
     if mode not in (None, *get_args(Mode)):
         raise UsageError(f"mode is similar, match, hybrid or where, not {mode!r}")
     intent = Intent(query, mode, where, limit, vector, fusion, expansion, explain)
-    return queries.find(base, replace(intent, kinds=tuple(_kinds(base, type, intent))))
+    return queries.find(base, replace(intent, kinds=tuple(_select_kinds(base, type, intent))))
 
 
-def _kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
+def _select_kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
     """One type, or for `all` those that the mode can serve."""
     if type_name != "all":
         return [kind_named(base, type_name, partial(_find_elsewhere, type_name, intent))]
     has_query = bool(intent.text and intent.text.strip()) or intent.vector is not None
-    served = servable(list(base.ontology), intent.mode if has_query else "where")
-    if not served:
+    usable_kinds = servable(list(base.ontology), intent.mode if has_query else "where")
+    if not usable_kinds:
         raise UsageError(
             "no type can serve this search",
             code="E_INTENT",
             suggestion="add `search` to a type in the ontology; `duckkb schema` shows what each has",
         )
-    return served
+    return usable_kinds
 
 
 def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
@@ -130,11 +130,13 @@ def neighbors(
 ) -> Neighbors:
     """The records around one node, nearest first, each with the `_edge` that led to it. Those that are one edge away come in the
     order of edge type, direction and identity: `after` is the `next` of the page before."""
-    start = _node(base, type, identity)
-    steps = replace(_steps(base, label, direction, min(depth, limit)), after=_place(after, depth))
-    found, truncated = graph.neighbors(base.tree, start, steps, depth, limit)
-    last = found[-1].edge if truncated and depth == 1 and found else None
-    return Neighbors(tuple(_step_line(step) for step in found), truncated, None if last is None else _place_text(last))
+    start = _load_node(base, type, identity)
+    steps = replace(_build_steps(base, label, direction, min(depth, limit)), after=_place(after, depth))
+    reached_steps, is_cut = graph.neighbors(base.tree, start, steps, depth, limit)
+    last = reached_steps[-1].edge if is_cut and depth == 1 and reached_steps else None
+    return Neighbors(
+        tuple(_format_step(step) for step in reached_steps), is_cut, None if last is None else _place_text(last)
+    )
 
 
 def _place(after: str | None, depth: int) -> graph.Place | None:
@@ -152,7 +154,7 @@ def _place(after: str | None, depth: int) -> graph.Place | None:
 
 def _place_text(edge: graph.Edge) -> str:
     kind, row, way = edge
-    parts = [component_value(one) for one in row.record.identity]
+    parts = [component_value(component) for component in row.record.identity]
     return json.dumps([kind.name, way, parts], ensure_ascii=False, separators=(",", ":"))
 
 
@@ -166,12 +168,12 @@ def path(
     depth: int = 6,
 ) -> Sequence[dict[str, Any]]:
     """A shortest path between two nodes, given as (type, identity); empty where there is none."""
-    first, last = _node(base, *start), _node(base, *end)
-    steps = _steps(base, label, direction, depth)
-    return [_step_line(step) for step in graph.path(base.tree, first, last, steps, depth)]
+    first, last = _load_node(base, *start), _load_node(base, *end)
+    steps = _build_steps(base, label, direction, depth)
+    return [_format_step(step) for step in graph.path(base.tree, first, last, steps, depth)]
 
 
-def _node(base: Base, type_name: str, identity: GivenIdentity) -> graph.Node:
+def _load_node(base: Base, type_name: str, identity: GivenIdentity) -> graph.Node:
     kind = kind_named(base, type_name)
     if not isinstance(kind, NodeType):
         raise UsageError(f"{kind.name} is an edge type", suggestion="name a node type; `duckkb schema` lists them")
@@ -179,7 +181,7 @@ def _node(base: Base, type_name: str, identity: GivenIdentity) -> graph.Node:
     return graph.Node(kind, row)
 
 
-def _steps(base: Base, label: str | Sequence[str] | None, direction: Direction, least: int) -> graph.Steps:
+def _build_steps(base: Base, label: str | Sequence[str] | None, direction: Direction, least: int) -> graph.Steps:
     if least < 1:
         raise UsageError("depth and limit must be 1 or more")
     if direction not in ("out", "in", "both"):
@@ -196,7 +198,7 @@ def _steps(base: Base, label: str | Sequence[str] | None, direction: Direction, 
     return graph.Steps(direction, frozenset(kind.name for kind in kinds))
 
 
-def _step_line(step: graph.Step) -> dict[str, Any]:
+def _format_step(step: graph.Step) -> dict[str, Any]:
     line = line_of(step.node.kind, step.node.row)
     if step.edge is None:
         return line | {"_depth": 0}
@@ -218,18 +220,18 @@ def near(base: Base, type: str, identity: GivenIdentity, *, limit: int = 10) -> 
     positive(limit)
     kind, row = row_named(base, type, identity)
     if not kind.vectors:
-        said = f"records of {kind.name} have no vectors"
-        raise UsageError(said, "E_INTENT", "add `search.vectors` to the type in the ontology")
-    found, notices = _nearest(base, kind, row, limit)
-    if found is None:
-        named = f"{kind.name} {identity_text(row.record.identity)}"
-        raise NotFound(f"{named} has no vectors", "E_NO_RESULTS", "duckkb index refresh")
-    records = tuple({**line_of(kind, other), "_score": score} for other, score in found)
+        message = f"records of {kind.name} have no vectors"
+        raise UsageError(message, "E_INTENT", "add `search.vectors` to the type in the ontology")
+    matches, notices = _find_nearest(base, kind, row, limit)
+    if matches is None:
+        record_name = f"{kind.name} {identity_text(row.record.identity)}"
+        raise NotFound(f"{record_name} has no vectors", "E_NO_RESULTS", "duckkb index refresh")
+    records = tuple({**line_of(kind, neighbor), "_score": score} for neighbor, score in matches)
     return Neighbors(records, notices=notices)
 
 
 @boot.answered
-def _nearest(
+def _find_nearest(
     base: Base, kind: RecordType, row: StoredRow, limit: int
 ) -> tuple[list[tuple[StoredRow, float]] | None, tuple[Notice, ...]]:
     from duckkb.engine.vectors import fill_pending
@@ -244,20 +246,20 @@ def citing(base: Base, type: str, identity: GivenIdentity, *, limit: int = 100) 
     files. Every record of the base is looked at."""
     positive(limit)
     kind, row = row_named(base, type, identity)
-    found = [line_of(*one) for one in islice(_citing(base, kind, row), limit + 1)]
-    return Neighbors(tuple(found[:limit]), len(found) > limit)
+    lines = [line_of(*pair) for pair in islice(_find_citations(base, kind, row), limit + 1)]
+    return Neighbors(tuple(lines[:limit]), len(lines) > limit)
 
 
-def _citing(base: Base, kind: RecordType, cited: StoredRow) -> Iterator[tuple[RecordType, StoredRow]]:
+def _find_citations(base: Base, kind: RecordType, target: StoredRow) -> Iterator[tuple[RecordType, StoredRow]]:
     from duckkb.review.provenance.citation import Citation
 
-    uri = str(Citation(kind.name, identity_text(cited.record.identity))).encode()
+    uri = str(Citation(kind.name, identity_text(target.record.identity))).encode()
     form = re.compile(re.escape(uri) + _ENDS)
-    for other in base.ontology:
-        for row in base.tree.rows_with(other, uri):
-            is_itself = other.name == kind.name and row.record.id == cited.record.id
+    for source_kind in base.ontology:
+        for row in base.tree.rows_with(source_kind, uri):
+            is_itself = source_kind.name == kind.name and row.record.id == target.record.id
             if not is_itself and form.search(row.line):
-                yield other, row
+                yield source_kind, row
 
 
 def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.0) -> SqlResult:
@@ -268,11 +270,11 @@ def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.
         raise FilterError(
             "A statement cannot have a lone surrogate.", code="E_SQL", suggestion="write the whole character"
         )
-    return _selected(base, statement, SqlLimits(rows=limit, seconds=timeout))
+    return _run_statement(base, statement, SqlLimits(rows=limit, seconds=timeout))
 
 
 @boot.answered
-def _selected(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
+def _run_statement(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
     if _OF_CACHES.search(statement) and not base.wiring.published:
         vectors.adopt_each(base, base.ontology)
     return base.sql.sql(statement, limits)

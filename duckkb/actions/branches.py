@@ -72,20 +72,29 @@ def settle(
 ) -> dict[str, Any]:
     """What `duckkb resolve --with-file` prints with --format json; `answers` are its lines. Raises as `resolve`."""
     around = Unopened.around(base)
-    lines = "\n".join(json.dumps(dict(one)) for one in answers).encode()
+    lines = "\n".join(json.dumps(dict(answer)) for answer in answers).encode()
     options = ResolveOptions(stage=stage, timeout=base.wiring.lock_timeout)
-    done = resolve(around, options, lines, allow_shrink=allow_shrink, is_agent=base.wiring.env.agent)
-    return resolution_object(done, limit)
+    resolution = resolve(around, options, lines, allow_shrink=allow_shrink, is_agent=base.wiring.env.agent)
+    return resolution_object(resolution, limit)
 
 
 def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str, Any]:
     """What is open for programs: `limit` conflicts behind that with the name `after`. Raises `errors.NotFound`."""
-    left = done.left
-    shown, following = page_of(left.conflicts, limit, after)
+    remainder = done.left
+    page_conflicts, following = page_of(remainder.conflicts, limit, after)
     paths = ("unreadable", "unstaged", "staged", "others", "files", "rescued")
-    told = {name: list(getattr(left, name)) for name in paths}
-    open_now = {"conflicts": list(map(conflict_object, shown)), "total": len(left.conflicts), "next": following}
-    return {"operation": left.operation, **open_now, **told, "violations": list(map(finding_line, done.violations))}
+    path_lists = {name: list(getattr(remainder, name)) for name in paths}
+    open_now = {
+        "conflicts": list(map(conflict_object, page_conflicts)),
+        "total": len(remainder.conflicts),
+        "next": following,
+    }
+    return {
+        "operation": remainder.operation,
+        **open_now,
+        **path_lists,
+        "violations": list(map(finding_line, done.violations)),
+    }
 
 
 def conflict_object(one: OpenConflict) -> dict[str, Any]:
@@ -97,7 +106,7 @@ def conflict_object(one: OpenConflict) -> dict[str, Any]:
 
 def page_of(held: Sequence[OpenConflict], limit: int, after: str) -> tuple[Sequence[OpenConflict], str | None]:
     """The conflicts to show, and the name to go on behind where there are more. Raises `errors.NotFound`."""
-    names = [one.name for one in held]
+    names = [conflict.name for conflict in held]
     if after and after not in names:
         raise NotFound(f"no open conflict is named {after}", suggestion="duckkb resolve --list")
     start = names.index(after) + 1 if after else 0
@@ -110,15 +119,15 @@ def merge(unopened: Unopened, revision: str, options: MergeOptions, *, allow_shr
     would refuse stays uncommitted. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused`
     (E_SHRINK) where nothing was begun."""
     root = unopened.root
-    limit = None if allow_shrink else _said_at(root)[1]
+    limit = None if allow_shrink else _load_rules(root)[1]
     options = replace(options, shrink=limit)
     outcome = merges.merge(root, revision, partial(rules_at, root), options)
     if outcome.action == "up-to-date":
         return Merge(outcome)
     with ExitStack() as stack:
         head = repository.head_commit(root) or ""
-        base, violations = _broken(stack, unopened, options.timeout)
-        if options.commit and outcome.can_conclude and not any(one.is_error for one in violations):
+        base, violations = _open_and_check(stack, unopened, options.timeout)
+        if options.commit and outcome.can_conclude and not any(finding.is_error for finding in violations):
             outcome = merges.conclude(root, outcome, options)
             head = outcome.commit
         if base is not None and not violations:
@@ -151,28 +160,28 @@ def resolve(
     `errors.Conflict` (E_STALE) for an answer to one that is another by now, and `errors.Refused` (E_SHRINK) where the merge
     deletes more than it may; and `errors.Refused` (E_REVIEW) for values that an agent gives where the ontology has changes
     reviewed. Whether an agent gives them says the environment, unless `is_agent` does."""
-    rules, limit, depth = _said_at(unopened.root)
+    rules, limit, depth = _load_rules(unopened.root)
     options = replace(options, answers=read_answers(answers, depth), shrink=None if allow_shrink else limit)
     if config.plain_around(unopened.root).agent if is_agent is None else is_agent:
         _refuse_agents(unopened.root, options.answers)
-    left = resolving.resolve(unopened.root, rules, options)
-    is_over = left.is_done and (judged or (not options.only_list and bool(left.files)))
+    remainder = resolving.resolve(unopened.root, rules, options)
+    is_over = remainder.is_done and (judged or (not options.only_list and bool(remainder.files)))
     if not is_over:
-        return Resolution(left, _of_ontology(unopened.root) if judged else ())
-    return Resolution(left, _violations(unopened, options.timeout))
+        return Resolution(remainder, _check_ontology(unopened.root) if judged else ())
+    return Resolution(remainder, _collect_violations(unopened, options.timeout))
 
 
 def _refuse_agents(root: Path, answers: Sequence[ConflictAnswer]) -> None:
     """What stands on a side was reviewed, or will be, with its branch; a value that stands nowhere was not. Where the ontology cannot
     say what is reviewed, all is."""
-    own = sorted({one.type for one in answers if one.side is None})
-    if not own:
+    type_names = sorted({answer.type for answer in answers if answer.side is None})
+    if not type_names:
         return
     try:
         ontology = config.load(root, config.plain_around(root)).ontology
     except OntologyError:
         ontology = None
-    for name in own:
+    for name in type_names:
         kind = ontology.find(name) if ontology is not None else None
         if ontology is None or (kind is not None and (kind.review or kind.reviewed_fields)):
             raise Refused(
@@ -218,24 +227,24 @@ def compact(unopened: Unopened, older_than: int, dry_run: bool, lock_timeout: fl
 
 def rules_at(root: Path) -> RulesByTable:
     """As the ontology says; as it last said where it does not load, unless that came with the clone."""
-    return _said_at(root)[0]
+    return _load_rules(root)[0]
 
 
-def _said_at(root: Path) -> tuple[RulesByTable, Shrink, int]:
+def _load_rules(root: Path) -> tuple[RulesByTable, Shrink, int]:
     """How records are merged, how many may go, and how deep they may nest."""
     try:
-        loaded = config.load(root, config.around(root))
+        configuration = config.load(root, config.around(root))
     except OntologyError:
         return (
             RulesByTable() if repository.tracks_state(root) else merge_rules.load(root),
             Shrink(),
             Settings().max_depth,
         )
-    said = loaded.settings
-    return merge_rules.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
+    settings = configuration.settings
+    return merge_rules.rules_of(configuration.ontology, settings.merge_granularity), settings.shrink, settings.max_depth
 
 
-def _of_ontology(root: Path) -> tuple[Finding, ...]:
+def _check_ontology(root: Path) -> tuple[Finding, ...]:
     try:
         config.load(root, config.around(root))
     except OntologyError as problem:
@@ -243,19 +252,21 @@ def _of_ontology(root: Path) -> tuple[Finding, ...]:
     return ()
 
 
-def _violations(unopened: Unopened, lock_timeout: float) -> tuple[Finding, ...]:
-    head = repository.head_commit(unopened.root) or ""
+def _collect_violations(closed_base: Unopened, lock_timeout: float) -> tuple[Finding, ...]:
+    head = repository.head_commit(closed_base.root) or ""
     with ExitStack() as stack:
-        base, violations = _broken(stack, unopened, lock_timeout)
+        base, violations = _open_and_check(stack, closed_base, lock_timeout)
         if base is not None and not violations:
             note_whole(base, head)
         return violations
 
 
-def _broken(stack: ExitStack, unopened: Unopened, lock_timeout: float) -> tuple[Base | None, tuple[Finding, ...]]:
+def _open_and_check(
+    stack: ExitStack, closed_base: Unopened, lock_timeout: float
+) -> tuple[Base | None, tuple[Finding, ...]]:
     """The base, open until the stack is closed, and what its records break; None for a base that cannot be opened."""
     try:
-        base = stack.enter_context(unopened.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
+        base = stack.enter_context(closed_base.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
         return base, broken(base)
     except OntologyError as problem:
         return None, tuple(problem.findings)
@@ -300,8 +311,8 @@ class Proposing:
 
     def __init__(self, root: Path, wish: Wish) -> None:
         self._root, self._wish = root, wish
-        verb, _, what = wish.title.partition(" ")
-        name = wish.branch if wish.branch is not None else propose.branch_name(verb, what, token_hex(3))
+        verb, _, subject = wish.title.partition(" ")
+        name = wish.branch if wish.branch is not None else propose.branch_name(verb, subject, token_hex(3))
         self._target: Branch = git_changes.branch(self._root, name)
         self._remote = propose.remote(self._root)
         self._writer = config.around(self._root).writer or state.clone_id(self._root)
@@ -315,29 +326,29 @@ class Proposing:
     def _start(self) -> Revision:
         """What the first commit is made of."""
         name, base = self._target.name, self._wish.base
-        pushed = git_changes.pushed(self._root, self._remote.name, name) if self._remote else None
-        held = self._target.tip or pushed
-        if held is not None:
-            self._refuse_anothers(held)
+        pushed_tip = git_changes.pushed(self._root, self._remote.name, name) if self._remote else None
+        tip = self._target.tip or pushed_tip
+        if tip is not None:
+            self._refuse_anothers(tip)
         elif self._wish.goes_on:
             raise NotFound(f"there is no branch {name} to continue", suggestion="leave --continue out, and it is made")
         start = revisions.revision(self._root, base or "HEAD")
-        if held and not base and not git_changes.contains(self._root, start, held):
-            start = held
-        self._refuse_to_lose(start, (self._target.tip, pushed))
+        if tip and not base and not git_changes.contains(self._root, start, tip):
+            start = tip
+        self._refuse_to_lose(start, (self._target.tip, pushed_tip))
         return start
 
-    def _refuse_anothers(self, held: Revision) -> None:
+    def _refuse_anothers(self, tip: Revision) -> None:
         name = self._target.name
-        if not self._wish.goes_on and not git_changes.is_made_by(self._root, self._writer, name, held):
+        if not self._wish.goes_on and not git_changes.is_made_by(self._root, self._writer, name, tip):
             raise Refused(
-                f"there is a branch {name} ({held.name}, {held.short}) whose last commit was not proposed from here",
+                f"there is a branch {name} ({tip.name}, {tip.short}) whose last commit was not proposed from here",
                 suggestion=f"propose on another branch, or add to it: duckkb propose --continue --branch {name} ...",
             )
 
-    def _refuse_to_lose(self, start: Revision, held: tuple[Revision | None, ...]) -> None:
+    def _refuse_to_lose(self, start: Revision, tips: tuple[Revision | None, ...]) -> None:
         """No commit that the branch has, here or where it is pushed to, is left behind."""
-        for tip in held:
+        for tip in tips:
             if tip is not None and not git_changes.contains(self._root, start, tip):
                 mend = "leave --base out" if self._wish.base else f"git branch -f {self._target.name} {tip.name}"
                 raise Refused(

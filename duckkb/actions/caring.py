@@ -53,14 +53,16 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
         return findings.of_records(base)
     plan.sample_caches(base)
     report = findings.check(base)
-    merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
-    unsearched = [
+    merge_findings = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
+    search_findings = [
         Finding(notice.code, notice.message, remedy=notice.remedy, type=kind.name)
         for kind in base.ontology
         for notice in unsearchable(base, [kind])
     ]
-    lost = lost_answers(base, config.load(base.root, base.wiring.env).documents) if base.wiring.questions else ()
-    return replace(report, findings=(*report.findings, *merged, *unsearched, *lost))
+    lost_findings = (
+        lost_answers(base, config.load(base.root, base.wiring.env).documents) if base.wiring.questions else ()
+    )
+    return replace(report, findings=(*report.findings, *merge_findings, *search_findings, *lost_findings))
 
 
 def status(base: Base) -> dict[str, Any]:
@@ -70,13 +72,13 @@ def status(base: Base) -> dict[str, Any]:
     if base.is_narrowed:
         unknown = dict.fromkeys(("missing", "unverified", "team_cache"))
         return {"records": records, **unknown, "model": base.settings.embedding.model}
-    known, holder = plan.glance(base), lock.holder(base.root)
-    facts = _facts(base.root, base.notes, base.settings, base.ontology, str(holder) if holder else None)
+    index_state, holder = plan.glance(base), lock.holder(base.root)
+    facts = _describe_base(base.root, base.notes, base.settings, base.ontology, str(holder) if holder else None)
     return facts | {
         "records": records,
-        "missing": known.missing,
-        "unverified": known.unverified,
-        "team_cache": known.team,
+        "missing": index_state.missing,
+        "unverified": index_state.unverified,
+        "team_cache": index_state.team,
         "read_only": base.read_only,
         "warnings": [notice.message for notice in unsearchable(base, base.ontology)],
     }
@@ -86,17 +88,22 @@ def growth(base: Base, *, limit: int = 50, timeout: float = 60.0) -> dict[str, A
     """How large each type is, and how large it was at commits of the history (`commits`, the oldest first), of which at most `limit`
     are looked at; `left` were not counted within `timeout` seconds, and are the next time. `commits` is None of what is published, and for who sees a part of the base: its
     types may have been others then; empty outside of git."""
-    found: dict[str, Any] = {"types": grown.now(base), "commits": None, "total": 0, "left": 0, "shallow": False}
+    report: dict[str, Any] = {"types": grown.now(base), "commits": None, "total": 0, "left": 0, "shallow": False}
     history = history_of(base, grown.places, limit)
     if history is None:
-        return found
-    counted = grown.counted(base, history, timeout)
+        return report
+    history_sizes = grown.counted(base, history, timeout)
     commits = [
         sample_line(sample)
         | {"types": {name: {"records": both[0], "bytes": both[1]} for name, both in sorted(sizes.items())}}
-        for sample, sizes in counted.commits
+        for sample, sizes in history_sizes.commits
     ]
-    return found | {"commits": commits, "total": history.total, "left": counted.left, "shallow": history.is_shallow}
+    return report | {
+        "commits": commits,
+        "total": history.total,
+        "left": history_sizes.left,
+        "shallow": history.is_shallow,
+    }
 
 
 def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
@@ -104,12 +111,12 @@ def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
     what the records would say."""
     root = find(path)
     env = config.around(root)
-    loaded, holder = config.load(root, env), lock.holder(root)
+    configuration, holder = config.load(root, env), lock.holder(root)
     notes, name = BaseStore(Place.of(env.cache_home, root)), str(holder or "a process that does not say its name")
-    return _facts(root, notes, loaded.settings, loaded.ontology, name)
+    return _describe_base(root, notes, configuration.settings, configuration.ontology, name)
 
 
-def _facts(
+def _describe_base(
     root: Path, notes: BaseStore, settings: Settings, ontology: Ontology, locked_by: str | None
 ) -> dict[str, Any]:
     demands = config.demands(settings, ontology)
@@ -141,10 +148,10 @@ def background(known: Mapping[str, Any]) -> dict[str, Any]:
     from where it stopped, and whoever holds the lock."""
     job = known["job"]
     goes_on = job is not None and job["ended"] in ("interrupted", "partial", "failed")
-    shown = {"running": job is not None and job["running"], "job": job}
-    shown |= {"next": "duckkb index refresh" if goes_on else None}
+    fields = {"running": job is not None and job["running"], "job": job}
+    fields |= {"next": "duckkb index refresh" if goes_on else None}
     names = ("locked_by", "missing", "unverified", "team_cache", "model", "read_only")
-    return shown | {name: known[name] for name in names}
+    return fields | {name: known[name] for name in names}
 
 
 def doctor(
@@ -158,23 +165,23 @@ def doctor(
     root = unopened.root
     env = config.around(root)
     with _borrowed(env.cache_home.expanduser()) as cache_home:
-        chosen = OpenOptions(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
+        options = OpenOptions(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
 
         def demands() -> tuple[dict[str, str], bool]:
-            loaded = config.load(root, env)
-            given = loaded.settings, loaded.ontology
-            return config.demands(*given), config.is_trusted(root, given[0], env, given[1])
+            configuration = config.load(root, env)
+            arguments = configuration.settings, configuration.ontology
+            return config.demands(*arguments), config.is_trusted(root, arguments[0], env, arguments[1])
 
-        ground = Surroundings(root, env, clock, lambda: unopened.wire(root, chosen)[1], demands, engines)
+        ground = Surroundings(root, env, clock, lambda: unopened.wire(root, options)[1], demands, engines)
         return examine.examine(ground, on_check)
 
 
 def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
     """As `app.repair`."""
     root = unopened.root
-    chosen = OpenOptions(lenient=True, lock_timeout=options.timeout)
+    open_options = OpenOptions(lenient=True, lock_timeout=options.timeout)
     place = Place.of(config.around(root).cache_home, root)
-    return repairing.repair(place, options, lambda: unopened.wire(root, chosen)[1])
+    return repairing.repair(place, options, lambda: unopened.wire(root, open_options)[1])
 
 
 def cleanup(
@@ -208,9 +215,9 @@ def cleanup(
         env = replace(env, cache_limit=most)
     if wire is None:
         return cleaning.cleanup(env, dry_run=dry_run, now=now)
-    used, unread = _used_models(env.cache_home.expanduser(), root, wire, now=now)
-    done = cleaning.cleanup(env, dry_run=dry_run, now=now, used=None if unread else used)
-    return replace(done, reason="; ".join(filter(None, (unread, done.reason))))
+    models, unread = _collect_models(env.cache_home.expanduser(), root, wire, now=now)
+    result = cleaning.cleanup(env, dry_run=dry_run, now=now, used=None if unread else models)
+    return replace(result, reason="; ".join(filter(None, (unread, result.reason))))
 
 
 def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
@@ -220,27 +227,29 @@ def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
 
     home = config.plain_around(find(path) if path is not None else None).cache_home
     try:
-        removed, freed = sealed_home.drop(home)
+        paths, freed_bytes = sealed_home.drop(home)
     except OSError as error:
-        said = f"what is sealed in {home} cannot be removed: {error.strerror or error}"
-        raise Unavailable(said, "E_IO", f"ls -la {shell_word(str(home))}") from error
-    return {"removed": removed, "freed": freed}
+        message = f"what is sealed in {home} cannot be removed: {error.strerror or error}"
+        raise Unavailable(message, "E_IO", f"ls -la {shell_word(str(home))}") from error
+    return {"removed": paths, "freed": freed_bytes}
 
 
-def _used_models(
-    home: Path, own: Path | None, wire: "Callable[[Path, OpenOptions], tuple[Loaded, Wiring]]", *, now: bool
+def _collect_models(
+    home: Path, base_root: Path | None, wire: "Callable[[Path, OpenOptions], tuple[Loaded, Wiring]]", *, now: bool
 ) -> tuple[set[str], str]:
     """The fingerprints of the models of all bases that are known here; or why that cannot be told. A base that is gone is asked
     for as long as its folder is kept: its disk may be mounted again."""
-    used: set[str] = set()
-    kept = [one for one in kept_places(home) if not (one.is_left_over(0) if now else one.is_left_over())]
-    for root in dict.fromkeys([*([own] if own else []), *(Path(one.root) if one.root else one.folder for one in kept)]):
+    models: set[str] = set()
+    places = [place for place in kept_places(home) if not (place.is_left_over(0) if now else place.is_left_over())]
+    for root in dict.fromkeys(
+        [*([base_root] if base_root else []), *(Path(place.root) if place.root else place.folder for place in places)]
+    ):
         try:
             wiring = wire(root, OpenOptions())[1]
         except (DuckkbError, OSError) as problem:
             return set(), f"no vector went, as it cannot be told which models {root} uses: {problem}"
-        used |= {fingerprint(wiring, kind) for kind in wiring.ontology if kind.has_text_vectors}
-    return used, "" if used else "no vector went, as no base that is known here has a model"
+        models |= {fingerprint(wiring, kind) for kind in wiring.ontology if kind.has_text_vectors}
+    return models, "" if models else "no vector went, as no base that is known here has a model"
 
 
 @contextmanager

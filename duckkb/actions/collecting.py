@@ -64,21 +64,23 @@ class Collections:
         Raises `errors.UsageError` (E_POLICY, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
         with self._base() as base:
-            checked, chosen = checked_name(name), policy_named(base, policy)
-            if chosen.name == DOCUMENTS:
-                said = f"the policy {DOCUMENTS} is for the files of a folder"
-                raise UsageError(said, code="E_POLICY", suggestion=f"duckkb collection add FOLDER --name {checked}")
-            return create(base, checked, define(checked, chosen, params or {}))
+            collection_name, chosen_policy = checked_name(name), policy_named(base, policy)
+            if chosen_policy.name == DOCUMENTS:
+                message = f"the policy {DOCUMENTS} is for the files of a folder"
+                raise UsageError(
+                    message, code="E_POLICY", suggestion=f"duckkb collection add FOLDER --name {collection_name}"
+                )
+            return create(base, collection_name, define(collection_name, chosen_policy, params or {}))
 
     def list(self) -> list[dict[str, Any]]:
         """Name, policy, records and bytes of each collection."""
         with self._base() as base:
-            return [_line(base, kind) for kind in base.ontology.nodes.values() if kind.is_collection]
+            return [_summarize_collection(base, kind) for kind in base.ontology.nodes.values() if kind.is_collection]
 
     def show(self, name: str) -> dict[str, Any]:
         """One collection: as in `list`, with its fields as stored, and how they are searched."""
         with self._base() as base:
-            return _shown(base, collection_named(base, name))
+            return _describe_collection(base, collection_named(base, name))
 
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
         """Delete files and definition; raises `errors.Refused` (E_SHRINK) for one with records that is not `confirmed`, and
@@ -101,17 +103,17 @@ class Collections:
                 refuse_taken(base, new)
                 refuse_named(base, kind)
                 refuse_incomplete(base, kind)
-                redefined = renamed(definition, new)
-                found, findings = collection_of(redefined, path_of(new))
-                if found is None:
+                new_definition = renamed(definition, new)
+                target, findings = collection_of(new_definition, path_of(new))
+                if target is None:
                     raise unfit(new, findings)
                 changes = [protocol.FileChange(path_of(kind.name), digest(definition), None)]
-                changes.append(protocol.FileChange(path_of(new), None, redefined))
+                changes.append(protocol.FileChange(path_of(new), None, new_definition))
                 for path, data in parts_of(base, kind).items():
-                    moved = f"{folder_of(found)}/{path.removeprefix(folder_of(kind) + '/')}"
-                    if moved != path:
+                    new_path = f"{folder_of(target)}/{path.removeprefix(folder_of(kind) + '/')}"
+                    if new_path != path:
                         changes += [
-                            protocol.FileChange(moved, None, data),
+                            protocol.FileChange(new_path, None, data),
                             protocol.FileChange(path, digest(data), None),
                         ]
                 return committed(base, new, base.tree.count(kind), changes)
@@ -128,47 +130,50 @@ class Collections:
     def restore(self, path: str | Path, *, name: str | None = None) -> Changed:
         """Put a snapshot back, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
         with self._base() as base:
-            packed = regular_file(base, path, "a snapshot").read_bytes()
-            kind, definition, parts = unpack(base, packed, None if name is None else checked_name(name))
+            snapshot_bytes = regular_file(base, path, "a snapshot").read_bytes()
+            kind, definition, parts = unpack(base, snapshot_bytes, None if name is None else checked_name(name))
             with writable(base):
                 refuse_taken(base, kind.name)
                 if any((base.root / folder_of(kind)).glob("*/part_*.jsonl")):
-                    said = f"{folder_of(kind)} holds records already, of no type that the ontology declares"
-                    raise Conflict(said, code="E_EXISTS", suggestion="restore under another name: --as NAME")
-                return _added(base, kind.name, definition, parts)
+                    message = f"{folder_of(kind)} holds records already, of no type that the ontology declares"
+                    raise Conflict(message, code="E_EXISTS", suggestion="restore under another name: --as NAME")
+                return _add_files(base, kind.name, definition, parts)
 
     def policies(self) -> "Sequence[dict[str, Any]]":
         """Every policy that `init` takes, with a description and where it stands: the base's own, then those of the package
         that no own one hides."""
         with self._base() as base:
-            own = base.ontology.policies
-            found = {**{name: policy for name, policy in presets().items() if name not in own}, **own}
-            return [_policy_line(policy) for _, policy in sorted(found.items())]
+            base_policies = base.ontology.policies
+            all_policies = {
+                **{name: policy for name, policy in presets().items() if name not in base_policies},
+                **base_policies,
+            }
+            return [_describe_policy(policy) for _, policy in sorted(all_policies.items())]
 
     def check_policies(self, *files: "str | Path") -> "Sequence[dict[str, Any]]":
         """The policies that YAML files declare (without files, the base's own, which were checked when it was opened);
         raises `errors.OntologyError` with everything that is wrong with them."""
         with self._base() as base:
-            ontology = _declared(base, files) if files else base.ontology
-            return [_policy_line(policy) for policy in ontology.policies.values()]
+            ontology = _load_declarations(base, files) if files else base.ontology
+            return [_describe_policy(policy) for policy in ontology.policies.values()]
 
     def policy(self, name: str) -> dict[str, Any]:
         """One policy as it is written, with where it stands."""
         with self._base() as base:
             policy = policy_named(base, name)
-            return _policy_line(policy) | {"policy": dict(policy.source)}
+            return _describe_policy(policy) | {"policy": dict(policy.source)}
 
 
-def _shown(base: Base, kind: RecordType) -> dict[str, Any]:
+def _describe_collection(base: Base, kind: RecordType) -> dict[str, Any]:
     """A collection with its policy, the fields that its records have and how each is searched."""
     assert kind.policy is not None, "a collection carries its policy"
     types = base.observed(kind).types()
-    return _line(base, kind) | {
+    return _summarize_collection(base, kind) | {
         "table": kind.table,
         "identity": list(kind.identity),
         "definition": kind.place,
-        "vectors": [_searched(field, base.lengths(kind)) for field in kind.vectors],
-        "lexical": [_searched(field, {}) for field in kind.full_text],
+        "vectors": [_describe_search(field, base.lengths(kind)) for field in kind.vectors],
+        "lexical": [_describe_search(field, {}) for field in kind.full_text],
         "intents": list(kind.policy.intents) if kind.policy.intents else list(MODES),
         "default": kind.policy.default_intent,
         "fields": types,
@@ -179,10 +184,10 @@ def create(base: Base, name: str, definition: bytes, seen: Base | None = None) -
     """Write a definition; raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where
     it clashes with another type. Only what the caller has `seen` (None: all) can stand in the way of the write."""
     with writable(seen or base):
-        return _added(base, name, definition, {})
+        return _add_files(base, name, definition, {})
 
 
-def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
+def _add_files(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
     refuse_reserved(name)
     refuse_taken(base, name)
     changes = [protocol.FileChange(path_of(name), None, definition)]
@@ -195,8 +200,8 @@ def committed(base: Base, name: str, records: int, changes: Sequence[protocol.Fi
     refuse_past(base)
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
     refuse_unfit(base, name, definitions)
-    known = render.format_change(base.root)
-    extra = [protocol.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
+    format_bytes = render.format_change(base.root)
+    extra = [protocol.FileChange(layout.FORMAT_PATH, None, format_bytes)] if format_bytes is not None else []
     with emptying(base, changes):
         protocol.commit(base.root, [*changes, *extra])
     base.take_in({change.path: None for change in changes if change.path in base.tree.parts and change.data is None})
@@ -218,8 +223,8 @@ def removed(base: Base, kinds: Sequence[RecordType], path: str, definition: byte
     says how they are confirmed (`again`)."""
     name, count = kinds[0].name, sum(map(base.tree.count, kinds))
     if count and again:
-        said = f"{name} holds {count} record{'s' if count > 1 else ''}"
-        raise Refused(said, code="E_SHRINK", suggestion=again)
+        message = f"{name} holds {count} record{'s' if count > 1 else ''}"
+        raise Refused(message, code="E_SHRINK", suggestion=again)
     changes = [protocol.FileChange(path, digest(definition), None)]
     for kind in kinds:
         refuse_agent_of(base, kind)
@@ -231,9 +236,9 @@ def removed(base: Base, kinds: Sequence[RecordType], path: str, definition: byte
 
 def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> None:
     touching = {
-        (edge.name, found.record.id)
+        (edge.name, edge_row.record.id)
         for row in (base.tree.rows(kind) if kind.kind == "node" else ())
-        for edge, found, _ in base.tree.edges_at(kind.name, row.record.identity)
+        for edge, edge_row, _ in base.tree.edges_at(kind.name, row.record.identity)
         if edge.source is None and edge not in going
     }
     if touching:
@@ -247,8 +252,8 @@ def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> 
 
 def refuse_named(base: Base, kind: RecordType, going: Sequence[RecordType] = ()) -> None:
     """The ontology names collections as ends of edge types, in files that this write leaves alone."""
-    stored = (edge for edge in base.ontology.edges.values() if edge.source is None and edge not in going)
-    naming = [edge for edge in stored if kind.name in (*edge.from_types, *edge.to_types)]
+    stored_edges = (edge for edge in base.ontology.edges.values() if edge.source is None and edge not in going)
+    naming = [edge for edge in stored_edges if kind.name in (*edge.from_types, *edge.to_types)]
     if naming:
         raise UsageError(
             f"{kind.name} is an end of {', '.join(edge.name for edge in naming)} in the ontology",
@@ -258,15 +263,15 @@ def refuse_named(base: Base, kind: RecordType, going: Sequence[RecordType] = ())
 
 def collection_named(base: Base, name: str) -> RecordType:
     """The collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for a type that is none."""
-    known = "duckkb col list"
-    kind = kind_named(base, name, lambda near: known)
+    command = "duckkb col list"
+    kind = kind_named(base, name, lambda near: command)
     if not kind.is_collection:
-        said = f"{kind.name} is a type of the ontology, not a collection"
-        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=known)
+        message = f"{kind.name} is a type of the ontology, not a collection"
+        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
     return kind
 
 
-def _declared(base: Base, files: Sequence[str | Path]) -> Ontology:
+def _load_declarations(base: Base, files: Sequence[str | Path]) -> Ontology:
     """What YAML files declare before they are put into ontology/."""
     documents = [read_yaml(regular_file(base, Path(path), "a YAML file").read_bytes(), str(path)) for path in files]
     ontology, findings = load(documents)
@@ -283,11 +288,11 @@ def _declared(base: Base, files: Sequence[str | Path]) -> Ontology:
 
 def policy_named(base: Base, name: str) -> Policy:
     """The policy of this name or alias; raises `errors.UsageError` (E_POLICY) that names the nearest."""
-    found = find_policy(name, base.ontology.policies)
-    if found is None:
-        known = [*base.ontology.policies, *presets()]
-        raise UsageError(f"no policy {name!r}", code="E_POLICY", suggestion=name_known(name, known))
-    return found
+    policy = find_policy(name, base.ontology.policies)
+    if policy is None:
+        policy_names = [*base.ontology.policies, *presets()]
+        raise UsageError(f"no policy {name!r}", code="E_POLICY", suggestion=name_known(name, policy_names))
+    return policy
 
 
 def checked_name(name: str) -> str:
@@ -299,7 +304,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def _line(base: Base, kind: RecordType) -> dict[str, Any]:
+def _summarize_collection(base: Base, kind: RecordType) -> dict[str, Any]:
     parts = [part for part in base.tree.parts.values() if part.kind.name == kind.name]
     return {
         "name": kind.name,
@@ -309,7 +314,7 @@ def _line(base: Base, kind: RecordType) -> dict[str, Any]:
     }
 
 
-def _searched(field: SearchField, lengths: Mapping[str, int]) -> dict[str, Any]:
+def _describe_search(field: SearchField, lengths: Mapping[str, int]) -> dict[str, Any]:
     """`{"field"}`, or `{"fields": "auto"}`; of a vector that records give also its dimension, None before there is one."""
     if field.name == EVERY:
         return {"fields": field.reach}
@@ -318,7 +323,7 @@ def _searched(field: SearchField, lengths: Mapping[str, int]) -> dict[str, Any]:
     )
 
 
-def _policy_line(policy: Policy) -> dict[str, Any]:
+def _describe_policy(policy: Policy) -> dict[str, Any]:
     return {
         "name": policy.name,
         "description": policy.description,

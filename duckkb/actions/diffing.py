@@ -56,12 +56,12 @@ _Opener = Callable[[], AbstractContextManager[Base]]
 
 def diff(unopened: Unopened, wanted: DiffRequest) -> Diff:
     """As `app.diff`."""
-    return _diff(unopened.root, wanted, unopened.matching, opened=_opener(unopened))
+    return _diff(unopened.root, wanted, unopened.matching, opener=_make_opener(unopened))
 
 
-def _opener(unopened: Unopened) -> _Opener:
+def _make_opener(closed_base: Unopened) -> _Opener:
     """How the base is opened where its vectors are asked."""
-    return lambda: unopened.opened(OpenOptions(lenient=True))
+    return lambda: closed_base.opened(OpenOptions(lenient=True))
 
 
 def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *, is_of_branch: bool = False) -> Diff:
@@ -69,11 +69,13 @@ def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *
     (`is_of_branch`: the range is one that `range_of` gave), and no commit: any other range, or what the rules say of the whole, is
     refused (`errors.Refused`, E_FORBIDDEN)."""
     if (part := part_of(base)) is None:
-        return _diff(base.root, wanted, matching, opened=lambda: nullcontext(base))
+        return _diff(base.root, wanted, matching, opener=lambda: nullcontext(base))
     if (wanted.range != parse_range(None) and not is_of_branch) or wanted.whole:
         raise forbidden("who sees only a part of the base may ask for what changed since HEAD alone")
-    found = _diff(part.whole.root, wanted, matching, part.types)
-    return replace(found, base=replace(found.base, commit=""), head=replace(found.head, commit=""), prefix="")
+    difference = _diff(part.whole.root, wanted, matching, part.types)
+    return replace(
+        difference, base=replace(difference.base, commit=""), head=replace(difference.head, commit=""), prefix=""
+    )
 
 
 def diff_object(
@@ -96,8 +98,8 @@ def diff_object(
     from duckkb.review.diff.report import as_json
 
     range = range_of(base, range, branch)
-    wanted = DiffRequest(parse_range(range), tuple(only), tuple(ignore), ops=tuple(ops))
-    found = diff_of(base, wanted, is_of_branch=branch is not None)
+    request = DiffRequest(parse_range(range), tuple(only), tuple(ignore), ops=tuple(ops))
+    difference = diff_of(base, request, is_of_branch=branch is not None)
     before = [
         "duckkb",
         "diff",
@@ -111,8 +113,8 @@ def diff_object(
     options = DiffOptions(
         budget=budget, after=after, again=lambda more: shlex.join([*before, *more.split(" "), *names])
     )
-    told: dict[str, Any] = json.loads("".join(as_json(found, options)))
-    return told
+    answer: dict[str, Any] = json.loads("".join(as_json(difference, options)))
+    return answer
 
 
 def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
@@ -124,34 +126,36 @@ def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
     if range is not None:
         raise UsageError("a range and a branch were given; each says what is compared", suggestion="leave one out")
     if (part := part_of(base)) is not None:
-        if branch not in _seen(part):
-            raise _no_branch(branch)
-        return _of_branch(part.whole.root, branch)
-    return _of_branch(base.root, branch)
+        if branch not in _find_visible_branches(part):
+            raise _report_missing_branch(branch)
+        return _format_branch_range(part.whole.root, branch)
+    return _format_branch_range(base.root, branch)
 
 
 def hint_of_undone(root: Path, range: str | None, verb: str) -> str:
     """What is said where a single name is that of commits which HEAD has not: that a comparison with the files as they are shows them
     undone, with the command that shows what they bring; else empty."""
-    wanted = parse_range(range)
-    if range is None or wanted.against != "worktree":
+    parsed_range = parse_range(range)
+    if range is None or parsed_range.against != "worktree":
         return ""
     try:
-        named, head = revisions.revisions(root, wanted.base, "HEAD")
-        count = revisions.commits_between(root, head, named) if named.commit and head.commit else 0
+        revision, head = revisions.revisions(root, parsed_range.base, "HEAD")
+        count = revisions.commits_between(root, head, revision) if revision.commit and head.commit else 0
     except DuckkbError:
         return ""
     commits = "a commit" if count == 1 else f"{count:,} commits"
     here = repository.branch(root) or "HEAD"
-    said = f"{range} is compared with the files as they are ({here}), and has {commits} that HEAD has not, shown undone"
-    return f"{said}; what it brings: duckkb {verb} {shell_word(f'HEAD...{range}')}" if count else ""
+    message = (
+        f"{range} is compared with the files as they are ({here}), and has {commits} that HEAD has not, shown undone"
+    )
+    return f"{message}; what it brings: duckkb {verb} {shell_word(f'HEAD...{range}')}" if count else ""
 
 
 def numbers(root: Path, range: str | None = None, *, staged: bool = False, worktree: bool = False) -> Numbers:
     """The difference in numbers, for a fraction of the time: no value is compared, and its findings are those of lines that
     cannot be read as they should. Raises as `diff` does."""
-    wanted = parse_range(range, staged=staged, worktree=worktree)
-    return _compared(root, wanted).numbers()
+    parsed_range = parse_range(range, staged=staged, worktree=worktree)
+    return _compare_versions(root, parsed_range).numbers()
 
 
 def branches_object(base: Base, *, branch: str | None = None, limit: int = 20, after: str = "") -> dict[str, Any]:
@@ -159,59 +163,65 @@ def branches_object(base: Base, *, branch: str | None = None, limit: int = 20, a
     records it changes: whose its last commit is, and when it was made, may be about others."""
     if (part := part_of(base)) is None:
         return to_review(base.root, branch, limit=limit, after=after)
-    seen = _seen(part)
-    names = sorted(seen)
+    visible_branches = _find_visible_branches(part)
+    names = sorted(visible_branches)
     for name in filter(None, (branch, after)):
-        if name not in seen:
-            raise _no_branch(name)
+        if name not in visible_branches:
+            raise _report_missing_branch(name)
     behind = names[names.index(after) + 1 :] if after else names
-    shown = behind[:limit] if branch is None else [branch]
+    page_names = behind[:limit] if branch is None else [branch]
     blank = dict.fromkeys(("commit", "author", "date", "subject"), "") | {"is_proposal": False}
     return {
         "head": {"name": "HEAD", "commit": None},
         "operation": None,
-        "uncommitted": _counts(part.whole.root, None, part.types) if branch is None else None,
-        "branches": [{"name": name, **blank, "records": seen[name]} for name in shown],
-        "next": shown[-1] if branch is None and len(behind) > limit else None,
+        "uncommitted": _count_changes(part.whole.root, None, part.types) if branch is None else None,
+        "branches": [{"name": name, **blank, "records": visible_branches[name]} for name in page_names],
+        "next": page_names[-1] if branch is None and len(behind) > limit else None,
     }
 
 
-def _seen(part: NarrowedBase) -> dict[str, Counts]:
+def _find_visible_branches(part: NarrowedBase) -> dict[str, Counts]:
     """The branches that change something of what is visible, each with how much of what."""
     root = part.whole.root
-    counted = {one.name: _counts(root, _up_to(one), part.types) for one in branches.ahead(root)}
-    return {name: counts for name, counts in counted.items() if counts}
+    counts_by_name = {
+        tip.name: _count_changes(root, _format_tip_range(tip), part.types) for tip in branches.ahead(root)
+    }
+    return {name: counts for name, counts in counts_by_name.items() if counts}
 
 
-def _of_branch(root: Path, name: str) -> str:
+def _format_branch_range(root: Path, name: str) -> str:
     return f"HEAD...{branches.named(root, name).name}"
 
 
-def _up_to(tip: branches.BranchTip) -> str:
+def _format_tip_range(tip: branches.BranchTip) -> str:
     """What a branch brings, by its commit: git allows names that no range can hold."""
     return f"HEAD...{tip.commit}"
 
 
-def _counts(root: Path, range: str | None, types: frozenset[str] | None = None) -> Counts | None:
+def _count_changes(root: Path, range: str | None, types: frozenset[str] | None = None) -> Counts | None:
     """How many records of these types (None: all) changed, by type and kind of change; None where that cannot be told."""
     with suppress(DuckkbError):
-        wanted = parse_range(range)
-        ends = _ends(root, wanted)
-        return _compared(root, wanted, types).numbers().counts if ends is None else _counted(root, wanted, ends, types)
+        parsed_range = parse_range(range)
+        ends = _find_ends(root, parsed_range)
+        return (
+            _compare_versions(root, parsed_range, types).numbers().counts
+            if ends is None
+            else _count_between_commits(root, parsed_range, ends, types)
+        )
     return None
 
 
 @lru_cache(maxsize=256)
-def _counted(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> Counts:
-    return _compared(root, range, types).numbers().counts
+def _count_between_commits(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> Counts:
+    return _compare_versions(root, range, types).numbers().counts
 
 
-def _ends(root: Path, range: Range) -> tuple[str, ...] | None:
+def _find_ends(root: Path, range: Range) -> tuple[str, ...] | None:
     """The commits that are compared, or part where they do, by which all of the comparison is known; None where files or the index are."""
     if range.against != "commit":
         return None
-    found = tuple(one.commit for one in revisions.revisions(root, range.base, range.head))
-    return found if all(found) else None
+    commits = tuple(revision.commit for revision in revisions.revisions(root, range.base, range.head))
+    return commits if all(commits) else None
 
 
 def links_of(root: Path, base: str, head: str) -> ForgeLinks | None:
@@ -222,16 +232,16 @@ def links_of(root: Path, base: str, head: str) -> ForgeLinks | None:
     where = remote(root)
     if where is None or not where.host:
         return None
-    pushed = [commit if commit and branches.is_pushed(root, commit) else "" for commit in (base, head)]
-    return ForgeLinks.of(where.host, where.path, *pushed) if any(pushed) else None
+    pushed_commits = [commit if commit and branches.is_pushed(root, commit) else "" for commit in (base, head)]
+    return ForgeLinks.of(where.host, where.path, *pushed_commits) if any(pushed_commits) else None
 
 
-def _compared(root: Path, range: Range, types: frozenset[str] | None = None) -> Comparison:
-    found = Comparison.of(root, range, configuration_files(root))
-    return found if types is None else found.narrowed(types)
+def _compare_versions(root: Path, range: Range, types: frozenset[str] | None = None) -> Comparison:
+    comparison = Comparison.of(root, range, configuration_files(root))
+    return comparison if types is None else comparison.narrowed(types)
 
 
-def _no_branch(name: str) -> NotFound:
+def _report_missing_branch(name: str) -> NotFound:
     return NotFound(f"there is no branch {name!r} here with what HEAD has not", suggestion="duckkb branches")
 
 
@@ -241,19 +251,19 @@ def to_review(root: Path, branch: str | None = None, *, limit: int = 20, after: 
     operation that git is in the middle of. Raises `errors.NotFound` for a branch to list, or to go on `after`, that has nothing
     of its own."""
     tips = branches.ahead(root)
-    names = [one.name for one in tips]
+    names = [tip.name for tip in tips]
     for name in filter(None, (branch, after)):
         if name not in names:
-            raise _no_branch(name)
+            raise _report_missing_branch(name)
     start = names.index(after) + 1 if after else 0
-    shown = tips[start : start + limit] if branch is None else [one for one in tips if one.name == branch]
+    page_tips = tips[start : start + limit] if branch is None else [tip for tip in tips if tip.name == branch]
 
     return {
         "head": {"name": repository.branch(root) or "HEAD", "commit": repository.head_commit(root)},
         "operation": repository.operation_in_progress(root),
-        "uncommitted": _counts(root, None) if branch is None else None,
-        "branches": [{**asdict(one), "records": _counts(root, _up_to(one))} for one in shown],
-        "next": shown[-1].name if branch is None and shown and names[-1] != shown[-1].name else None,
+        "uncommitted": _count_changes(root, None) if branch is None else None,
+        "branches": [{**asdict(tip), "records": _count_changes(root, _format_tip_range(tip))} for tip in page_tips],
+        "next": page_tips[-1].name if branch is None and page_tips and names[-1] != page_tips[-1].name else None,
     }
 
 
@@ -283,13 +293,13 @@ def check_since(base: Base, since: str | None, branch: str | None) -> "CheckRepo
     return _report(diff_of(base, DiffRequest(range, whole=True)))
 
 
-def _report(found: Diff) -> "CheckReport":
+def _report(difference: Diff) -> "CheckReport":
     from duckkb.review.check.findings import CheckReport
 
-    return CheckReport(found.findings, len(found.changes), found.prefix, found.is_judged)
+    return CheckReport(difference.findings, len(difference.changes), difference.prefix, difference.is_judged)
 
 
-def _merged(root: Path, range: Range, found: Diff) -> "Sequence[Finding]":
+def _check_merge(root: Path, range: Range, difference: Diff) -> "Sequence[Finding]":
     """What git made otherwise than a merge by records would, where the newest commit of the change is a merge, pick or
     revert."""
     if range.against == "index":
@@ -298,21 +308,21 @@ def _merged(root: Path, range: Range, found: Diff) -> "Sequence[Finding]":
     from duckkb.review.merging import verify
 
     commit = revisions.revision(root, range.head or "HEAD").commit
-    return verify.findings(root, rules_at(root), commit) if commit and commit != found.base.commit else ()
+    return verify.findings(root, rules_at(root), commit) if commit and commit != difference.base.commit else ()
 
 
-def _by_vector(opened: _Opener, range: Range, found: Diff) -> "Sequence[Finding]":
+def _find_by_vector(opener: _Opener, range: Range, difference: Diff) -> "Sequence[Finding]":
     """New records that mean what others mean, as far as vectors are cached; nothing while truth itself is in doubt."""
     if (
         range.against != "worktree"
-        or any(one.is_error for one in found.findings)
-        or not any(one.op == "insert" for one in found.changes)
+        or any(item.is_error for item in difference.findings)
+        or not any(item.op == "insert" for item in difference.changes)
     ):
         return ()
     from duckkb.review.check.near_duplicates import near_by_vector
 
-    with opened() as base:
-        return tuple(near_by_vector(base, found))
+    with opener() as base:
+        return tuple(near_by_vector(base, difference))
 
 
 def configuration_files(root: Path) -> Files:
@@ -320,72 +330,72 @@ def configuration_files(root: Path) -> Files:
     env = config.around(root)
 
     def load(instead: Mapping[str, bytes | None]) -> Described:
-        loaded = config.load(root, env, instead)
-        limits = Limits(loaded.settings.max_record_bytes, loaded.settings.max_depth)
-        return Described(loaded.ontology, limits, loaded.documents, loaded.settings.shrink)
+        configuration = config.load(root, env, instead)
+        limits = Limits(configuration.settings.max_record_bytes, configuration.settings.max_depth)
+        return Described(configuration.ontology, limits, configuration.documents, configuration.settings.shrink)
 
     return Files(lambda: config.paths(root), load)
 
 
 def _diff(
     root: Path,
-    wanted: DiffRequest,
+    request: DiffRequest,
     matching: Matching | None = None,
     types: frozenset[str] | None = None,
-    opened: _Opener | None = None,
+    opener: _Opener | None = None,
 ) -> Diff:
     """The changes between two versions, each side read by its own ontology; `matching` serves `where`, `types` are those that
     may be seen. Raises
     `errors.StateError` (E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no
     side's configuration loads, `errors.FilterError` for a filter that makes no sense for a type that changed."""
-    is_plain = wanted == DiffRequest(wanted.range, wanted.only, wanted.ignore, ops=wanted.ops)
-    if is_plain and (ends := _ends(root, wanted.range)) is not None:
-        known, found = _between(root, wanted.range, ends, types)
-        chosen = _chosen(wanted.only, known)
+    is_plain = request == DiffRequest(request.range, request.only, request.ignore, ops=request.ops)
+    if is_plain and (ends := _find_ends(root, request.range)) is not None:
+        known_types, difference = _diff_commits(root, request.range, ends, types)
+        targets = _parse_targets(request.only, known_types)
     else:
-        compared = _compared(root, wanted.range, types)
-        chosen = _chosen(wanted.only, compared.types)
-        found = _found(compared, wanted, opened)
-    if chosen or wanted.ignore:
-        found = _narrowed(_without(found, frozenset(wanted.ignore)), chosen)
-    if wanted.ops:
-        kept = tuple(one for one in found.changes if one.op in wanted.ops)
-        found = replace(found, changes=kept, ontology=(), findings=(), is_judged=False)
-    if wanted.where and matching is not None:
+        comparison = _compare_versions(root, request.range, types)
+        targets = _parse_targets(request.only, comparison.types)
+        difference = _collect_changes(comparison, request, opener)
+    if targets or request.ignore:
+        difference = _limit_to_targets(_ignore_fields(difference, frozenset(request.ignore)), targets)
+    if request.ops:
+        changes = tuple(change for change in difference.changes if change.op in request.ops)
+        difference = replace(difference, changes=changes, ontology=(), findings=(), is_judged=False)
+    if request.where and matching is not None:
 
         def satisfying(tree: Tree, kind: RecordType) -> Container[int]:
-            return matching(tree, kind, wanted.where)
+            return matching(tree, kind, request.where)
 
-        if not found.changes:
-            _hold_against_asked(compared, {name for name, _ in chosen}, satisfying)
-        return _satisfying(found, compared, satisfying)
-    return found
+        if not difference.changes:
+            _check_filter(comparison, {name for name, _ in targets}, satisfying)
+        return _filter_by_condition(difference, comparison, satisfying)
+    return difference
 
 
 @lru_cache(maxsize=1)
-def _between(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> tuple[Types, Diff]:
+def _diff_commits(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> tuple[Types, Diff]:
     """The difference of two commits and the types on either side, kept for who goes through it page by page."""
-    compared = _compared(root, range, types)
-    return compared.types, _found(compared, DiffRequest(range))
+    comparison = _compare_versions(root, range, types)
+    return comparison.types, _collect_changes(comparison, DiffRequest(range))
 
 
-def _found(compared: Comparison, wanted: DiffRequest, opened: _Opener | None = None) -> Diff:
+def _collect_changes(comparison: Comparison, request: DiffRequest, opener: _Opener | None = None) -> Diff:
     """All changes, with their findings; where the change is judged as a whole these are all that any report of it has."""
-    diff, root, range = compared.diff(), compared.root, compared.range
-    allowed = {"allow_shrink": wanted.allow_shrink, "allow_weaker": wanted.allow_weaker}
-    findings = findings_of(compared, diff, whole=wanted.whole, **allowed)
-    diff = replace(diff, findings=findings, prefix=revisions.prefix(root), is_judged=wanted.whole)
-    if not wanted.whole:
+    diff, root, range = comparison.diff(), comparison.root, comparison.range
+    allowances = {"allow_shrink": request.allow_shrink, "allow_weaker": request.allow_weaker}
+    findings = findings_of(comparison, diff, whole=request.whole, **allowances)
+    diff = replace(diff, findings=findings, prefix=revisions.prefix(root), is_judged=request.whole)
+    if not request.whole:
         return diff
     from duckkb.review.check.findings import in_order
 
-    near = _by_vector(opened, range, diff) if opened is not None else ()
-    return replace(diff, findings=in_order([*findings, *near, *_merged(root, range, diff)]))
+    near = _find_by_vector(opener, range, diff) if opener is not None else ()
+    return replace(diff, findings=in_order([*findings, *near, *_check_merge(root, range, diff)]))
 
 
-def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:
+def _parse_targets(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:
     """Names of types, and with each the identity as the command line writes it, None for all."""
-    chosen = []
+    targets = []
     for text in only:
         name, colon, identity = text.partition(":")
         if not name or (colon and not identity):
@@ -395,77 +405,81 @@ def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], 
         kind = types.new.find(name) or types.old.find(name)
         if kind is None:
             raise StateError(f"no type {name} on either side", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
-        chosen.append((kind.name, identity if colon else None))
-    return tuple(chosen)
+        targets.append((kind.name, identity if colon else None))
+    return tuple(targets)
 
 
-def _hold_against_asked(compared: Comparison, names: Container[str], matching: _OfType) -> None:
+def _check_filter(comparison: Comparison, names: Container[str], matching: _OfType) -> None:
     """Where nothing asked for changed, a filter that makes no sense for any type asked for is an error all the same."""
-    asked = [kind for kind in compared.types.new if not names or kind.name in names]
-    _, tree = trees(compared, {(kind.kind, kind.table) for kind in asked})
-    refused: list[FilterError] = []
-    for kind in asked:
+    asked_kinds = [kind for kind in comparison.types.new if not names or kind.name in names]
+    _, tree = trees(comparison, {(kind.kind, kind.table) for kind in asked_kinds})
+    problems: list[FilterError] = []
+    for kind in asked_kinds:
         try:
             matching(tree, kind)
             return
         except FilterError as problem:
-            refused.append(problem)
-    if refused:
-        raise refused[0]
+            problems.append(problem)
+    if problems:
+        raise problems[0]
 
 
-def _satisfying(found: Diff, compared: Comparison, matching: _OfType) -> Diff:
+def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _OfType) -> Diff:
     """Only the records that a filter lets through as they were or as they are, and the findings about them."""
-    older, newer = trees(compared)
-    kept: list[tuple[str, str | None]] = []
-    taken: list[str] = []
-    refused: list[FilterError] = []
-    for kind, table in dict.fromkeys((change.kind, change.table) for change in found.changes):
-        own = [change for change in found.changes if (change.kind, change.table) == (kind, table)]
+    older, newer = trees(comparison)
+    targets: list[tuple[str, str | None]] = []
+    type_names: list[str] = []
+    refusals: list[FilterError] = []
+    for kind, table in dict.fromkeys((change.kind, change.table) for change in difference.changes):
+        type_changes = [change for change in difference.changes if (change.kind, change.table) == (kind, table)]
         ids: list[Container[int]] = []
         problems: list[FilterError] = []
         for tree in (older, newer):
-            known = tree.ontology.by_table(kind, table)
-            if known is None:  # a version that does not know the type neither accepts nor refuses
+            record_type = tree.ontology.by_table(kind, table)
+            if record_type is None:  # a version that does not know the type neither accepts nor refuses
                 continue
             try:
-                ids.append(matching(tree, known))
+                ids.append(matching(tree, record_type))
             except FilterError as problem:  # a field may be one of the other version alone
                 problems.append(problem)
-        kept += [(change.type, change.identity) for change in own if any(change.id in some for some in ids)]
-        taken += [own[0].type] if ids else []
-        refused += problems if not ids else []
-    if refused and taken:
-        refused[0].suggestion = f"name the types that it is for, behind all options: -- {' '.join(taken)}"
-    if refused:
-        raise refused[0]
-    return _narrowed(found, kept) if kept else replace(found, changes=(), ontology=(), findings=())
+        targets += [(change.type, change.identity) for change in type_changes if any(change.id in some for some in ids)]
+        type_names += [type_changes[0].type] if ids else []
+        refusals += problems if not ids else []
+    if refusals and type_names:
+        refusals[0].suggestion = f"name the types that it is for, behind all options: -- {' '.join(type_names)}"
+    if refusals:
+        raise refusals[0]
+    return (
+        _limit_to_targets(difference, targets) if targets else replace(difference, changes=(), ontology=(), findings=())
+    )
 
 
-def _without(found: Diff, ignored: frozenset[str]) -> Diff:
+def _ignore_fields(difference: Diff, ignored_names: frozenset[str]) -> Diff:
     """Fields that do not count are left out of updates; inserts and deletes are told whole."""
-    kept = []
-    for change in found.changes:
+    changes = []
+    for change in difference.changes:
         if change.op in ("insert", "delete"):
-            kept.append(change)
+            changes.append(change)
             continue
-        fields = tuple(field for field in change.fields if field.name not in ignored)
+        fields = tuple(field for field in change.fields if field.name not in ignored_names)
         if fields:
-            kept.append(change if len(fields) == len(change.fields) else replace(change, fields=fields))
-    return replace(found, changes=tuple(kept))
+            changes.append(change if len(fields) == len(change.fields) else replace(change, fields=fields))
+    return replace(difference, changes=tuple(changes))
 
 
-def _narrowed(found: Diff, chosen: Sequence[tuple[str, str | None]]) -> Diff:
+def _limit_to_targets(difference: Diff, targets: Sequence[tuple[str, str | None]]) -> Diff:
     """Only the records asked for, and the findings about them; what is said of the configuration is about none."""
-    if not chosen:
-        return found
-    names = {(name, identity) for name, identity in chosen}
+    if not targets:
+        return difference
+    names = {(name, identity) for name, identity in targets}
 
     def is_asked(name: str, *identities: str | None) -> bool:
-        return (name, None) in names or any((name, one) in names for one in identities if one is not None)
+        return (name, None) in names or any((name, finding) in names for finding in identities if finding is not None)
 
     def has(change: RecordChange) -> bool:
         return is_asked(change.type, change.identity, change.was)
 
-    findings = (one for one in found.findings if not one.type or is_asked(one.type, one.identity))
-    return replace(found, changes=tuple(filter(has, found.changes)), ontology=(), findings=tuple(findings))
+    findings = (
+        finding for finding in difference.findings if not finding.type or is_asked(finding.type, finding.identity)
+    )
+    return replace(difference, changes=tuple(filter(has, difference.changes)), ontology=(), findings=tuple(findings))

@@ -39,11 +39,11 @@ class Embedding(Struct, frozen=True):
 def embed(base: Base, texts: str | Sequence[str], *, passage: bool = False) -> Embedding:
     """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
     truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
-    checked = _checked_texts([texts] if isinstance(texts, str) else texts, exit_code=2)
+    inputs = _check_texts([texts] if isinstance(texts, str) else texts, exit_code=2)
     model = base.wiring.embedder
-    cuts = model.cut(checked, passage=passage)
+    cuts = model.cut(inputs, passage=passage)
     vectors = (model.embed_passages if passage else model.embed_queries)([cut.text for cut in cuts])
-    notices = tuple(_notice(number, cut) for number, cut in enumerate(cuts, 1) if cut.is_truncated)
+    notices = tuple(_build_notice(number, cut) for number, cut in enumerate(cuts, 1) if cut.is_truncated)
     return Embedding(tuple(to_hex(vectors)), model.fingerprint.name, sum(cut.tokens for cut in cuts), notices)
 
 
@@ -54,17 +54,17 @@ def embed_input(
     content is wrong. CR LF is taken for LF, and line ends at the end are left out."""
     most = base.limits.max_record_bytes
     if file is not None:
-        with regular_file(base, Path(file), "a text file").open("rb") as opened:
-            data, name, exit_code = opened.read(most + 1), file, 1
+        with regular_file(base, Path(file), "a text file").open("rb") as stream:
+            data, name, exit_code = stream.read(most + 1), file, 1
     elif text is not None:
-        data, name, exit_code = _typed(text), "the argument", 2
+        data, name, exit_code = _encode_argument(text), "the argument", 2
     else:
         data, name, exit_code = stdin.read(most + 1) if stdin else b"", "stdin", 2
     whole = decoded(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
-    return _checked_texts(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
+    return _check_texts(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
 
 
-def _typed(text: str) -> bytes:
+def _encode_argument(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")  # the bytes that were typed
     except UnicodeEncodeError:
@@ -74,16 +74,16 @@ def _typed(text: str) -> bytes:
 def decoded(data: bytes, name: str, most: int, exit_code: int) -> str:
     """Bytes as text; raises `errors.UsageError` that says in what they are none."""
     if len(data) > most:
-        said = f"{name} has more bytes than limits.max_record_bytes ({most:,})"
-        raise UsageError(said, "E_TOO_LARGE", "embed it in parts", exit_code=exit_code)
+        message = f"{name} has more bytes than limits.max_record_bytes ({most:,})"
+        raise UsageError(message, "E_TOO_LARGE", "embed it in parts", exit_code=exit_code)
     if data.startswith(_BOM):
-        said = f"{name} starts with a byte order mark"
-        raise UsageError(said, "E_BOM", "save it as UTF-8 without one", exit_code=exit_code)
+        message = f"{name} starts with a byte order mark"
+        raise UsageError(message, "E_BOM", "save it as UTF-8 without one", exit_code=exit_code)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        said = f"{name} is not UTF-8 text: byte {error.start + 1} is 0x{data[error.start]:02x}"
-        raise UsageError(said, "E_UTF8", "convert it to UTF-8", exit_code=exit_code) from error
+        message = f"{name} is not UTF-8 text: byte {error.start + 1} is 0x{data[error.start]:02x}"
+        raise UsageError(message, "E_UTF8", "convert it to UTF-8", exit_code=exit_code) from error
 
 
 def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
@@ -95,8 +95,8 @@ def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
     except LineError as error:
         first = error.findings[0]
         place = f" at {first.field}" if first.field else ""
-        said = f"{name} is no JSON array of strings: {first.message}{place}"
-        raise UsageError(said, first.code, _BATCH_EXAMPLE, findings=error.findings, exit_code=exit_code) from error
+        message = f"{name} is no JSON array of strings: {first.message}{place}"
+        raise UsageError(message, first.code, _BATCH_EXAMPLE, findings=error.findings, exit_code=exit_code) from error
     if not isinstance(value, list):
         raise UsageError(f"{name} is JSON, but no array", "E_JSON", _BATCH_EXAMPLE, exit_code=exit_code)
     if not value:
@@ -104,15 +104,15 @@ def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
     return value
 
 
-def _checked_texts(texts: object, exit_code: int) -> list[str]:
+def _check_texts(texts: object, exit_code: int) -> list[str]:
     """Texts that a model may be given; raises `errors.UsageError` that names the first that is none."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
         raise UsageError("give one text, or several", suggestion=_EXAMPLE, exit_code=exit_code)
     for number, text in enumerate(texts, 1):
-        said, code = flaw(text)
-        if said:
+        problem, code = flaw(text)
+        if problem:
             place = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
-            raise UsageError(f"{place} {said}", code, _EXAMPLE, exit_code=exit_code)
+            raise UsageError(f"{place} {problem}", code, _EXAMPLE, exit_code=exit_code)
     return list(texts)
 
 
@@ -129,7 +129,7 @@ def flaw(text: object) -> tuple[str, str]:
     return "", ""
 
 
-def _notice(number: int, cut: Cut) -> Notice:
+def _build_notice(number: int, cut: Cut) -> Notice:
     counts = f"original {cut.original}, truncated {cut.tokens}, limit {cut.limit} tokens"
     return Notice("W_TRUNCATED", f"text {number} was cut: {counts}", "embed it in parts")
 
@@ -140,8 +140,8 @@ def vector_input(base: Base, file: str, *, stdin: BinaryIO | None = None) -> "np
     most = base.limits.max_record_bytes
     if file == "-":
         return read_vector(stdin.read(most) if stdin else b"")
-    with regular_file(base, Path(file), "a file with a vector").open("rb") as opened:
-        return read_vector(opened.read(most))
+    with regular_file(base, Path(file), "a file with a vector").open("rb") as stream:
+        return read_vector(stream.read(most))
 
 
 def read_vector(data: bytes) -> "np.ndarray":
@@ -149,39 +149,39 @@ def read_vector(data: bytes) -> "np.ndarray":
 
     Raises `errors.UsageError` that names the first value that is wrong, counted from 1.
     """
-    values = _values(data)
+    values = _parse_values(data)
     is_hex = isinstance(values[0], str)
     for place, value in enumerate(values, 1):
-        if flaw := _value_flaw(value, is_hex):
-            raise _refusal(f"value {place} of the vector {flaw}")
+        if flaw := _find_flaw(value, is_hex):
+            raise _build_refusal(f"value {place} of the vector {flaw}")
     vector = from_hex(values) if is_hex else from_numbers(values)
     finite = abs(vector) < float("inf")  # false for NaN too
     if not finite.all():
         place = int(finite.argmin()) + 1
         flaw = "is not a finite number" if is_hex else "is too large for float32"
-        raise _refusal(f"value {place} of the vector {flaw}")
+        raise _build_refusal(f"value {place} of the vector {flaw}")
     if not vector.any():
-        raise _refusal("the vector has nothing but zeros, which point nowhere")
+        raise _build_refusal("the vector has nothing but zeros, which point nowhere")
     return vector
 
 
-def _values(data: bytes) -> list[Any]:
+def _parse_values(data: bytes) -> list[Any]:
     if not data.strip():
-        raise _refusal("there is no vector: the input is empty")
+        raise _build_refusal("there is no vector: the input is empty")
     try:
         values = parse_json(data, Limits())
     except LineError as error:
         first = error.findings[0]
         place = f"value {int(first.field[1:]) + 1}: " if first.field[1:].isdecimal() else ""
-        raise _refusal(f"the vector cannot be read: {place}{first.message}") from error
+        raise _build_refusal(f"the vector cannot be read: {place}{first.message}") from error
     if not isinstance(values, list):
-        raise _refusal("a vector is a JSON array")
+        raise _build_refusal("a vector is a JSON array")
     if not 0 < len(values) <= MOST_DIMENSIONS:
-        raise _refusal(f"a vector has 1 to {MOST_DIMENSIONS:,} values; this one has {len(values):,}")
+        raise _build_refusal(f"a vector has 1 to {MOST_DIMENSIONS:,} values; this one has {len(values):,}")
     return values
 
 
-def _value_flaw(value: object, is_hex: bool) -> str:
+def _find_flaw(value: object, is_hex: bool) -> str:
     """What is wrong with one value, for vectors of hex or of numbers; empty where nothing is."""
     if isinstance(value, str):
         if not is_hex:
@@ -192,5 +192,5 @@ def _value_flaw(value: object, is_hex: bool) -> str:
     return "is a number, while the first is a string" if is_hex else ""
 
 
-def _refusal(message: str) -> UsageError:
+def _build_refusal(message: str) -> UsageError:
     return UsageError(message, suggestion=_SUGGESTION)

@@ -159,14 +159,18 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
         from duckkb.actions.forge import refuse_address
 
         refuse_address(install)
-    made = _with_lfs(root, lfs=lfs) if (github or lfs) and (root / "config.yaml").is_file() else make(root, lfs=lfs)
+    base_files = (
+        _with_lfs(root, lfs=lfs) if (github or lfs) and (root / "config.yaml").is_file() else make(root, lfs=lfs)
+    )
     notes: tuple[str, ...] = (_LFS_NEXT,) if lfs else ()
     if not github:
-        return replace(made, notes=notes)
+        return replace(base_files, notes=notes)
     from duckkb.actions import forge
 
-    hosted = forge.github(root, install, _list_embedding_keys(root))
-    return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, (*notes, *hosted.notes))
+    forge_files = forge.github(root, install, _list_embedding_keys(root))
+    return FilesMade(
+        base_files.root, (*base_files.files, *forge_files.files), forge_files.kept, (*notes, *forge_files.notes)
+    )
 
 
 def around(root: Path) -> Path | None:
@@ -177,8 +181,8 @@ def around(root: Path) -> Path | None:
 def _list_embedding_keys(root: Path) -> tuple[str, ...]:
     """List the variables of the keys with which texts of a base are embedded; none where its configuration does not load."""
     with contextlib.suppress(UsageError):
-        loaded = config.load(root, config.environment())
-        demands = config.demands(loaded.settings, loaded.ontology)
+        configuration = config.load(root, config.environment())
+        demands = config.demands(configuration.settings, configuration.ontology)
         return tuple(sorted({name for at, name in demands.items() if at.endswith("embedding.api_key_env")}))
     return ()
 
@@ -202,18 +206,18 @@ def _made(root: Path, *, lfs: bool) -> FilesMade:
     """The files of a base, for who is alone; config.yaml comes last."""
     files = {
         "config.yaml": _CONFIG.encode(),
-        ".gitattributes": _attributes(root, lfs=lfs),
+        ".gitattributes": _merge_attributes(root, lfs=lfs),
         layout.FORMAT_PATH: layout.format_bytes(),
     }
-    written = []
+    names = []
     for name, data in reversed(files.items()):
         target = root / name
         if name == layout.FORMAT_PATH and target.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         _put_whole(target, data)
-        written.append(name)
-    return FilesMade(root.resolve(), tuple(reversed(written)))
+        names.append(name)
+    return FilesMade(root.resolve(), tuple(reversed(names)))
 
 
 def _put_whole(target: Path, data: bytes) -> None:
@@ -249,22 +253,22 @@ def _refuse_outside(root: Path) -> None:
 
 def _with_lfs(root: Path, *, lfs: bool) -> FilesMade:
     """A base that exists, with what Git LFS needs to be told."""
-    data = _attributes(root, lfs=lfs)
+    data = _merge_attributes(root, lfs=lfs)
     target = root / ".gitattributes"
     if not lfs or (target.exists() and target.read_bytes() == data):
         return FilesMade(root.resolve(), ())
     _refuse_links(root)
     with lock.exclusive(root, _LOCK_S):
-        _put_whole(target, _attributes(root, lfs=lfs))
+        _put_whole(target, _merge_attributes(root, lfs=lfs))
     return FilesMade(root.resolve(), (target.name,))
 
 
-def _attributes(root: Path, *, lfs: bool) -> bytes:
+def _merge_attributes(root: Path, *, lfs: bool) -> bytes:
     """The lines we need, behind what a .gitattributes already holds."""
     target = root / ".gitattributes"
     text = target.read_text("utf-8") if target.exists() else ""
-    wanted = [layout.ATTRIBUTES, *([f"{layout.LFS_ATTRIBUTE}\n"] if lfs else [])]
-    for lines in wanted:
+    needed_lines = [layout.ATTRIBUTES, *([f"{layout.LFS_ATTRIBUTE}\n"] if lfs else [])]
+    for lines in needed_lines:
         if lines not in text:
             text += ("" if not text or text.endswith("\n") else "\n") + lines
     return text.encode()
@@ -280,8 +284,8 @@ def recover(
     root = find(path)
     refuse_tracked_state(root)
     if action == "show":
-        begun = begun_merge.left(root)
-        return protocol.show(root) | ({"merge": begun.theirs} if begun else {})
+        open_merge = begun_merge.left(root)
+        return protocol.show(root) | ({"merge": open_merge.theirs} if open_merge else {})
     with lock.exclusive(root, lock_timeout):
         run = {None: protocol.recover, "forward": protocol.forward, "abort": protocol.abort}[action]
         recovery = run(root)
@@ -297,17 +301,17 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
     would demand with it, which is accepted beside what is accepted already."""
     root = find(path)
     env = config.around(root)
-    loaded = config.load(root, env)
-    settings = loaded.settings if model is None else config.other_model(loaded, model).settings
-    commands = config.commands(settings, loaded.ontology) if model is None else {}
-    demands = config.demands(settings, loaded.ontology)
+    configuration = config.load(root, env)
+    settings = configuration.settings if model is None else config.other_model(configuration, model).settings
+    commands = config.commands(settings, configuration.ontology) if model is None else {}
+    demands = config.demands(settings, configuration.ontology)
     if accept and env.sandbox:
         raise Refused(
             "DUCKKB_SANDBOX is set: what runs in a sandbox cannot accept hosts and keys for this machine",
             suggestion="`duckkb trust --show`, and a person's `duckkb trust` outside of it",
         )
     if accept and demands:
-        config.accept(root, settings, env, loaded.ontology, beside=model is not None)
+        config.accept(root, settings, env, configuration.ontology, beside=model is not None)
     if accept and commands:
         config.accept_commands(root, commands, env)
     return {
@@ -315,7 +319,7 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
         "hash": ",".join(
             config.trust_hash(part) for part in (demands, commands) if part or (part is demands and not commands)
         ),
-        "trusted": config.is_trusted(root, settings, env, loaded.ontology)
+        "trusted": config.is_trusted(root, settings, env, configuration.ontology)
         and config.are_commands_trusted(root, commands, env),
     }
 

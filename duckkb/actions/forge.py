@@ -54,13 +54,13 @@ class Hosted(Struct, frozen=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """What is left to do at the forge before the workflows can run."""
-        unfilled = f"The workflows fail until they know where duckkb is installed from: {_EXAMPLE}"
+        address_note = f"The workflows fail until they know where duckkb is installed from: {_EXAMPLE}"
         models = (
             "The nightly job needs the repository's variable DUCKKB_TRUST (the `hash` of `duckkb trust --show`) and the "
             f"secret {', '.join(self.keys)}"
         )
-        is_unfilled = self.install.startswith(_UNKNOWN) and any(file.startswith(_WORKFLOWS) for file in self.files)
-        return (*((unfilled,) if is_unfilled else ()), *((models,) if self.keys else ()))
+        needs_address = self.install.startswith(_UNKNOWN) and any(file.startswith(_WORKFLOWS) for file in self.files)
+        return (*((address_note,) if needs_address else ()), *((models,) if self.keys else ()))
 
 
 def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> Hosted:
@@ -73,42 +73,45 @@ def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> 
     Raises `errors.UsageError` (E_PATH) where the place is behind a link, or outside of the base in a sandbox, and
     (E_USAGE) for an `install` that others cannot use.
     """
-    found = run.find_repository(root)
-    top = found.work_tree if found else root.resolve()
-    address = _checked(install, top) if install is not None else _origin()
+    checkout = run.find_repository(root)
+    top = checkout.work_tree if checkout else root.resolve()
+    address = _check_address(install, top) if install is not None else _find_origin()
     if config.environment().sandbox and top != root.resolve():
         raise UsageError(
             f"the workflows belong into {top}, which is outside of the base, and DUCKKB_SANDBOX is set", code="E_PATH"
         )
     place = root.resolve().relative_to(top).as_posix()
     _refuse_links(top)
-    written, kept = [], []
+    new_files, kept_files = [], []
     for target, template in _TARGETS.items():
-        text, path = _filled(template, place, _main_branch(root), address, keys), top / target
+        text, path = _fill_template(template, place, _find_main_branch(root), address, keys), top / target
         if not os.path.lexists(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write.write_new(path, text.encode())
-            written.append(target)
+            new_files.append(target)
         elif path.is_symlink() or (present := path.read_bytes()) != text.encode():
             old = None if path.is_symlink() else _PLACEHOLDER.search(present.decode("utf-8", "replace"))
-            if old is not None and _filled(template, place, _main_branch(root), old[0], keys).encode() == present:
+            if (
+                old is not None
+                and _fill_template(template, place, _find_main_branch(root), old[0], keys).encode() == present
+            ):
                 state.write_atomic(path, text.encode())
-            elif install is not None and old is None and (renewed := _reinstalled(path, text)) is not None:
-                state.write_atomic(path, renewed)
+            elif install is not None and old is None and (new_content := _replace_install(path, text)) is not None:
+                state.write_atomic(path, new_content)
             else:
-                kept.append(target)
+                kept_files.append(target)
                 continue
-            written.append(target)
-    return Hosted(top, tuple(written), tuple(kept), address, tuple(keys))
+            new_files.append(target)
+    return Hosted(top, tuple(new_files), tuple(kept_files), address, tuple(keys))
 
 
-def _main_branch(root: Path) -> str:
+def _find_main_branch(root: Path) -> str:
     """The branch that others start from: as the remote has it, else the one that is checked out."""
     here = repository.branch(root)
     return repository.default_branch(root) or (here if here != repository.head_commit(root) else "") or "main"
 
 
-def _checked(install: str, top: Path) -> str:
+def _check_address(install: str, top: Path) -> str:
     """The address, or `.` where the repository is duckkb's own."""
     is_own = (top / "duckkb" / "__main__.py").is_file() and (top / "pyproject.toml").is_file()
     if install != _OWN or not is_own:
@@ -120,9 +123,9 @@ def refuse_address(install: str) -> None:
     """Raise `errors.UsageError` (E_USAGE) for what is no address, exact to a commit, or of a file that pip installs. The name alone is
     none: on the package index it is nobody's, and whoever took it would run in the jobs."""
     is_address = re.fullmatch(r"(git\+https|git\+ssh|https)://[!-~]+", install)
-    if not is_address or re.search(r"""['"`\\$]""", install) or _without_secrets(install) != install:
-        said = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
-        raise UsageError(said, suggestion=_EXAMPLE)
+    if not is_address or re.search(r"""['"`\\$]""", install) or _strip_secrets(install) != install:
+        message = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
+        raise UsageError(message, suggestion=_EXAMPLE)
     if not (_PINNED if install.startswith("git+") else _PACKAGE).fullmatch(install):
         repository_url = re.sub(r"(?<=[^/@])@[^/@]*$", "", install.removeprefix("git+").partition("#")[0]).rstrip("/")
         why = (
@@ -130,61 +133,61 @@ def refuse_address(install: str) -> None:
             if install.startswith("git+")
             else "is a page, not a package"
         )
-        said = (
+        message = (
             f"{install!r} {why}: give git+https://HOST/OWNER/duckkb@COMMIT, or the URL of a wheel (.whl, .tar.gz, .zip)"
         )
-        raise UsageError(said, suggestion=_where_from(install, repository_url))
+        raise UsageError(message, suggestion=_suggest_install(install, repository_url))
 
 
-def _where_from(install: str, repository_url: str) -> str:
+def _suggest_install(install: str, repository_url: str) -> str:
     """The command that goes on from an address without a commit: with the one that this duckkb runs from, where that is known,
     or what shows the parts that are to be filled in."""
     if not install.startswith(_UNKNOWN):
         return f"duckkb init --github --install git+{repository_url}@{_COMMIT}"
-    if not (address := _origin()).startswith(_UNKNOWN):
+    if not (address := _find_origin()).startswith(_UNKNOWN):
         return f"duckkb init --github --install {address}"
-    shown = f"git -C {shlex.quote(str(Path(str(files('duckkb'))).parent))} remote -v"
-    return f"HOST/OWNER is where your duckkb is hosted (`{shown}`), {_COMMIT} the hash of a commit of it"
+    command = f"git -C {shlex.quote(str(Path(str(files('duckkb'))).parent))} remote -v"
+    return f"HOST/OWNER is where your duckkb is hosted (`{command}`), {_COMMIT} the hash of a commit of it"
 
 
-def _reinstalled(path: Path, text: str) -> bytes | None:
+def _replace_install(path: Path, text: str) -> bytes | None:
     """A file that is there with the line that installs duckkb as `text` has it; None where it has no such line, or the same."""
     present, (line, *_) = path.read_text("utf-8", "surrogateescape"), [*_INSTALLING.findall(text), ""]
-    changed = _INSTALLING.sub(lambda _: line, present) if line else present
-    return changed.encode("utf-8", "surrogateescape") if changed != present else None
+    new_text = _INSTALLING.sub(lambda _: line, present) if line else present
+    return new_text.encode("utf-8", "surrogateescape") if new_text != present else None
 
 
-def _origin() -> str:
+def _find_origin() -> str:
     """Where the duckkb that runs here was installed from, exact to the commit: from what pip noted (PEP 610), or from the
     checkout that it lies in. The placeholder where that is an address of this machine, or none."""
-    noted = json.loads(distribution("duckkb").read_text("direct_url.json") or "{}")
-    by_git = noted.get("vcs_info", {})
+    pip_record = json.loads(distribution("duckkb").read_text("direct_url.json") or "{}")
+    by_git = pip_record.get("vcs_info", {})
     if by_git.get("vcs") == "git":
-        return _pin(noted["url"], by_git["commit_id"])
+        return _pin(pip_record["url"], by_git["commit_id"])
     place = Path(str(files("duckkb"))).parent
     commit = repository.head_commit(place) if (place / ".git").exists() else None
     return _pin(repository.address_of_origin(place) if commit else "", commit or _COMMIT)
 
 
 def _pin(remote: str, commit: str) -> str:
-    address = _as_url(remote)
+    address = _convert_to_url(remote)
     return f"git+{address}@{commit}" if address else f"{_UNKNOWN}@{commit}"
 
 
-def _as_url(remote: str) -> str:
+def _convert_to_url(remote: str) -> str:
     """A remote as pip takes it; empty where no other machine reaches it, or where it could not be written into a file."""
     if by_ssh := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)([\w./~-]+)", remote):
         return f"ssh://{by_ssh[1]}/{by_ssh[2]}"
     is_safe = re.fullmatch(r"(https|ssh)://[!-~]+", remote) and not re.search(r"""['"`\\$]""", remote)
-    return _without_secrets(remote) if is_safe and not _IS_HERE.match(remote) else ""
+    return _strip_secrets(remote) if is_safe and not _IS_HERE.match(remote) else ""
 
 
-def _without_secrets(url: str) -> str:
+def _strip_secrets(url: str) -> str:
     """Without password, and over https without user: what a clone was made with is nothing to commit."""
     return re.sub(r"^((?:git\+)?(?:https://|ssh://(?=[^/@]*:[^/@]*@)))[^/@]*@", r"\1", url)
 
 
-def _filled(template: str, place: str, branch: str, address: str, keys: Sequence[str]) -> str:
+def _fill_template(template: str, place: str, branch: str, address: str, keys: Sequence[str]) -> str:
     """A template with what it must know: the base's place in the repository, the main branch, where duckkb is from, and which
     secrets are keys of models."""
     text = _with_script(_with_script(_read(template), "DIFFERS", "differs.sh"), "BASE", "base.sh")
@@ -192,10 +195,10 @@ def _filled(template: str, place: str, branch: str, address: str, keys: Sequence
         text = _with_script(text, "UNFILLED", "unfilled.sh")
         text = text if "id: base" in text else text.replace("        if: steps.base.outputs.differs == 'true'\n", "")
     kb = "" if place == "." else f"--kb {shlex.quote(place)} "
-    handed = ["DUCKKB_TRUST: ${{ vars.DUCKKB_TRUST }}", *(f"{key}: ${{{{ secrets.{key} }}}}" for key in keys)]
-    named = [f"'duckkb{extra} @ {address}'" for extra in ("", "[local]")]
-    own = [f'"$GITHUB_WORKSPACE{extra}"' for extra in ("", "[local]")]
-    plain, local = own if address == _OWN else named
+    variables = ["DUCKKB_TRUST: ${{ vars.DUCKKB_TRUST }}", *(f"{key}: ${{{{ secrets.{key} }}}}" for key in keys)]
+    requirements = [f"'duckkb{extra} @ {address}'" for extra in ("", "[local]")]
+    local_paths = [f'"$GITHUB_WORKSPACE{extra}"' for extra in ("", "[local]")]
+    plain, local = local_paths if address == _OWN else requirements
     values = {
         "ADDRESS": address,
         "KB": json.dumps(place, ensure_ascii=False),
@@ -206,14 +209,14 @@ def _filled(template: str, place: str, branch: str, address: str, keys: Sequence
         "INDEX": json.dumps(f"duckkb {kb}index build", ensure_ascii=False),
     }
     text = re.sub(r" *@UNFILLED@\n", "", text)
-    text = re.sub(r"( *)@MODELS@", lambda found: indent("\n".join(handed), found[1]), text)
-    return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
+    text = re.sub(r"( *)@MODELS@", lambda match: indent("\n".join(variables), match[1]), text)
+    return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
 
 
 def _with_script(text: str, mark: str, script: str) -> str:
     """The text with a script in the place of a mark, indented as that is."""
     body = _read(script).rstrip("\n")
-    return re.sub(rf"( *)@{mark}@", lambda found: indent(body, found[1]), text)
+    return re.sub(rf"( *)@{mark}@", lambda match: indent(body, match[1]), text)
 
 
 def _read(template: str) -> str:

@@ -63,7 +63,11 @@ class ImpactOptions(Struct, frozen=True):
     types: frozenset[str] | None = None
 
     def told(self, questions: Sequence[JudgedQuestion]) -> list[JudgedQuestion]:
-        return [one for one in questions if self.types is None or (one.type in self.types and not one.where)]
+        return [
+            question
+            for question in questions
+            if self.types is None or (question.type in self.types and not question.where)
+        ]
 
 
 def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> ImpactReport:
@@ -73,24 +77,30 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     refuse_limits(options)
     k, fail_on, allow_weaker = options.k, options.fail_on or {}, options.allow_weaker
     root = unopened.root
-    old, new = _sides(root, range)
-    chosen = OpenOptions(lenient=options.lenient, embedder=options.embedder, progress=options.progress)
-    newer = _wired(unopened, new, chosen)
-    older, said = _older(unopened, (old, new), chosen)
+    old, new = _resolve_sides(root, range)
+    open_options = OpenOptions(lenient=options.lenient, embedder=options.embedder, progress=options.progress)
+    newer = _wire_side(unopened, new, open_options)
+    older, side_findings = _wire_older_side(unopened, (old, new), open_options)
     documents = [side[0].documents if side else () for side in (older, newer)]
-    own = [options.told(judged.read([one for document in of for one in questions_in(document)])) for of in documents]
+    side_questions = [
+        options.told(judged.read([item for document in of for item in questions_in(document)])) for of in documents
+    ]
     findings = tuple(of_questions(*documents))
     questions = (
-        own[1] if allow_weaker else [*own[0], *(one for one in own[1] if one not in own[0])]
+        side_questions[1]
+        if allow_weaker
+        else [*side_questions[0], *(item for item in side_questions[1] if item not in side_questions[0])]
     )  # each as its side judges it
-    known = {question.key for of in own for question in of}
-    since = [] if allow_weaker else options.told(_questions_since(unopened, old, chosen))
-    questions += [question for question in since if question.key not in known]
-    before, after = (_answers(of, side, questions, k, said) for of, side in ((old, older), (new, newer)))
-    removed = [question for question in own[0] if judged.milder(question, own[1])]
+    known_keys = {question.key for of in side_questions for question in of}
+    since = [] if allow_weaker else options.told(_find_new_questions(unopened, old, open_options))
+    questions += [question for question in since if question.key not in known_keys]
+    before, after = (_ask_side(of, side, questions, k, side_findings) for of, side in ((old, older), (new, newer)))
+    removed_questions = [question for question in side_questions[0] if judged.milder(question, side_questions[1])]
     rows = judged.side_by_side(questions, before, after, k)
-    findings = (*said, *(allowed(findings) if allow_weaker else findings))
-    return ImpactReport(old.label, new.label, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
+    findings = (*side_findings, *(allowed(findings) if allow_weaker else findings))
+    return ImpactReport(
+        old.label, new.label, k, rows, tuple(removed_questions), fail_on, findings, prefix=revisions.prefix(root)
+    )
 
 
 def impact_object(base: Base, *, range: str | None = None, branch: str | None = None, k: int = 10) -> dict[str, Any]:
@@ -98,12 +108,12 @@ def impact_object(base: Base, *, range: str | None = None, branch: str | None = 
     as `impact`, and as `diffing.range_of`. Who sees a part of the base is told of the questions about its types, and no finding."""
     from duckkb.review.impact.impact_report import as_object
 
-    meant = range_of(base, range, branch)
+    resolved_range = range_of(base, range, branch)
     if (part := part_of(base)) is None:
-        return as_object(impact(Unopened.around(base), meant, ImpactOptions(k)))
-    report = impact(Unopened.around(part.whole), meant, ImpactOptions(k, lenient=True, types=part.types))
-    told = as_object(replace(report, findings=()))
-    return told | {"degraded": ["answered in part without vectors"] if told["degraded"] else []}
+        return as_object(impact(Unopened.around(base), resolved_range, ImpactOptions(k)))
+    report = impact(Unopened.around(part.whole), resolved_range, ImpactOptions(k, lenient=True, types=part.types))
+    answer = as_object(replace(report, findings=()))
+    return answer | {"degraded": ["answered in part without vectors"] if answer["degraded"] else []}
 
 
 def _list_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
@@ -116,32 +126,38 @@ def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 
     are looked at. Those are shown that were evaluated once, and `evaluate` more are in this call, the newest first, begun within `timeout`. `commits`
     is None of what is published, and for who sees a part of the base, empty outside of git."""
     rows = evaluation.now(base, timeout)
-    asked = [row for _, row in rows if row is not None]
-    told: dict[str, Any] = {
+    asked_rows = [row for _, row in rows if row is not None]
+    answer: dict[str, Any] = {
         "k": evaluation.K,
         "deepest": evaluation.DEEPEST,
-        "ndcg": evaluation.means(asked),
-        "asked": len(asked),
-        "left": len(rows) - len(asked),
-        "questions": [_question_line(question, row) for question, row in rows],
+        "ndcg": evaluation.means(asked_rows),
+        "asked": len(asked_rows),
+        "left": len(rows) - len(asked_rows),
+        "questions": [_describe_question(question, row) for question, row in rows],
     }
     none = {"commits": None, "total": 0, "commits_left": 0, "shallow": False}
     history = history_of(base, _list_places, limit)
     if history is None or not rows:
-        return told | none
-    found, left = evaluation.over(base, history, evaluate, timeout)
+        return answer | none
+    samples, commits_left = evaluation.over(base, history, evaluate, timeout)
     commits = [
-        sample_line(one.sample) | {"ndcg": dict(one.ndcg)} | ({"problem": one.problem} if one.problem else {})
-        for one in found
+        sample_line(entry.sample) | {"ndcg": dict(entry.ndcg)} | ({"problem": entry.problem} if entry.problem else {})
+        for entry in samples
     ]
-    return told | {"commits": commits, "total": history.total, "commits_left": left, "shallow": history.is_shallow}
+    return answer | {
+        "commits": commits,
+        "total": history.total,
+        "commits_left": commits_left,
+        "shallow": history.is_shallow,
+    }
 
 
-def _question_line(question: JudgedQuestion, row: "evaluation.Row | None") -> dict[str, Any]:
+def _describe_question(question: JudgedQuestion, row: "evaluation.Row | None") -> dict[str, Any]:
     line: dict[str, Any] = {"question": question.text, "type": question.type, "where": question.where}
     lanes = {
-        lane: {"ndcg": one.ndcg, "ranks": dict(one.ranks)} | ({"problem": one.problem} if one.problem else {})
-        for lane, one in (row or {}).items()
+        lane: {"ndcg": result.ndcg, "ranks": dict(result.ranks)}
+        | ({"problem": result.problem} if result.problem else {})
+        for lane, result in (row or {}).items()
     }
     return line | {"expected": dict(question.expected), "lanes": lanes}
 
@@ -154,44 +170,46 @@ def refuse_limits(options: ImpactOptions) -> None:
         )
 
 
-def _older(unopened: Unopened, sides: tuple[_Side, _Side], chosen: OpenOptions) -> tuple[_Opened | None, list[Finding]]:
+def _wire_older_side(
+    closed_base: Unopened, sides: tuple[_Side, _Side], open_options: OpenOptions
+) -> tuple[_Opened | None, list[Finding]]:
     """The older side as far as it can be asked, for the change may be what mends it: without lines that cannot be read, and
-    by the newer side's configuration where its own does not load, which is said. Raises as `_wired` does."""
+    by the newer side's configuration where its own does not load, which is said. Raises as `_wire_side` does."""
     old, new = sides
-    chosen = replace(chosen, lenient=True)
+    open_options = replace(open_options, lenient=True)
     try:
-        return _wired(unopened, old, chosen), []
+        return _wire_side(closed_base, old, open_options), []
     except OntologyError as problem:
-        instead = _configuration(unopened.root, new)
+        instead = _read_configuration(closed_base.root, new)
         message = f"the configuration {problem.message}; it was asked by that of {new.name}"
-        said = Finding("W_BASE_CONFIG", message, remedy=CODES["W_BASE_CONFIG"].remedy)
-        return _wired(unopened, old, replace(chosen, instead=instead)), [said]
+        finding = Finding("W_BASE_CONFIG", message, remedy=CODES["W_BASE_CONFIG"].remedy)
+        return _wire_side(closed_base, old, replace(open_options, instead=instead)), [finding]
 
 
-def _configuration(root: Path, side: _Side) -> Mapping[str, bytes | None]:
+def _read_configuration(root: Path, side: _Side) -> Mapping[str, bytes | None]:
     return {} if side.at is None else configuration(root, revisions.revision(root, side.at), config.paths(root))
 
 
-def _answers(
-    of: _Side, side: _Opened | None, questions: Sequence[JudgedQuestion], k: int, said: list[Finding]
+def _ask_side(
+    of: _Side, side: _Opened | None, questions: Sequence[JudgedQuestion], k: int, findings: list[Finding]
 ) -> Sequence[RankedAnswer | None]:
-    """What a side answers; `said` gets what it had to leave out."""
+    """What a side answers; `findings` gets what it had to leave out."""
     if side is None or not questions:
         return [None for _ in questions]
     base = booting.boot(side[1])
     try:
         if wrong := base.tree.unreadable:
             message = f"{of.name}: {len(wrong):,} lines cannot be read and were left out, the first at {wrong[0].place}"
-            said.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
+            findings.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
         return judged.ask(base, questions, k)
     finally:
         base.close()
 
 
-def _wired(unopened: Unopened, side: _Side, chosen: OpenOptions) -> _Opened | None:
+def _wire_side(closed_base: Unopened, side: _Side, open_options: OpenOptions) -> _Opened | None:
     """None where there is no base on this side. Raises as `open`, and says of which side."""
     try:
-        return unopened.wire(unopened.root, replace(chosen, at=side.at))
+        return closed_base.wire(closed_base.root, replace(open_options, at=side.at))
     except StateError as problem:
         if problem.code != "E_NO_KB" or side.at is None:
             raise
@@ -202,32 +220,34 @@ def _wired(unopened: Unopened, side: _Side, chosen: OpenOptions) -> _Opened | No
         raise
 
 
-def _sides(root: Path, text: str | None) -> tuple[_Side, _Side]:
-    wanted = parse_range(text)
-    base = revisions.revision(root, wanted.base)
-    if wanted.against != "commit":
-        return _side(wanted.base, base), _Side(Label("the working tree"), None)
-    head = revisions.revision(root, wanted.head)
-    if wanted.since_parting:
+def _resolve_sides(root: Path, text: str | None) -> tuple[_Side, _Side]:
+    parsed_range = parse_range(text)
+    base = revisions.revision(root, parsed_range.base)
+    if parsed_range.against != "commit":
+        return _build_side(parsed_range.base, base), _Side(Label("the working tree"), None)
+    head = revisions.revision(root, parsed_range.head)
+    if parsed_range.since_parting:
         base = revisions.merge_base(root, base, head)
-    return _side(wanted.base, base, wanted.head if wanted.since_parting else ""), _side(wanted.head, head)
+    return _build_side(parsed_range.base, base, parsed_range.head if parsed_range.since_parting else ""), _build_side(
+        parsed_range.head, head
+    )
 
 
-def _side(name: str, at: Revision, parted_from: str = "") -> _Side:
+def _build_side(name: str, at: Revision, parted_from: str = "") -> _Side:
     commit = at.commit or at.tree
     return _Side(Label(name, commit, parted_from), commit)
 
 
-def _questions_since(unopened: Unopened, old: _Side, chosen: OpenOptions) -> list[JudgedQuestion]:
+def _find_new_questions(closed_base: Unopened, old: _Side, open_options: OpenOptions) -> list[JudgedQuestion]:
     """The questions that the named base has, where the older side is the commit in which the newer one parted from it: those that
     came to it since judge the change too."""
     if not old.label.parted_from:
         return []
-    tip = _side(old.label.name, revisions.revision(unopened.root, old.label.name))
+    tip = _build_side(old.label.name, revisions.revision(closed_base.root, old.label.name))
     if tip.at == old.at:
         return []
     with suppress(OntologyError):
-        opened = _wired(unopened, tip, replace(chosen, lenient=True))
-        documents = opened[0].documents if opened else ()
-        return judged.read([one for document in documents for one in questions_in(document)])
+        tip_side = _wire_side(closed_base, tip, replace(open_options, lenient=True))
+        documents = tip_side[0].documents if tip_side else ()
+        return judged.read([item for document in documents for item in questions_in(document)])
     return []

@@ -31,9 +31,9 @@ def pack(base: Base, kind: RecordType) -> bytes:
     """
     definition = own_file(base, kind)
     refuse_incomplete(base, kind)
-    if flaws := _flaws(base.tree, kind):
-        said = f"{kind.name} cannot be packed as it stands: {flaws[0]}"
-        raise StateError(said, flaws[0].code, flaws[0].remedy or "duckkb check", findings=tuple(flaws))
+    if flaws := _find_flaws(base.tree, kind):
+        message = f"{kind.name} cannot be packed as it stands: {flaws[0]}"
+        raise StateError(message, flaws[0].code, flaws[0].remedy or "duckkb check", findings=tuple(flaws))
     parts = parts_of(base, kind)
     body = b"".join(parts.values())
     head = {
@@ -46,20 +46,20 @@ def pack(base: Base, kind: RecordType) -> bytes:
             for path, data in parts.items()
         ],
     }
-    return _sealed(_line(head), body)
+    return _seal_body(_encode_head(head), body)
 
 
 def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, dict[str, bytes]]:
     """A packed collection, under another name where one is given: its type, its definition, and its parts by the path where
     they will lie. Raises `errors.StateError` (E_SNAPSHOT) for a file that is damaged in any byte or that holds anything but
     one collection as `pack` would write it."""
-    head, body = _opened(data)
+    head, body = _open_snapshot(data)
     definition = head["definition"].encode()
     kind, findings = collection_of(definition, "definition")
     if kind is None:
-        raise _damaged(f"its definition is wrong: {findings[0].message}", findings)
+        raise _report_damage(f"its definition is wrong: {findings[0].message}", findings)
     if kind.name != head["name"]:
-        raise _damaged(f"its definition is of {kind.name!r}, not of {head['name']!r}")
+        raise _report_damage(f"its definition is of {kind.name!r}, not of {head['name']!r}")
     if name is not None:
         definition = renamed(definition, name)
         kind, findings = collection_of(definition, "definition")
@@ -67,32 +67,32 @@ def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, 
             raise unfit(name, findings)
     refuse_reserved(kind.table)
     parts = _cut(kind, head["parts"], body)
-    _refuse_flawed(base, kind, parts, head["records"])
+    _refuse_flaws(base, kind, parts, head["records"])
     return kind, definition, parts
 
 
 def own_file(base: Base, kind: RecordType) -> bytes:
     """The bytes of the file that defines a collection; raises `errors.Refused` where that is not one of its own."""
     path = path_of(kind.name)
-    found = journal.read_target(base.root, path) if kind.is_collection else None
-    if found is None or collection_of(found[0], path)[0] is None:
+    stored_file = journal.read_target(base.root, path) if kind.is_collection else None
+    if stored_file is None or collection_of(stored_file[0], path)[0] is None:
         raise Refused(
             f"{kind.name} is declared at {kind.place}, not in a file of its own",
             suggestion=f"change it there, or move it to {path}" if kind.is_collection else "edit the ontology by hand",
         )
-    return found[0]
+    return stored_file[0]
 
 
 def parts_of(base: Base, kind: RecordType) -> dict[str, bytes]:
     """The bytes of a collection's parts by path, in path order (none of documents, which are not ours); raises `errors.Conflict` (E_STALE) for one that changed."""
-    found = {}
+    data_by_path = {}
     for path, part in base.tree.parts.items():
         if part.kind.name == kind.name and kind.source is None:
             data = (base.root / path).read_bytes()
             if digest(data) != part.digest:
                 raise Conflict(f"{path} changed since it was read", code="E_STALE", suggestion="repeat the command")
-            found[path] = data
-    return dict(sorted(found.items()))
+            data_by_path[path] = data
+    return dict(sorted(data_by_path.items()))
 
 
 def folder_of(kind: RecordType) -> str:
@@ -123,38 +123,38 @@ def unfit(name: str, findings: Iterable[Finding]) -> UsageError:
     )
 
 
-def _sealed(line: bytes, body: bytes) -> bytes:
+def _seal_body(line: bytes, body: bytes) -> bytes:
     return line + b"\n" + json.dumps({"sha256": digest(line + body)}).encode() + b"\n" + body
 
 
-def _head(line: bytes) -> dict[str, Any]:
+def _parse_head(line: bytes) -> dict[str, Any]:
     """What the first line says, in the one form in which it can say it: a key twice, or one too many, gives another line."""
     try:
         head = json.loads(line)
         if head["format"] != FORMAT:
-            raise _damaged(f"it is of the format {head['format']!r}, not {FORMAT!r}")
+            raise _report_damage(f"it is of the format {head['format']!r}, not {FORMAT!r}")
         kinds = {key: type(value) for key, value in head.items()}
         entries = [{key: type(value) for key, value in entry.items()} for entry in head["parts"]]
-        is_whole = kinds == _HEAD and all(entry == _ENTRY for entry in entries) and line == _line(head)
+        is_whole = kinds == _HEAD and all(entry == _ENTRY for entry in entries) and line == _encode_head(head)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged("it does not begin as one") from error
+        raise _report_damage("it does not begin as one") from error
     if not is_whole:
-        raise _damaged("it does not begin as one")
+        raise _report_damage("it does not begin as one")
     return dict(head)
 
 
-def _line(head: Mapping[str, Any]) -> bytes:
+def _encode_head(head: Mapping[str, Any]) -> bytes:
     return json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
 
 
-def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
-    line, _, rest = data.partition(b"\n")
-    _, _, body = rest.partition(b"\n")
-    head = _head(line)
-    if data != _sealed(line, body):
-        raise _damaged("its bytes are not those that were written")
+def _open_snapshot(data: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, remainder = data.partition(b"\n")
+    _, _, body = remainder.partition(b"\n")
+    head = _parse_head(line)
+    if data != _seal_body(line, body):
+        raise _report_damage("its bytes are not those that were written")
     if sum(entry["bytes"] for entry in head["parts"]) != len(body):
-        raise _damaged("its parts are not all there")
+        raise _report_damage("its parts are not all there")
     return head, body
 
 
@@ -165,39 +165,39 @@ def _cut(kind: RecordType, entries: Iterable[Mapping[str, Any]], body: bytes) ->
         path = f"{folder_of(kind)}/{entry['path']}"
         data, body = body[: entry["bytes"]], body[entry["bytes"] :]
         if layout.parse_part(path) is None:
-            raise _damaged(f"{path} is no path of a part")
+            raise _report_damage(f"{path} is no path of a part")
         if path in parts:
-            raise _damaged(f"{entry['path']} is named twice")
+            raise _report_damage(f"{entry['path']} is named twice")
         if len(data) != entry["bytes"] or digest(data) != entry["sha256"]:
-            raise _damaged(f"{entry['path']} has other bytes than its checksum says")
+            raise _report_damage(f"{entry['path']} has other bytes than its checksum says")
         parts[path] = data
     return parts
 
 
-def _refuse_flawed(base: Base, kind: NodeType, parts: Mapping[str, bytes], records: int) -> None:
+def _refuse_flaws(base: Base, kind: NodeType, parts: Mapping[str, bytes], records: int) -> None:
     """Read the parts as they will be read once they are there; raise where that would find anything wrong."""
     read = {path: part_of(path, kind, data, base.limits, Stamp(len(data), 0, 0, 0)) for path, data in parts.items()}
     tree = Tree(Ontology({kind.name: kind}), base.limits, read, [])
-    if flaws := _flaws(tree, kind):
-        raise _damaged(str(flaws[0]), flaws)
+    if flaws := _find_flaws(tree, kind):
+        raise _report_damage(str(flaws[0]), flaws)
     if tree.count(kind) != records:
-        raise _damaged(f"it names {records} records and holds {tree.count(kind)}")
+        raise _report_damage(f"it names {records} records and holds {tree.count(kind)}")
 
 
-def _flaws(tree: Tree, kind: RecordType) -> list[Finding]:
+def _find_flaws(tree: Tree, kind: RecordType) -> list[Finding]:
     """What no part of a snapshot may have: lines that cannot be read, are not whole or stand twice, and no line at all."""
-    found = [finding for part in tree.parts_of(kind) for finding in part.findings]
-    found += [
+    findings = [finding for part in tree.parts_of(kind) for finding in part.findings]
+    findings += [
         Finding("E_NOT_CANONICAL", "no record is in it", part.path) for part in tree.parts_of(kind) if not part.rows
     ]
-    if found:
-        return found
+    if findings:
+        return findings
     view = BaseView(tree, lambda kind: Validator(kind, tree.ontology), lambda kind: {})
-    found = [one for row in tree.rows(kind) for one in spelling(row) if one.code == "E_INCOMPLETE"]
-    return [*found, *duplicates(view, kind), *id_clashes(view, kind)]
+    findings = [flaw for row in tree.rows(kind) for flaw in spelling(row) if flaw.code == "E_INCOMPLETE"]
+    return [*findings, *duplicates(view, kind), *id_clashes(view, kind)]
 
 
-def _damaged(why: str, findings: Sequence[Finding] = ()) -> StateError:
+def _report_damage(why: str, findings: Sequence[Finding] = ()) -> StateError:
     return StateError(
         f"the file is no snapshot of a collection: {why}",
         code="E_SNAPSHOT",

@@ -68,10 +68,10 @@ def get(base: Base, type: str, identity: GivenIdentity) -> dict[str, Any]:
 
 def row_named(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, StoredRow]:
     """A type, and its record with this identity; raises `errors.NotFound`, in the revision that is read."""
-    kind, named = identified(base, type, identity)
-    row = base.tree.get(kind, named)
+    kind, stored_identity = identified(base, type, identity)
+    row = base.tree.get(kind, stored_identity)
     if row is None:
-        missing = not_found(kind, named)
+        missing = not_found(kind, stored_identity)
         is_past = base.wiring.at is not None and base.wiring.proposal is None  # a proposal has no name yet
         at = f" --at {base.wiring.at.name}" if is_past and base.wiring.at else ""
         raise NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
@@ -103,10 +103,10 @@ def page(
         if behind is not None:
             floor = identity_key(behind)
             rows = (row for row in rows if identity_key(row.record.identity) > floor)
-    wanted = list(islice(rows, min(limit, total) + 1))
-    shown = wanted[:limit]
-    more = identity_text(shown[-1].record.identity) if len(wanted) > limit else None
-    return Page(tuple(line_of(kind, row) for row in shown), total, more, notices)
+    candidates = list(islice(rows, min(limit, total) + 1))
+    page_rows = candidates[:limit]
+    more = identity_text(page_rows[-1].record.identity) if len(candidates) > limit else None
+    return Page(tuple(line_of(kind, row) for row in page_rows), total, more, notices)
 
 
 def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
@@ -133,10 +133,10 @@ def described(base: Base, type: str | None) -> list[tuple[RecordType, list[Recor
 def types(base: Base) -> Sequence[dict[str, Any]]:
     """Each type with its kind, table, identity, the fields by which it says that people know a record (`display`), search fields
     and number of records; with `source`, these are the files of that folder."""
-    return [_type_line(base, kind) for kind in base.ontology]
+    return [_describe_type(base, kind) for kind in base.ontology]
 
 
-def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
+def _describe_type(base: Base, kind: RecordType) -> dict[str, Any]:
     line: dict[str, Any] = {"name": kind.name, "kind": kind.kind, "table": kind.table}
     line["identity"] = list(kind.identity_fields)
     if isinstance(kind, EdgeType):
@@ -144,8 +144,8 @@ def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
     if kind.source is not None:
         line["source"] = kind.source.path
     line["display"] = list(kind.display)
-    line["full_text"] = [one.name for one in kind.full_text]
-    line["vectors"] = [one.name for one in kind.vectors]
+    line["full_text"] = [field.name for field in kind.full_text]
+    line["vectors"] = [field.name for field in kind.vectors]
     return line | {"records": base.tree.count(kind)}
 
 
@@ -164,15 +164,15 @@ def settings(base: Base, type: str) -> dict[str, Any]:
     kind = kind_named(base, type)
     return {
         "type": kind.name,
-        "policy": None if kind.policy is None else _policy_line(kind.policy),
-        "full_text": [_field_line(one) for one in kind.full_text],
-        "vectors": [_field_line(one) for one in kind.vectors],
+        "policy": None if kind.policy is None else _describe_policy(kind.policy),
+        "full_text": [_describe_field(field) for field in kind.full_text],
+        "vectors": [_describe_field(field) for field in kind.vectors],
         "review": ["*"] if kind.review else sorted(kind.reviewed_fields),
-        "settings": [_setting_line(base, kind, key) for key in KEYS if key.attribute in _HELD],
+        "settings": [_describe_setting_value(base, kind, key) for key in KEYS if key.attribute in _HELD],
     }
 
 
-def _setting_line(base: Base, kind: RecordType, key: Key) -> dict[str, Any]:
+def _describe_setting_value(base: Base, kind: RecordType, key: Key) -> dict[str, Any]:
     value, origins = key.of(kind.settings(base.settings)), base.settings.origins
     origin = DEFAULT if origins.get(key.name, DEFAULT) == DEFAULT else "configuration"
     if kind.policy is not None and {key.attribute, key.attribute.partition(".")[0]} & kind.policy.overrides.keys():
@@ -182,19 +182,19 @@ def _setting_line(base: Base, kind: RecordType, key: Key) -> dict[str, Any]:
     return {"name": key.name, "value": value, "origin": origin, "description": key.meaning}
 
 
-def _field_line(one: SearchField) -> dict[str, Any]:
+def _describe_field(field: SearchField) -> dict[str, Any]:
     """A searched field; `*` stands for those that each record has. Of a vector that callers give there is `given`, and its length."""
-    if one.given:
-        return {"field": one.name, "given": True, "dimension": one.dimension}
-    own = {"language": one.language, "chunk_size": one.chunk_size, "reach": one.reach}
+    if field.given:
+        return {"field": field.name, "given": True, "dimension": field.dimension}
+    overrides = {"language": field.language, "chunk_size": field.chunk_size, "reach": field.reach}
     return {
-        "field": one.name,
-        "weight": one.weight,
-        **{name: value for name, value in own.items() if value is not None},
+        "field": field.name,
+        "weight": field.weight,
+        **{name: value for name, value in overrides.items() if value is not None},
     }
 
 
-def _policy_line(policy: Policy) -> dict[str, Any]:
+def _describe_policy(policy: Policy) -> dict[str, Any]:
     return {
         "name": policy.name,
         "description": policy.description,

@@ -40,12 +40,12 @@ def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda n
     full = sorted(
         base.ontology, key=lambda kind: not base.tree.count(kind)
     )  # of two as near the one that holds something
-    known = [found for kind in full for found in (kind.name, kind.table)]
+    known_names = [type_name for kind in full for type_name in (kind.name, kind.table)]
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), known, 1)
-    said = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
-    error = NotFound(said, "E_UNKNOWN_TYPE", otherwise(near[0] if near else ""))
+    near = get_close_matches(str(name), known_names, 1)
+    message = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+    error = NotFound(message, "E_UNKNOWN_TYPE", otherwise(near[0] if near else ""))
     error.correction = (str(name), near[0]) if near else None
     raise error
 
@@ -58,12 +58,12 @@ _WORDS_OF_EDGES = frozenset(
 def kind_to_write(base: Base, name: str) -> RecordType:
     """As `kind_named`, for records that are to be written: where there is no such type, it can be made."""
     if str(name).casefold() in _WORDS_OF_EDGES and base.ontology.find(name) is None:
-        raise _no_edge_type(base, name)
-    made = f"duckkb col init {name} --policy knowledge-base" if is_policy_name(str(name)) else "duckkb schema"
-    return kind_named(base, name, lambda near: made)
+        raise _make_edge_type_error(base, name)
+    suggestion = f"duckkb col init {name} --policy knowledge-base" if is_policy_name(str(name)) else "duckkb schema"
+    return kind_named(base, name, lambda near: suggestion)
 
 
-def _no_edge_type(base: Base, name: str) -> NotFound:
+def _make_edge_type_error(base: Base, name: str) -> NotFound:
     """The error for who means an edge, with the command that makes an edge type between the types that hold most."""
     full = sorted(base.ontology.nodes.values(), key=base.tree.count, reverse=True)
     (start, end) = [kind.name for kind in (*full, *full)][:2] if full else ("TYPE", "TYPE")
@@ -98,12 +98,14 @@ def text_or_none(value: Any, name: str) -> str | None:
 
 def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
     """As `identity_named`, for an identity that a record is to get; raises `errors.InvalidRecord` (E_IDENTITY)."""
-    named = identity_named(base, kind, value)
-    fields = dict(zip(kind.identity_fields, map(component_value, named), strict=True))
+    identity = identity_named(base, kind, value)
+    fields = dict(zip(kind.identity_fields, map(component_value, identity), strict=True))
     findings = ids.identity_findings(kind.identity_fields, fields, edge=kind.kind == "edge")
     if findings:
-        raise _invalid(kind, [placed(finding, "", kind, identity_text(named)) for finding in findings], single=True)
-    return named
+        raise _make_invalid_error(
+            kind, [placed(finding, "", kind, identity_text(identity)) for finding in findings], single=True
+        )
+    return identity
 
 
 def granted(base: Base, path: str | Path) -> Path:
@@ -142,45 +144,45 @@ def given_records(
     `items` are (place, object or the reason why it is none). `single` decides the exit code: 2 for one object given as
     an argument, 1 for a stream or a file. `partial` leaves the schema to the merged record.
     """
-    found, wrong = sorted_out(base, kind, items, partial=partial)
+    records, wrong = sorted_out(base, kind, items, partial=partial)
     if wrong:
-        raise _invalid(kind, [finding for findings in wrong for finding in findings], single)
-    return found
+        raise _make_invalid_error(kind, [finding for findings in wrong for finding in findings], single)
+    return records
 
 
 def sorted_out(
     base: Base, kind: RecordType, items: Iterable[tuple[str, Mapping[str, Any] | LineError]], *, partial: bool
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
     """The records that can be written, and for each of the others what is wrong with it."""
-    found: list[Given] = []
+    records: list[Given] = []
     wrong: list[list[Finding]] = []
     lengths = dict(base.lengths(kind)) if kind.given_vectors else {}
     validator = base.validator(kind)
     for place, item in items:
-        problems, given = _given(base, validator, place, item, partial)
-        if given is not None and not problems:
-            problems = _length_problems(kind, given, lengths)
+        problems, record = _check_record(base, validator, place, item, partial)
+        if record is not None and not problems:
+            problems = _find_length_problems(kind, record, lengths)
         if problems:
             wrong.append(problems)
-        elif given is not None:
-            found.append(given)
-    return tuple(found), wrong
+        elif record is not None:
+            records.append(record)
+    return tuple(records), wrong
 
 
-def _length_problems(kind: RecordType, given: Given, lengths: dict[str, int]) -> list[Finding]:
+def _find_length_problems(kind: RecordType, record: Given, lengths: dict[str, int]) -> list[Finding]:
     """Vectors that are not as long as those that are stored or came before; the first of all fixes the length."""
     problems = []
     for name in lengths:
-        value = given.fields.get(name)
+        value = record.fields.get(name)
         if isinstance(value, list):
             lengths[name] = lengths[name] or len(value)
-            if said := length_problem(value, lengths[name]):
-                finding = Finding("E_SCHEMA", said, field=f"/{name}", remedy=length_remedy(lengths[name]))
-                problems.append(placed(finding, given.place, kind, identity_text(given.identity)))
+            if message := length_problem(value, lengths[name]):
+                finding = Finding("E_SCHEMA", message, field=f"/{name}", remedy=length_remedy(lengths[name]))
+                problems.append(placed(finding, record.place, kind, identity_text(record.identity)))
     return problems
 
 
-def _given(
+def _check_record(
     base: Base, validator: Validator, place: str, item: Mapping[str, Any] | LineError, partial: bool
 ) -> tuple[list[Finding], Given | None]:
     kind = validator.kind
@@ -191,16 +193,16 @@ def _given(
     problems = [*_name_problems(tuple(fields))]
     if not is_bare:
         problems += _time_problems(item)
-        problems += _part_problems(kind, item, partial) if "_partial" in item else []
+        problems += _find_part_problems(kind, item, partial) if "_partial" in item else []
     try:
-        fields = _named(base, kind, validator.coerce_ends(fields), partial)
+        fields = _complete_identity(base, kind, validator.coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
         return [placed(finding, place, kind) for finding in (*problems, *error.findings)], None
     if not partial:
         has_null = None in fields.values()
-        held = {name: value for name, value in fields.items() if value is not None} if has_null else fields
-        problems += validator.findings(held)
+        present_fields = {name: value for name, value in fields.items() if value is not None} if has_null else fields
+        problems += validator.findings(present_fields)
     if problems:
         return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None
     if is_bare:
@@ -209,29 +211,29 @@ def _given(
     return [], Given(identity, fields, place, item.get(ID), item.get("_etag"), *times)
 
 
-def _named(base: Base, kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:
+def _complete_identity(base: Base, kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:
     """The fields with an identity, where the type makes one for a record that comes without. What is merged into a stored
     record must name it."""
-    made = kind.generated
-    if made is None or fields.get(kind.identity_fields[0]) is not None:
+    key_rule = kind.generated
+    if key_rule is None or fields.get(kind.identity_fields[0]) is not None:
         return fields
-    if made.method == "uuid5":
-        text = fields.get(made.of)
+    if key_rule.method == "uuid5":
+        text = fields.get(key_rule.of)
         for row in base.holders(kind, text) if isinstance(text, str) else ():
             return {**fields, kind.identity_fields[0]: component_value(row.record.identity[0])}  # it has a key already
-        return made_key(base, kind, ids.with_key(fields, kind.identity_fields, made))
+        return made_key(base, kind, ids.with_key(fields, kind.identity_fields, key_rule))
     return fields if partial else {kind.identity_fields[0]: str(uuid.uuid4()), **fields}
 
 
 def made_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str, Any]:
     """Fields whose key was made of a text, with a further one where a record with another text holds that key (somebody
     edited it by hand): it must not be overwritten."""
-    (name,), made = kind.identity_fields, kind.generated
-    while made is not None and fields.get(name) is not None:
+    (name,), key_rule = kind.identity_fields, kind.generated
+    while key_rule is not None and fields.get(name) is not None:
         row = base.tree.get(kind, (fields[name],))
-        if row is None or row.record.fields.get(made.of) == fields.get(made.of):
+        if row is None or row.record.fields.get(key_rule.of) == fields.get(key_rule.of):
             break
-        fields = fields | {name: str(uuid.uuid5(uuid.UUID(fields[name]), str(fields[made.of])))}
+        fields = fields | {name: str(uuid.uuid5(uuid.UUID(fields[name]), str(fields[key_rule.of])))}
     return fields
 
 
@@ -243,37 +245,39 @@ def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
         for name in names
         if name.startswith("_")
     ]
-    folded: dict[str, str] = {}
+    names_by_case: dict[str, str] = {}
     for name in names:
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
-            said = f"fields {other!r} and {name!r} differ only in case"
-            problems.append(Finding("E_NAME", said, field=name, remedy="rename one of them"))
+        first_name = names_by_case.setdefault(name.casefold(), name)
+        if first_name != name:
+            message = f"fields {first_name!r} and {name!r} differ only in case"
+            problems.append(Finding("E_NAME", message, field=name, remedy="rename one of them"))
     return tuple(problems)
 
 
-def _part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:
+def _find_part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:
     """A line that was printed without some fields must not replace the record that has them."""
     if not partial:
-        said = "the line was printed without some of its record's fields; to replace the record would delete them"
+        message = "the line was printed without some of its record's fields; to replace the record would delete them"
         return [
             Finding(
-                "E_PARTIAL", said, remedy=f"`duckkb put {kind.name} --merge`, or print whole records with `duckkb get`"
+                "E_PARTIAL",
+                message,
+                remedy=f"`duckkb put {kind.name} --merge`, or print whole records with `duckkb get`",
             )
         ]
-    named = item["_partial"] if isinstance(item["_partial"], list) else []
-    said = "is here only in part; to replace it would delete the rest"
+    field_names = item["_partial"] if isinstance(item["_partial"], list) else []
+    message = "is here only in part; to replace it would delete the rest"
     remedy = "print the whole field: --fields {0}"
-    here = [name for name in named if isinstance(name, str) and name in item]
-    return [Finding("E_PARTIAL", said, field=f"/{name}", remedy=remedy.format(name)) for name in here]
+    here = [name for name in field_names if isinstance(name, str) and name in item]
+    return [Finding("E_PARTIAL", message, field=f"/{name}", remedy=remedy.format(name)) for name in here]
 
 
 def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
     problems = []
     for name in (CREATED_AT, UPDATED_AT):
         if item.get(name) is not None and not ids.is_time(item[name]):
-            said = f"{name} is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ"
-            problems.append(Finding("E_TIME", said, field=name, remedy="leave it out"))
+            message = f"{name} is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ"
+            problems.append(Finding("E_TIME", message, field=name, remedy="leave it out"))
     if item.get(ID) is not None and not (type(item[ID]) is int and 0 < item[ID] <= ids.MAX_ID):
         problems.append(Finding("E_ID", "__id is not an integer from 1 to 2^53 - 1", field=ID, remedy="leave it out"))
     return problems
@@ -298,16 +302,16 @@ def placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -
     )
 
 
-def _at(finding: Finding) -> str:
+def _format_pointer(finding: Finding) -> str:
     """Where in a record, for those that say so by a pointer; others name the field in their message."""
     return f" {finding.field}" if finding.field.startswith("/") else ""
 
 
-def _invalid(kind: RecordType, findings: Sequence[Finding], single: bool) -> InvalidRecord:
+def _make_invalid_error(kind: RecordType, findings: Sequence[Finding], single: bool) -> InvalidRecord:
     count = len(findings)
     first = findings[0]
     return InvalidRecord(
-        f"{kind.name}{_at(first)}: {first.message}"
+        f"{kind.name}{_format_pointer(first)}: {first.message}"
         if count == 1 and single
         else f"{count} problem{'s' if count > 1 else ''} in what was given; nothing was written",
         code=first.code if count == 1 and single else "E_INVALID",

@@ -22,20 +22,20 @@ def review(unopened: Unopened, range: str | None, options: ImpactOptions, *, all
     those of the impact; its `allow_weaker`, and `allow_shrink`, as for `diff`. Raises `errors.UsageError` for what is no range and
     no limit; what else keeps a part from being made stands in the review."""
     refuse_limits(options)
-    wanted = DiffRequest(parse_range(range), whole=True, allow_weaker=options.allow_weaker, allow_shrink=allow_shrink)
-    made: Diff | DuckkbError
+    request = DiffRequest(parse_range(range), whole=True, allow_weaker=options.allow_weaker, allow_shrink=allow_shrink)
+    comparison: Diff | DuckkbError
     try:
-        made = diff(unopened, wanted)
+        comparison = diff(unopened, request)
     except DuckkbError as problem:
         _refuse_usage(problem)
-        made = problem
+        comparison = problem
     report: ImpactReport | DuckkbError
     try:
         report = impact(unopened, range, options)
     except DuckkbError as problem:
         _refuse_usage(problem)
         report = problem
-    return Review(made, report, revisions.prefix(unopened.root))
+    return Review(comparison, report, revisions.prefix(unopened.root))
 
 
 def lines(
@@ -46,17 +46,17 @@ def lines(
     again: Callable[[str], str] = "duckkb diff {}".format,
 ) -> Iterator[str]:
     """Write the review in one of the formats of `REVIEW`, in at most `budget` bytes; `again` makes the command that goes on."""
-    made, links = review.diff, None
-    if isinstance(made, Diff):
-        links = links_of(unopened.root, made.base.commit, made.head.commit)
+    comparison, links = review.diff, None
+    if isinstance(comparison, Diff):
+        links = links_of(unopened.root, comparison.base.commit, comparison.head.commit)
     most = budget or REVIEW[form].budget or sys.maxsize
     return REVIEW[form].lines(review, DiffOptions(budget=most, again=again, links=links))
 
 
 def refuse_places(unopened: Unopened, files: Iterable[str]) -> None:
     """Raise `errors.UsageError` (E_PATH) where `save` would not write."""
-    for named in files:
-        outside.writable(named, unopened.root, config.around(unopened.root))
+    for file in files:
+        outside.writable(file, unopened.root, config.around(unopened.root))
 
 
 def save(unopened: Unopened, named: str, pieces: Iterable[str], *, force: bool) -> None:

@@ -59,24 +59,24 @@ class Provenance:
             fields, name = row.record.fields, f"{kind.name} {identity_text(row.record.identity)}"
             text, begin = fields.get("text"), fields.get("text_line", 1)
             command = record_arguments(kind.name, row.record.identity)
-            is_asked = first is not None or last is not None
+            has_range = first is not None or last is not None
             if kind.source is None or not text or fields["format"] in EXTRACTED:
-                if is_asked:
-                    said = f"{name} has no lines: only documents have that are text"
-                    raise UsageError(said, suggestion=f"duckkb blame {command}")
+                if has_range:
+                    message = f"{name} has no lines: only documents have that are text"
+                    raise UsageError(message, suggestion=f"duckkb blame {command}")
                 return []
             count = begin - 1 + text.count("\n") + (not text.endswith("\n"))
-            begin = positive(1 if first is None else first, "the first line") if is_asked else begin
+            begin = positive(1 if first is None else first, "the first line") if has_range else begin
             end = count if last is None else positive(last, "the last line")
             if begin > min(end, count):
                 raise NotFound(
                     f"{name} has {count} lines, none from {begin} to {end}", suggestion=f"duckkb get {command}"
                 )
-            found = history.lines(base.root, row.path, count, ground(base).at if base.wiring.at else None)
+            origins = history.lines(base.root, row.path, count, ground(base).at if base.wiring.at else None)
             return [
-                replace(one, first=max(one.first, begin), last=min(one.last, end))
-                for one in found
-                if one.last >= begin and one.first <= end
+                replace(origin, first=max(origin.first, begin), last=min(origin.last, end))
+                for origin in origins
+                if origin.last >= begin and origin.first <= end
             ]
 
     def log(self, type: str, identity: Any) -> list[LogEntry]:
@@ -93,14 +93,14 @@ class Provenance:
 def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
     """For each hit the commit that gave its record's line the form it has, and a citation of it."""
     found_in = ground(base)
-    found: dict[tuple[str, int], Origin] = {}
+    origins_by_id: dict[tuple[str, int], Origin] = {}
     for name in dict.fromkeys(hit.type for hit in hits):
         kind = kind_named(base, name)
         rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
         origins = history.origins(found_in, kind, rows)
-        found |= {(name, number): origin for number, origin in origins.items()}
+        origins_by_id |= {(name, number): origin for number, origin in origins.items()}
     is_read_alike = cache(partial(_read_at, base))
-    return [_cited(found[hit.type, hit.id], base, hit, is_read_alike) for hit in hits]
+    return [_cite_origin(origins_by_id[hit.type, hit.id], base, hit, is_read_alike) for hit in hits]
 
 
 def resolved(base: Base, cited: Citation) -> dict[str, Any]:
@@ -109,41 +109,41 @@ def resolved(base: Base, cited: Citation) -> dict[str, Any]:
     is no longer at the version that is cited; `errors.Refused` (E_FORBIDDEN) for a commit, of which who sees a part of the base
     is told nothing; `errors.StateError` (E_REVISION, E_GIT)."""
     if cited.at is None:
-        return _as_cited(base, cited)
+        return _read_citation(base, cited)
     if base.is_narrowed:
-        said = "the past is for callers who may see the whole base"
-        raise Refused(said, "E_FORBIDDEN", "leave the @commit out")
+        message = "the past is for callers who may see the whole base"
+        raise Refused(message, "E_FORBIDDEN", "leave the @commit out")
     if base.wiring.at is None:
         with closing(base.wiring.beside(cited.at)) as then:
-            found = _as_cited(then, cited)
-        return found | _since(base, cited, found)
-    found = _as_cited(base, cited)
+            record = _read_citation(then, cited)
+        return record | _since(base, cited, record)
+    record = _read_citation(base, cited)
     with suppress(DuckkbError), closing(base.wiring.beside(None)) as now:  # one that is broken now says nothing of this
-        found |= _since(now, cited, found)
-    return found
+        record |= _since(now, cited, record)
+    return record
 
 
-def _as_cited(base: Base, cited: Citation) -> dict[str, Any]:
-    kind, row = row_named(base, cited.type, cited.identity)
+def _read_citation(base: Base, citation: Citation) -> dict[str, Any]:
+    kind, row = row_named(base, citation.type, citation.identity)
     line = line_of(kind, row)
-    if cited.version not in ("", line["_etag"]):
+    if citation.version not in ("", line["_etag"]):
         name = f"{kind.name} {identity_text(row.record.identity)}"
-        said = f"{name} has changed since it was cited, before it was committed"
-        raise NotFound(said, suggestion=f"duckkb log {record_arguments(kind.name, row.record.identity)}")
-    if cited.field is None:
+        message = f"{name} has changed since it was cited, before it was committed"
+        raise NotFound(message, suggestion=f"duckkb log {record_arguments(kind.name, row.record.identity)}")
+    if citation.field is None:
         return line
-    text = base.rows(kind).text(row.record.id, cited.field, cited.seq)
+    text = base.rows(kind).text(row.record.id, citation.field, citation.seq)
     if not text:
         raise NotFound(
-            f"{kind.name} {identity_text(row.record.identity)} has no chunk {cited.field}/{cited.seq}",
+            f"{kind.name} {identity_text(row.record.identity)} has no chunk {citation.field}/{citation.seq}",
             suggestion="leave out what stands behind #",
         )
-    return line | {"_chunk": {"field": cited.field, "chunk_seq": cited.seq, "text": text}}
+    return line | {"_chunk": {"field": citation.field, "chunk_seq": citation.seq, "text": text}}
 
 
-def _since(now: Base, cited: Citation, then: Mapping[str, Any]) -> dict[str, Any]:
+def _since(now: Base, citation: Citation, then: Mapping[str, Any]) -> dict[str, Any]:
     """What became of a record that was cited; nothing where it is as it was. It is known by its id."""
-    kind = now.ontology.find(cited.type)
+    kind = now.ontology.find(citation.type)
     row = now.tree.by_id(kind, then[ID]) if kind is not None else None
     if kind is None or row is None:
         return {"_since": {"state": "deleted"}}
@@ -152,7 +152,7 @@ def _since(now: Base, cited: Citation, then: Mapping[str, Any]) -> dict[str, Any
     )
     fields = sorted(name for name in was.keys() | is_now.keys() if was.get(name) != is_now.get(name))
     identity = identity_text(row.record.identity)
-    if identity != cited.identity:
+    if identity != citation.identity:
         return {"_since": {"state": "renamed", "identity": identity, "fields": fields}}
     return {"_since": {"state": "changed", "fields": fields}} if fields else {}
 
@@ -164,20 +164,23 @@ def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = No
         f"{kind.name} {identity_text(row.record.identity)}",
         record_arguments(kind.name, row.record.identity),
     )
-    wanted = history.fields(ground(base), kind, row, field)
-    if not wanted:
+    field_origins = history.fields(ground(base), kind, row, field)
+    if not field_origins:
         raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {command}")
-    return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
+    return [
+        replace(field_origin, origin=replace(field_origin.origin, uri=_build_uri(kind, row, field_origin.origin)))
+        for field_origin in field_origins
+    ]
 
 
 def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
     """As `Provenance.log`, of a base."""
-    kind, named = identified(base, type, identity)
-    found = history.changes(ground(base), kind, named, base.tree)
-    if not found:
-        missing = not_found(kind, named)
+    kind, record_identity = identified(base, type, identity)
+    entries = history.changes(ground(base), kind, record_identity, base.tree)
+    if not entries:
+        missing = not_found(kind, record_identity)
         raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
-    return found
+    return entries
 
 
 def why(
@@ -215,14 +218,18 @@ def ground(base: Base) -> HistorySource:
 def read_alike(base: Base, at: Revision) -> Callable[[RecordType], bool]:
     """Whether a commit's own configuration, by which citations of it resolve, names and cuts the records of a type as the base does:
     the files that lie in it may not be committed. Raises `errors.DuckkbError` where there is none, or none that loads."""
-    own = base.wiring.at
-    if base.wiring.published or (_is_configured_so(base, at) if own is None else own.commit == at.commit):
+    base_revision = base.wiring.at
+    if base.wiring.published or (
+        _is_configured_so(base, at) if base_revision is None else base_revision.commit == at.commit
+    ):
         return lambda kind: True
     then, _ = base.wiring.wire(base.root, OpenOptions(at=at.commit))
 
     def is_alike(kind: RecordType) -> bool:
         was = then.ontology.find(kind.name)
-        return was is not None and _reading(was, then.settings) == _reading(kind, base.settings)
+        return was is not None and _collect_search_settings(was, then.settings) == _collect_search_settings(
+            kind, base.settings
+        )
 
     return is_alike
 
@@ -234,10 +241,10 @@ def _is_configured_so(base: Base, at: Revision) -> bool:
     return False
 
 
-def _reading(kind: RecordType, settings: Settings) -> tuple[object, ...]:
+def _collect_search_settings(kind: RecordType, settings: Settings) -> tuple[object, ...]:
     """What a record of a type is found by, and the places at which its texts are cut."""
-    own = kind.settings(settings)
-    cut = own.chunk_size, own.embedding.reads, kind.full_text, kind.vectors
+    type_settings = kind.settings(settings)
+    cut = type_settings.chunk_size, type_settings.embedding.reads, kind.full_text, kind.vectors
     return kind.name, kind.kind, kind.table, kind.identity_fields, kind.source is None, cut
 
 
@@ -265,7 +272,7 @@ def _read_at(base: Base, commit: str) -> Callable[[RecordType], bool]:
     return lambda kind: False
 
 
-def _cited(
+def _cite_origin(
     origin: Origin, base: Base, hit: Hit, is_read_alike: Callable[[str], Callable[[RecordType], bool]]
 ) -> Origin:
     """Without the chunk where the commit does not cut the record so."""
@@ -273,12 +280,12 @@ def _cited(
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
     has_chunk = hit.chunk is not None and (origin.by is None or is_read_alike(origin.by.commit)(kind))
-    return replace(origin, uri=_uri(kind, row, origin, hit if has_chunk else None))
+    return replace(origin, uri=_build_uri(kind, row, origin, hit if has_chunk else None))
 
 
-def _uri(kind: RecordType, row: StoredRow, origin: Origin, hit: Hit | None = None) -> str:
+def _build_uri(kind: RecordType, row: StoredRow, origin: Origin, hit: Hit | None = None) -> str:
     commit = origin.by.commit if origin.by else None
-    cited = Citation(kind.name, identity_text(row.record.identity), commit)
+    citation = Citation(kind.name, identity_text(row.record.identity), commit)
     if hit is not None and hit.chunk is not None:
-        cited = replace(cited, field=hit.chunk.field, seq=hit.chunk.seq)
-    return str(cited)
+        citation = replace(citation, field=hit.chunk.field, seq=hit.chunk.seq)
+    return str(citation)

@@ -74,104 +74,104 @@ def schema(name: str | None = None) -> dict[str, Any]:
     """The JSON Schema of one action, or of all of them: one of several objects. Raises `errors.UsageError`."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     if name is not None:
-        return head | _schema(name, _known(name))
-    many = [_schema(one, action) for one, action in ACTIONS.items()]
+        return head | _build_schema(name, _find_action(name))
+    many = [_build_schema(action_name, action) for action_name, action in ACTIONS.items()]
     return head | {"title": "duckkb vector run", "description": "One action of the vector store.", "oneOf": many}
 
 
 def parse(given: Mapping[str, Any] | bytes) -> tuple[str, dict[str, Any]]:
     """Check an action: its name, and its arguments by their names in snake_case, without those left out. Raises `errors.UsageError` that names the action or argument that is unknown, missing or wrong."""
-    values = _object(given)
+    values = _parse_object(given)
     name = values.get("action")
     if name is None:
         raise UsageError("the argument action is missing", suggestion=f"one of {', '.join(ACTIONS)}")
-    action = _known(name)
-    found: dict[str, Any] = {}
+    action = _find_action(name)
+    arguments: dict[str, Any] = {}
     for key, value in values.items():
         if key != "action":
-            argument = _argument(name, action, key)
-            if argument in found:
+            argument = _find_argument(name, action, key)
+            if argument in arguments:
                 raise UsageError(f"{name}: the argument {argument} is given twice", suggestion=_HINT)
             _check(name, key, action.arguments[argument], value)
-            found[argument] = value
-    missing = [_spellings(argument) for argument in action.required if argument not in found]
+            arguments[argument] = value
+    missing = [_format_spellings(argument) for argument in action.required if argument not in arguments]
     if missing:
-        named = f"the argument {missing[0]} is" if len(missing) == 1 else f"the arguments {', '.join(missing)} are"
-        raise UsageError(f"{name}: {named} missing", suggestion=f"duckkb vector schema {name}")
-    return str(name), {_snake(argument): value for argument, value in found.items()}
+        subject = f"the argument {missing[0]} is" if len(missing) == 1 else f"the arguments {', '.join(missing)} are"
+        raise UsageError(f"{name}: {subject} missing", suggestion=f"duckkb vector schema {name}")
+    return str(name), {_to_snake_case(argument): value for argument, value in arguments.items()}
 
 
-def _object(given: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
-    if isinstance(given, bytes):
-        if not given.strip():
+def _parse_object(value: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
+    if isinstance(value, bytes):
+        if not value.strip():
             raise UsageError("there is no action: the input is empty", suggestion=_HINT)
         try:
-            given = parse_json(given, Limits())
+            value = parse_json(value, Limits())
         except LineError as error:
             first = error.findings[0]
             raise UsageError(f"the action cannot be read: {first.message}", first.code, _HINT) from error
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise UsageError("an action is one JSON object", suggestion=_HINT)
-    return given
+    return value
 
 
-def _known(name: Any) -> VectorAction:
+def _find_action(name: Any) -> VectorAction:
     if not isinstance(name, str) or name not in ACTIONS:
         raise UsageError(f"unknown action {name!r}", suggestion=name_known(str(name), list(ACTIONS)))
     return ACTIONS[name]
 
 
-def _argument(name: str, action: VectorAction, key: str) -> str:
+def _find_argument(name: str, action: VectorAction, key: str) -> str:
     """The argument as it is documented; both spellings are taken, and of a path other names that are usual."""
     for argument in action.arguments:
-        if key in _names(argument) or (argument == "path" and _snake(key) in _PATHS):
+        if key in _list_spellings(argument) or (argument == "path" and _to_snake_case(key) in _PATHS):
             return argument
-    said = f"{name}: unknown argument {key!r}"
-    raise UsageError(said, suggestion=name_known(key, list(action.arguments)))
+    message = f"{name}: unknown argument {key!r}"
+    raise UsageError(message, suggestion=name_known(key, list(action.arguments)))
 
 
 def _check(name: str, argument: str, rule: Mapping[str, Any], value: Any) -> None:
-    wanted = ""
+    expectation = ""
     if rule["type"] == "string" and not (isinstance(value, str) and value):
-        wanted = "text, and not empty"
+        expectation = "text, and not empty"
     elif rule["type"] == "integer" and not (type(value) is int and value >= rule["minimum"]):
-        wanted = f"a whole number from {rule['minimum']} on"
+        expectation = f"a whole number from {rule['minimum']} on"
     elif isinstance(rule["type"], list) and value is None:
-        wanted = "a JSON value other than null"
-    if wanted:
-        raise UsageError(f"{name}: {argument} must be {wanted}", suggestion=f"duckkb vector schema {name}")
+        expectation = "a JSON value other than null"
+    if expectation:
+        raise UsageError(f"{name}: {argument} must be {expectation}", suggestion=f"duckkb vector schema {name}")
 
 
-def _schema(name: str, action: VectorAction) -> dict[str, Any]:
+def _build_schema(name: str, action: VectorAction) -> dict[str, Any]:
     properties = {"action": {"const": name}}
-    properties |= {key: dict(rule) for argument, rule in action.arguments.items() for key in _names(argument)}
-    several = [names for argument in action.required if len(names := _names(argument)) > 1]
-    certain = [argument for argument in action.required if len(_names(argument)) == 1]
-    spelled = [{"anyOf": [{"required": [key]} for key in names]} for names in several]
+    properties |= {key: dict(rule) for argument, rule in action.arguments.items() for key in _list_spellings(argument)}
+    several = [names for argument in action.required if len(names := _list_spellings(argument)) > 1]
+    certain = [argument for argument in action.required if len(_list_spellings(argument)) == 1]
+    spelling_rules = [{"anyOf": [{"required": [key]} for key in names]} for names in several]
     return {
         "title": name,
         "description": action.description,
         "type": "object",
         "properties": properties,
         "required": ["action", *certain],
-        **({"allOf": spelled} if spelled else {}),
+        **({"allOf": spelling_rules} if spelling_rules else {}),
         "additionalProperties": False,
     }
 
 
-def _names(argument: str) -> list[str]:
+def _list_spellings(argument: str) -> list[str]:
     """The spellings of an argument that the schema lists."""
-    return list(dict.fromkeys((argument, _snake(argument), *(_PATHS if argument == "path" else ()))))
+    return list(dict.fromkeys((argument, _to_snake_case(argument), *(_PATHS if argument == "path" else ()))))
 
 
-def _spellings(argument: str) -> str:
-    return argument if argument == _snake(argument) else f"{argument} (or {_snake(argument)})"
+def _format_spellings(argument: str) -> str:
+    return argument if argument == _to_snake_case(argument) else f"{argument} (or {_to_snake_case(argument)})"
 
 
-def _snake(argument: str) -> str:
+def _to_snake_case(argument: str) -> str:
     """A name in snake_case.
 
-    >>> _snake("embeddingText"), _snake("path")
+    >>> _to_snake_case("embeddingText"), _to_snake_case("path")
     ('embedding_text', 'path')
     """
-    return _CAPITAL.sub(lambda found: f"_{found[0].lower()}", argument)
+    return _CAPITAL.sub(lambda match: f"_{match[0].lower()}", argument)

@@ -63,8 +63,8 @@ class VectorStore:
         with self._base() as base:
             _prepare(base, collection, embedding_text, value)
         with self._base() as base:
-            kind, _ = _collection(base, collection)
-            key = _key(base, kind, embedding_text)
+            kind, _ = _find_collection(base, collection)
+            key = _make_key(base, kind, embedding_text)
             record = {kind.identity[0]: key, TEXT: embedding_text, VALUE: value}
             writing.put(base, kind.name, record, merge=True)  # other fields of the record stay
             return key
@@ -73,16 +73,16 @@ class VectorStore:
         """The value behind a key, or a unique beginning of 4 or more characters. Raises `errors.NotFound`, or
         `errors.Refused` (E_AMBIGUOUS_KEY) that lists the candidates."""
         with self._base() as base:
-            kind, _ = _collection(base, collection)
-            return _named(base, kind, key).record.fields.get(VALUE)
+            kind, _ = _find_collection(base, collection)
+            return _find_row(base, kind, key).record.fields.get(VALUE)
 
     def delete(self, key: str, *, collection: str = COLLECTION) -> str:
         """Delete what is behind a key, named as in `retrieve`; returns the whole key."""
         with self._base() as base:
-            kind, _ = _collection(base, collection)
-            row = _named(base, kind, key)
+            kind, _ = _find_collection(base, collection)
+            row = _find_row(base, kind, key)
             writing.delete(base, kind.name, identity_text(row.record.identity))
-            return _key_of(row)
+            return _read_key(row)
 
     def list(self, *, limit: int = 50, offset: int = 0, collection: str = COLLECTION) -> VectorRows:
         """Records in the order of their keys: key, embedding_text, value, embedding (of unit length; of a text longer than
@@ -91,22 +91,22 @@ class VectorStore:
             limit = positive(limit)
             if type(offset) is not int or offset < 0:
                 raise UsageError(f"offset must be a whole number from 0 on, not {offset!r}", suggestion="leave it out")
-            kind, is_there = _collection(base, collection)
+            kind, is_there = _find_collection(base, collection)
             count = base.tree.count(kind)
             if not is_there or offset >= count:
-                return VectorRows((), () if is_there else (_missing(collection),))
-            return _embedded(base, kind, [*islice(base.tree.in_order(kind), offset, min(count, offset + limit))])
+                return VectorRows((), () if is_there else (_make_missing_notice(collection),))
+            return _embed_rows(base, kind, [*islice(base.tree.in_order(kind), offset, min(count, offset + limit))])
 
     def search(self, query: str, *, top_k: int = 5, collection: str = COLLECTION) -> VectorRows:
         """The nearest records, the nearest first: key, embedding_text, value, score (cosine distance, 0 to 2, of the best
         chunk). Raises `errors.Unavailable` without a usable model."""
         with self._base() as base:
-            top_k, text = positive(top_k, "top_k"), _checked_text(query, "query")
-            kind, is_there = _collection(base, collection)
+            top_k, text = positive(top_k, "top_k"), _check_text(query, "query")
+            kind, is_there = _find_collection(base, collection)
             chunks = vectors.question(base, kind, TEXT, text)
             if not base.tree.count(kind):
-                return VectorRows((), () if is_there else (_missing(collection),))
-            return _nearest(base, kind, chunks, text, top_k)
+                return VectorRows((), () if is_there else (_make_missing_notice(collection),))
+            return _find_nearest_rows(base, kind, chunks, text, top_k)
 
     def import_file(self, path: str | Path, *, collection: str = COLLECTION) -> str:
         """Keep the path of a text file, as it is given, behind its contents; returns the key."""
@@ -120,10 +120,10 @@ class VectorStore:
     def run(self, action: Mapping[str, Any] | bytes) -> Any:
         """Do one action given as JSON, `{"action": NAME, ...}`, and return what it gives. Paths are relative to this base and
         must not lead out of it."""
-        name, given = vector_run.parse(action)
+        name, arguments = vector_run.parse(action)
         if name in ("import_file", "set_database"):
-            return getattr(self, f"_{name}")(**given, typed=False)
-        return getattr(self, name)(**given)
+            return getattr(self, f"_{name}")(**arguments, typed=False)
+        return getattr(self, name)(**arguments)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -139,7 +139,7 @@ class VectorStore:
     def _set_database(self, path: str | Path, *, typed: bool) -> str:
         with self._home() as home:
             root = home.root
-            target = _folder(home, path, typed=typed)
+            target = _resolve_folder(home, path, typed=typed)
         if target == root.resolve():
             vector_base.write(root, None)
             return str(target)
@@ -156,7 +156,7 @@ class VectorStore:
     @contextmanager
     def _base(self) -> Iterator[Base]:
         with self._home() as home:
-            target = _database(home)
+            target = _find_database(home)
         with (self._home if target is None else self._elsewhere(target))() as base:
             yield base
 
@@ -165,33 +165,37 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     """Check what is to be stored, compute the vectors of its text, then make the collection where it is not there yet:
     before `store`, for which the base must be as its files are. Nothing is made where any of it fails. Raises
     `errors.UsageError`, `errors.InvalidRecord`, and `errors.Unavailable` without a usable model."""
-    kind, is_there = _collection(base, name)
-    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _checked_text(text, TEXT), VALUE: value}
+    kind, is_there = _find_collection(base, name)
+    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _check_text(text, TEXT), VALUE: value}
     if value is None:
         raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
     given_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
     vectors.embed_before(base, kind, TEXT, text)
     if not is_there:
         with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
-            create(base, name, _definition(base, name))
+            create(base, name, _build_definition(base, name))
 
 
 @boot.answered
-def _embedded(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> VectorRows:
+def _embed_rows(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> VectorRows:
     notices = fill_pending(base, [kind])
-    found = zip(rows, vectors.embeddings(base, kind, TEXT, rows), strict=True)
-    return VectorRows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
+    pairs = zip(rows, vectors.embeddings(base, kind, TEXT, rows), strict=True)
+    return VectorRows(tuple({**_describe_row(row), "embedding": embedding} for row, embedding in pairs), notices)
 
 
 @boot.answered
-def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> VectorRows:
+def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> VectorRows:
     notices = fill_pending(base, [kind])
-    found = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
-    same = frozenset(row.record.id for row in _holders(base, kind, text))
-    if same - found.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
-        found |= {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k, same)}
-    ordered = sorted(found.values(), key=lambda one: (one[1], one[0].record.id not in same, _key_of(one[0])))
-    return VectorRows(tuple({**_shown(row), "score": distance} for row, distance in ordered[:top_k]), notices)
+    rows_by_id = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
+    same = frozenset(row.record.id for row in _find_holders(base, kind, text))
+    if same - rows_by_id.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
+        rows_by_id |= {
+            row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k, same)
+        }
+    entries = sorted(
+        rows_by_id.values(), key=lambda entry: (entry[1], entry[0].record.id not in same, _read_key(entry[0]))
+    )
+    return VectorRows(tuple({**_describe_row(row), "score": distance} for row, distance in entries[:top_k]), notices)
 
 
 def _read(base: Base, path: str | Path, *, typed: bool) -> str:
@@ -202,19 +206,19 @@ def _read(base: Base, path: str | Path, *, typed: bool) -> str:
         raise UsageError(f"{path} is a folder", code="E_PATH", suggestion="import its files one by one")
     with regular_file(base, place, "a text file").open("rb") as file:
         text = decoded(file.read(most + 1), str(path), most, exit_code=1)
-    return _checked_text(text, str(path), exit_code=1)
+    return _check_text(text, str(path), exit_code=1)
 
 
-def _checked_text(text: Any, name: str, exit_code: int = 2) -> str:
+def _check_text(text: Any, name: str, exit_code: int = 2) -> str:
     """A text that can be embedded; raises `errors.UsageError` that says what it is called."""
-    said, code = flaw(text)
-    if said:
-        raise UsageError(f"{name} {said}", code, "give a text", exit_code=exit_code)
+    message, code = flaw(text)
+    if message:
+        raise UsageError(f"{name} {message}", code, "give a text", exit_code=exit_code)
     assert isinstance(text, str), "flaw has checked it"
     return text
 
 
-def _database(base: Base) -> Path | None:
+def _find_database(base: Base) -> Path | None:
     """The folder of the base that the actions work on instead of this one, None for this one.
 
     Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.Refused` where a sandbox forbids it.
@@ -224,56 +228,56 @@ def _database(base: Base) -> Path | None:
     boot.refuse_tracked_state(base.root)
     target = vector_base.read(base.root)
     if base.wiring.env.sandbox and not target.is_relative_to(base.root.resolve()):
-        said = f"the vector actions work on {target}, outside of the knowledge base, and DUCKKB_SANDBOX is set"
-        raise Refused(said, suggestion=vector_base.MENDED_BY)
+        message = f"the vector actions work on {target}, outside of the knowledge base, and DUCKKB_SANDBOX is set"
+        raise Refused(message, suggestion=vector_base.MENDED_BY)
     if not (target / "config.yaml").is_file():
-        said = f"the vector actions work on {target}, which is no knowledge base any more"
-        raise StateError(said, code="E_NO_KB", suggestion=vector_base.MENDED_BY)
+        message = f"the vector actions work on {target}, which is no knowledge base any more"
+        raise StateError(message, code="E_NO_KB", suggestion=vector_base.MENDED_BY)
     return target
 
 
-def _folder(base: Base, path: str | Path, *, typed: bool) -> Path:
+def _resolve_folder(base: Base, path: str | Path, *, typed: bool) -> Path:
     """The folder that the actions are to work on, resolved: `typed` by a person, else inside the base."""
     target = (granted(base, path) if typed else confined(base, path)).resolve()
     outside.refuse_kept(path if typed else target, base.wiring.env, base.root)
     there = next(place for place in (target, *target.parents) if os.path.lexists(place))
     if not there.is_dir():
-        said = f"{path} is not a folder" if there == target else f"{path} cannot be: {there} is not a folder"
-        raise UsageError(said, code="E_PATH", suggestion="give the path of a folder")
+        message = f"{path} is not a folder" if there == target else f"{path} cannot be: {there} is not a folder"
+        raise UsageError(message, code="E_PATH", suggestion="give the path of a folder")
     return target
 
 
-def _collection(base: Base, name: str) -> tuple[NodeType, bool]:
+def _find_collection(base: Base, name: str) -> tuple[NodeType, bool]:
     """The collection, and whether it is there; else as it would be made. Raises `errors.UsageError` (E_INTENT) for one
     whose records do not pair a text with a value."""
     kind: RecordType | None = base.ontology.find(checked_name(name))
     is_there = kind is not None
     if kind is None:
-        kind, _ = collection_of(_definition(base, name), path_of(name))
-    if isinstance(kind, NodeType) and _serves(kind):
+        kind, _ = collection_of(_build_definition(base, name), path_of(name))
+    if isinstance(kind, NodeType) and _is_vector_store(kind):
         return kind, is_there
-    what = f"{name} follows the policy {kind.policy.name}" if kind and kind.policy else f"{name} is no collection"
+    reason = f"{name} follows the policy {kind.policy.name}" if kind and kind.policy else f"{name} is no collection"
     raise UsageError(
-        f"{what}; vector actions need one that embeds {TEXT} and makes the keys of its records",
+        f"{reason}; vector actions need one that embeds {TEXT} and makes the keys of its records",
         code="E_INTENT",
         suggestion=f"give another --collection, or search it: duckkb find {name} QUERY",
     )
 
 
-def _serves(kind: NodeType) -> bool:
+def _is_vector_store(kind: NodeType) -> bool:
     embeds = any(item.name == TEXT and not item.given for item in kind.vectors)
     return kind.is_collection and embeds and kind.generated is not None
 
 
-def _definition(base: Base, name: str) -> bytes:
+def _build_definition(base: Base, name: str) -> bytes:
     return define(name, policy_named(base, POLICY), {})
 
 
-def _key(base: Base, kind: NodeType, text: str) -> str:
+def _make_key(base: Base, kind: NodeType, text: str) -> str:
     """The key of the record that has the text, whoever chose it; else the one that the policy makes of the text. Where that
     is held by a record with another text, one that follows from both."""
     field = kind.identity[0]
-    holders = [_key_of(row) for row in _holders(base, kind, text)]
+    holders = [_read_key(row) for row in _find_holders(base, kind, text)]
     key = ids.with_key({TEXT: text}, kind.identity, kind.generated).get(field)
     if holders:
         return key if key in holders else min(holders)
@@ -282,30 +286,30 @@ def _key(base: Base, kind: NodeType, text: str) -> str:
     return str(made_key(base, kind, {field: key, TEXT: text})[field])
 
 
-def _holders(base: Base, kind: RecordType, text: str) -> list[StoredRow]:
+def _find_holders(base: Base, kind: RecordType, text: str) -> list[StoredRow]:
     """The records with this text."""
     if kind.generated is not None and kind.generated.of == TEXT:
         return base.holders(kind, text)
     return [row for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text]
 
 
-def _named(base: Base, kind: RecordType, key: Any) -> StoredRow:
+def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
     """The record of a key, or of the only one that begins so; raises `errors.NotFound`, `errors.Refused` with candidates."""
     if not isinstance(key, str) or not key:
         raise UsageError("key must be text, and not empty", suggestion="give a key that `vector store` printed")
     row = base.tree.get(kind, (key,))
     if row is not None:
         return row
-    shown = f"{kind.name}: no record with the key {key!r}"
+    message = f"{kind.name}: no record with the key {key!r}"
     if len(key) < _SHORTEST_PREFIX:
-        raise NotFound(shown, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
+        raise NotFound(message, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
     behind = base.tree.in_order(kind, behind=(key,))  # the keys that begin so stand there, one after the other
-    found = {_key_of(row): row for row in takewhile(lambda row: _key_of(row).startswith(key), behind)}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if not found:
-        raise NotFound(shown, suggestion="duckkb vector list")
-    candidates = sorted(found)
+    rows_by_key = {_read_key(row): row for row in takewhile(lambda row: _read_key(row).startswith(key), behind)}
+    if len(rows_by_key) == 1:
+        return next(iter(rows_by_key.values()))
+    if not rows_by_key:
+        raise NotFound(message, suggestion="duckkb vector list")
+    candidates = sorted(rows_by_key)
     more = f" and {len(candidates) - _MOST_NAMED} more" if len(candidates) > _MOST_NAMED else ""
     raise Refused(
         f"{len(candidates)} keys begin with {key!r}: {', '.join(candidates[:_MOST_NAMED])}{more}",
@@ -315,15 +319,15 @@ def _named(base: Base, kind: RecordType, key: Any) -> StoredRow:
     )
 
 
-def _key_of(row: StoredRow) -> str:
+def _read_key(row: StoredRow) -> str:
     return identity_text(row.record.identity)
 
 
-def _shown(row: StoredRow) -> dict[str, Any]:
-    return {"key": _key_of(row), TEXT: row.record.fields.get(TEXT), VALUE: row.record.fields.get(VALUE)}
+def _describe_row(row: StoredRow) -> dict[str, Any]:
+    return {"key": _read_key(row), TEXT: row.record.fields.get(TEXT), VALUE: row.record.fields.get(VALUE)}
 
 
-def _missing(name: str) -> Notice:
+def _make_missing_notice(name: str) -> Notice:
     return Notice(
         "W_NO_COLLECTION", f"there is no collection {name} yet; it was taken for an empty one", "duckkb col list"
     )

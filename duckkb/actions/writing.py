@@ -51,8 +51,8 @@ def put(
     single = isinstance(records, Mapping)
     many = [records] if isinstance(records, Mapping) else records
     if not isinstance(many, Iterable):
-        raise _no_record(many)
-    items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
+        raise _make_record_error(many)
+    items = [(f"record {number}" if not single else "", plain(base, record)) for number, record in enumerate(many, 1)]
     options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
     return upsert(base, Upsert(kind_to_write(base, type), (), merge), items, options, single=single)
 
@@ -70,7 +70,7 @@ def put_json(
 ) -> Receipt:
     """`put` of JSON text: one object where `single`, else JSONL."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
-    items = [_one(base, type, data)] if single else _stream(base, data)
+    items = [_parse_argument(base, type, data)] if single else _stream(base, data)
     return upsert(base, Upsert(kind, (), merge), items, options, single=single)
 
 
@@ -81,17 +81,19 @@ def put_batch(
     """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
     the others, and its counts and their number add up to the lines read."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
-    given, wrong = sorted_out(base, kind, _stream(base, data), partial=merge)
+    valid_records, wrong = sorted_out(base, kind, _stream(base, data), partial=merge)
     while True:
         try:
-            receipt = write(base, Upsert(kind, given, merge), options)
+            receipt = write(base, Upsert(kind, valid_records, merge), options)
             break
         except (InvalidRecord, Conflict, Refused) as problem:
-            given, refused = _without_refused(_Versions(base, kind, given, merge), given, problem.findings)
-            if not refused:
+            valid_records, refusals = _remove_refused_records(
+                _Versions(base, kind, valid_records, merge), valid_records, problem.findings
+            )
+            if not refusals:
                 raise
-            wrong += refused
-    wrong.sort(key=lambda findings: _number(findings[0]))
+            wrong += refusals
+    wrong.sort(key=lambda findings: _read_number(findings[0]))
     return replace(receipt, errors=tuple(tuple(findings) for findings in wrong))
 
 
@@ -101,8 +103,8 @@ class _Versions:
     def __init__(self, base: Base, kind: RecordType, given: Iterable[Given], merge: bool) -> None:
         self._kind, self._merge = kind, merge
         self._given: dict[str, list[Given]] = {}
-        for one in given:
-            self._given.setdefault(identity_text(plain_identity(base.tree, kind, one.identity)), []).append(one)
+        for record in given:
+            self._given.setdefault(identity_text(plain_identity(base.tree, kind, record.identity)), []).append(record)
 
     def blamed(self, finding: Finding) -> Given | None:
         """The version that a finding is about: where they are merged the last one that has the field, or names the version that it
@@ -110,33 +112,37 @@ class _Versions:
         versions = self._given.get(finding.identity, []) if finding.type == self._kind.name else []
         if not self._merge:
             return versions[-1] if versions else None
-        said = [one for one in versions if one.place and finding.message.startswith(f"{one.place}: ")]
+        named_versions = [
+            version for version in versions if version.place and finding.message.startswith(f"{version.place}: ")
+        ]
         name = finding.field.partition("/")[2].partition("/")[0].replace("~1", "/").replace("~0", "~")
-        return next(reversed(said or [one for one in versions if name in one.fields] or versions), None)
+        return next(
+            reversed(named_versions or [version for version in versions if name in version.fields] or versions), None
+        )
 
     def placed(self, finding: Finding) -> Finding:
         """A finding at the line that it is about."""
-        given = self.blamed(finding)
-        if given is None or not given.place:
+        version = self.blamed(finding)
+        if version is None or not version.place:
             return finding
-        bare = replace(finding, message=finding.message.removeprefix(f"{given.place}: "))
-        return placed(bare, given.place, self._kind, finding.identity)
+        bare = replace(finding, message=finding.message.removeprefix(f"{version.place}: "))
+        return placed(bare, version.place, self._kind, finding.identity)
 
 
-def _without_refused(
-    versions: _Versions, given: Sequence[Given], findings: Sequence[Finding]
+def _remove_refused_records(
+    versions: _Versions, records: Sequence[Given], findings: Sequence[Finding]
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
     """The records less those that only a look at what is stored refused, and what is wrong with each of these. What may be
     right once others are gone is asked again."""
     certain = [finding for finding in findings if finding.code not in _OF_OTHERS] or findings
     wrong: dict[int, list[Finding]] = {}
     for finding in certain:
-        if (one := versions.blamed(finding)) is not None:
-            wrong.setdefault(id(one), []).append(versions.placed(finding))
-    return tuple(one for one in given if id(one) not in wrong), list(wrong.values())
+        if (record := versions.blamed(finding)) is not None:
+            wrong.setdefault(id(record), []).append(versions.placed(finding))
+    return tuple(record for record in records if id(record) not in wrong), list(wrong.values())
 
 
-def _number(finding: Finding) -> int:
+def _read_number(finding: Finding) -> int:
     """Which of the records of one text a finding is about, as its place says: `stdin:3`, `stdin, record 3`."""
     last = finding.path.rpartition(" ")[2]
     return finding.line or (int(last) if last.isdigit() else 0)
@@ -157,8 +163,8 @@ def _stream(base: Base, data: bytes) -> list[Item]:
         return items
     if isinstance(value, dict):
         return [("stdin", value)]
-    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-        return [(f"stdin, record {number}", one) for number, one in enumerate(value, 1)]
+    if isinstance(value, list) and value and all(isinstance(record, dict) for record in value):
+        return [(f"stdin, record {number}", record) for number, record in enumerate(value, 1)]
     return items
 
 
@@ -173,17 +179,22 @@ def delete(
 ) -> Receipt:
     """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
     kind = kind_named(base, type)
-    named = tuple(identity_named(base, kind, identity) for identity in identities)
-    if not named:
+    record_identities = tuple(identity_named(base, kind, identity) for identity in identities)
+    if not record_identities:
         raise UsageError("give an identity to delete", suggestion=f"duckkb delete {type} IDENTITY")
-    if if_match is not None and len(named) != 1:
-        raise _one_only(len(named))
+    if if_match is not None and len(record_identities) != 1:
+        raise _make_count_error(len(record_identities))
     options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
     try:
-        return write(base, Delete(kind, named, cascade, if_match), options)
+        return write(base, Delete(kind, record_identities, cascade, if_match), options)
     except Refused as problem:
         if problem.code == "E_SHRINK":
-            words = [kind.name, *map(identity_text, named), *(["--cascade"] if cascade else []), "--allow-shrink"]
+            words = [
+                kind.name,
+                *map(identity_text, record_identities),
+                *(["--cascade"] if cascade else []),
+                "--allow-shrink",
+            ]
             command = f"duckkb delete {' '.join(map(shell_word, words))}"
             problem.suggestion = command if len(command) <= _LONGEST_SLIP else problem.suggestion
         raise
@@ -222,14 +233,14 @@ def apply_patch(
 def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
     """Write what was given, with where it stood, by a request that has no records yet, all or nothing. Raises as `put`, each
     finding at its place."""
-    given = given_records(base, request.kind, items, single=single, partial=request.merge)
-    return store(base, replace(request, given=given), options)
+    records = given_records(base, request.kind, items, single=single, partial=request.merge)
+    return store(base, replace(request, given=records), options)
 
 
 def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
     """Write records that were checked, all or nothing. Raises as `put`, each finding at its place."""
     if options.if_match is not None:
-        request = replace(request, given=(_matched(request.given, options.if_match),))
+        request = replace(request, given=(_set_etag(request.given, options.if_match),))
     try:
         return write(base, request, options)
     except (InvalidRecord, Conflict, Refused) as problem:
@@ -238,13 +249,13 @@ def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
         raise
 
 
-def _matched(given: Sequence[Given], etag: str) -> Given:
-    if len(given) != 1:
-        raise _one_only(len(given))
-    return replace(given[0], etag=etag)
+def _set_etag(records: Sequence[Given], etag: str) -> Given:
+    if len(records) != 1:
+        raise _make_count_error(len(records))
+    return replace(records[0], etag=etag)
 
 
-def _one_only(count: int) -> UsageError:
+def _make_count_error(count: int) -> UsageError:
     return UsageError(
         f"--if-match names one version, but {count} records were given", suggestion="put _etag into each line"
     )
@@ -253,7 +264,7 @@ def _one_only(count: int) -> UsageError:
 def plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
     """A record of the API as the same values read from a line would be: a copy of its own, of JSON values alone."""
     if not isinstance(record, Mapping):
-        raise _no_record(record)
+        raise _make_record_error(record)
     if not all(isinstance(name, str) for name in record):
         return LineError([Finding("E_INVALID", "a field's name is not text")])
     nothing = {name: None for name, value in record.items() if value is None}
@@ -265,30 +276,36 @@ def plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
     return values if isinstance(values, LineError) else {**values, **nothing}
 
 
-def _no_record(given: Any) -> UsageError:
+def _make_record_error(value: Any) -> UsageError:
     return UsageError(
-        f"a record is a dict, not {type(given).__name__}", code="E_INVALID", suggestion="kb.put(TYPE, {...})"
+        f"a record is a dict, not {type(value).__name__}", code="E_INVALID", suggestion="kb.put(TYPE, {...})"
     )
 
 
-def _one(base: Base, type_name: str, data: bytes) -> Item:
+def _parse_argument(base: Base, type_name: str, data: bytes) -> Item:
     """The one object given as an argument; a LineError stands for what is wrong with it."""
     try:
         value = parse_json(data, base.limits)
     except LineError as error:
         if error.findings[0].code != "E_JSON":
             return "", error
-        meant = as_json(data)
-        remedy = f"duckkb put {shell_word(type_name)} {shell_word(meant)}" if meant else _as_given(type_name, data)
+        json_text = as_json(data)
+        remedy = (
+            f"duckkb put {shell_word(type_name)} {shell_word(json_text)}"
+            if json_text
+            else _suggest_put(type_name, data)
+        )
         return "", LineError([replace(finding, remedy=remedy) for finding in error.findings])
     if not isinstance(value, dict):
         raise InvalidRecord(
-            "a record is one JSON object", code="E_JSON", suggestion=_as_given(type_name, data, isinstance(value, list))
+            "a record is one JSON object",
+            code="E_JSON",
+            suggestion=_suggest_put(type_name, data, isinstance(value, list)),
         )
     return "", value
 
 
-def _as_given(type_name: str, data: bytes, is_list: bool = False) -> str:
+def _suggest_put(type_name: str, data: bytes, is_list: bool = False) -> str:
     """How to put the records of a file or a list that was given for a record; else an example that writes nothing."""
     put, text = f"duckkb put {shell_word(type_name)}", data.decode("utf-8", "replace")
     if is_list and len(text) <= _LONGEST_SLIP:
@@ -314,9 +331,11 @@ def as_json(data: bytes) -> str:
         return ""
     pieces = re.split(r"""("[^"]*"|'[^']*')""", text)
     for at, piece in enumerate(pieces[::2]):
-        named = re.sub(r"([{,]\s*)([^\W\d]\w*)(\s*:)", r'\1"\2"\3', piece)
-        named = re.sub(rf"(:\s*)(?!{_CONSTANT}\s*[,}}\]])([^\W\d][^,:{{}}\[\]\"']*?)(\s*[,}}])", r'\1"\2"\3', named)
-        pieces[2 * at] = re.sub(r"\b(true|false|null)\b", lambda word: str(json.loads(word[0])), named)
+        quoted_piece = re.sub(r"([{,]\s*)([^\W\d]\w*)(\s*:)", r'\1"\2"\3', piece)
+        quoted_piece = re.sub(
+            rf"(:\s*)(?!{_CONSTANT}\s*[,}}\]])([^\W\d][^,:{{}}\[\]\"']*?)(\s*[,}}])", r'\1"\2"\3', quoted_piece
+        )
+        pieces[2 * at] = re.sub(r"\b(true|false|null)\b", lambda word: str(json.loads(word[0])), quoted_piece)
     try:
         value = ast.literal_eval("".join(pieces).strip())
         return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else ""

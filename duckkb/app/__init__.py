@@ -52,7 +52,7 @@ def open(
     """
     from duckkb.actions.folder import OpenOptions, find
 
-    chosen = OpenOptions(
+    options = OpenOptions(
         lenient,
         lock_timeout,
         progress,
@@ -64,7 +64,7 @@ def open(
         command=command,
         backend=backend,
     )
-    return opened(find(path, backend), chosen)
+    return opened(find(path, backend), options)
 
 
 def opened(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
@@ -98,9 +98,9 @@ def publish(
     from duckkb.actions.publishing import publish as publishing
     from duckkb.app import wiring
 
-    asked = publishing.PublishRequest(ref, full, rewind, pending, dry_run, embedder)
+    request = publishing.PublishRequest(ref, full, rewind, pending, dry_run, embedder)
     with closing(wiring.target_at(to)) as target:
-        return publishing.publish(unopened(path), target, asked)
+        return publishing.publish(unopened(path), target, request)
 
 
 def verify_published(
@@ -182,8 +182,10 @@ def diff(
     from duckkb.review.diff.versions import parse_range
 
     ends = parse_range(range, staged=staged, worktree=worktree)
-    wanted = diffing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where, tuple(ops))
-    return diffing.diff(unopened(path), wanted)
+    request = diffing.DiffRequest(
+        ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where, tuple(ops)
+    )
+    return diffing.diff(unopened(path), request)
 
 
 def doctor(

@@ -87,17 +87,17 @@ class Generations:
         """Let go of all of them; what is read now is read to its end."""
         with self._looking, self._counting:
             self._is_closed = True
-            let_go = self._gone(self._newest)
+            let_go = self._make_closer(self._newest)
         let_go()
 
     @contextmanager
     def _read(self, *, looks: bool) -> Iterator[Generation]:
         """A generation, for as long as it is read."""
-        arrived = self._begun
+        look_number = self._begun
         with self._looking if looks or self._newest.is_behind else nullcontext():
-            if looks and self._seen <= arrived:  # else one has looked who began after this was asked
+            if looks and self._seen <= look_number:  # else one has looked who began after this was asked
                 self._begun += 1
-                self._look()
+                self._update_newest()
                 self._seen = self._begun
             with self._counting:
                 read = self._newest
@@ -107,31 +107,31 @@ class Generations:
         finally:
             with self._counting:
                 read.readers -= 1
-                let_go = self._gone(read)
+                let_go = self._make_closer(read)
             let_go()
 
-    def _look(self) -> None:
+    def _update_newest(self) -> None:
         """Have the newest generation be the base as the files are now."""
         before = self._newest
         if self._is_closed or before.is_behind or self._is_behind(before.base):
-            made = Generation(self._load())
-            made.base.dropped = before.base.dropped  # what lies on disk may not have been made anew yet
+            generation = Generation(self._load())
+            generation.base.dropped = before.base.dropped  # what lies on disk may not have been made anew yet
             with self._counting:
-                self._newest, self._is_closed = made, False
-                self._live.append(made)
-                let_go = self._gone(before)
+                self._newest, self._is_closed = generation, False
+                self._live.append(generation)
+                let_go = self._make_closer(before)
             let_go()
 
-    def _gone(self, read: Generation) -> Callable[[], None]:
+    def _make_closer(self, read: Generation) -> Callable[[], None]:
         """What closes one that nobody reads any more, nor will, and what no other has in common with it. For when no lock is held."""
         if read.readers or read not in self._live or (read is self._newest and not self._is_closed):
-            return _nothing
+            return _do_nothing
         self._live.remove(read)
         wiring = read.base.wiring
-        return partial(read.base.close, alone=all(other.base.wiring is not wiring for other in self._live))
+        return partial(read.base.close, alone=all(generation.base.wiring is not wiring for generation in self._live))
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return
 
 
@@ -143,6 +143,6 @@ def held(answer: Iterator[Answer], stack: ExitStack) -> Any:
             yield None  # from now on it is let go with the iterator, also of one that nobody reads
             yield from answer
 
-    made = to_its_end()
-    next(made)
-    return made
+    iterator = to_its_end()
+    next(iterator)
+    return iterator

@@ -91,11 +91,11 @@ class KnowledgeBase:
     def __init__(self, root: Path, chosen: OpenOptions) -> None:
         self._root, self._chosen, self._lock, self._wiring_turn = root, chosen, CallLock(), Lock()
         self._wired = self._wire()
-        self._base = self._boot()  # of who writes; of who reads too, until somebody writes
+        self._base = self._load_base()  # of who writes; of who reads too, until somebody writes
         self._is_just_opened = chosen.command
         self._generations: Generations | None = None
         if not chosen.command and self._base.is_quickly_loaded:
-            self._generations = Generations(self._base, self._boot, self._is_behind)
+            self._generations = Generations(self._base, self._load_base, self._is_behind)
         config.remember_schemas(self._base.wiring.env)
         self._other: KnowledgeBase | None = None  # the one that the vector actions work on
 
@@ -113,7 +113,7 @@ class KnowledgeBase:
     def close(self) -> None:
         """Write what was computed to the local cache and let go of the indices."""
         with self._lock:
-            self._let_go()
+            self._close_base()
             if self._generations is not None:
                 self._generations.close()
             if self._other is not None:
@@ -303,7 +303,7 @@ class KnowledgeBase:
         """Values behind texts: stored, found by nearness, listed, deleted, imported."""
         from duckkb.actions.vector_store import VectorStore
 
-        return VectorStore(self._now, self._elsewhere)
+        return VectorStore(self._now, self._open_elsewhere)
 
     @property
     def memory(self) -> "Memory":
@@ -328,7 +328,7 @@ class KnowledgeBase:
 
         return Provenance(self._now)
 
-    def _elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
+    def _open_elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
         """The turns of another base, opened as this one was; the last one stays open."""
         with self._lock:
             if self._other is None or self._other.root != root:
@@ -372,39 +372,39 @@ class KnowledgeBase:
         """The base of who writes: changed parts are read again, a changed configuration loads everything anew."""
         if self._is_just_opened:
             self._is_just_opened = False
-        elif self._is_rewired(self._base):
-            self._let_go()
-            self._base = self._boot()
+        elif self._has_new_configuration(self._base):
+            self._close_base()
+            self._base = self._load_base()
         elif self._base.is_generation and self._base.wiring.at is None:
-            self._base = self._boot()  # what was loaded first stays with who reads
+            self._base = self._load_base()  # what was loaded first stays with who reads
         else:
             booting.refresh(self._base)
         return self._base
 
-    def _let_go(self) -> None:
+    def _close_base(self) -> None:
         """Close the base of who writes, but for what is closed with the generations."""
         if not self._base.is_generation:
-            shared = self._generations is not None and self._generations.newest.wiring is self._base.wiring
-            self._base.close(alone=not shared)
+            is_in_use = self._generations is not None and self._generations.newest.wiring is self._base.wiring
+            self._base.close(alone=not is_in_use)
 
-    def _boot(self) -> Base:
+    def _load_base(self) -> Base:
         """The base as its files are now, with the parts and the caches of all that are loaded under one configuration."""
         with self._wiring_turn:
-            if self._is_rewired():
+            if self._has_new_configuration():
                 self._wired = self._wire()
-            wired = self._wired
-        wired.cache.look_again()
-        return booting.boot(wired.wiring, wired.cache)
+            parts = self._wired
+        parts.cache.look_again()
+        return booting.boot(parts.wiring, parts.cache)
 
     def _wire(self) -> "Wired":
         stamp = config.stamp(self._root)  # before it is read: what changes meanwhile is seen by the next call
         _, wiring = wire(self._root, self._chosen)
         return Wired(stamp, wiring, booting.caches(wiring))
 
-    def _is_rewired(self, base: Base | None = None) -> bool:
+    def _has_new_configuration(self, base: Base | None = None) -> bool:
         """Whether the configuration is not the one that the base, or what is loaded next, was wired by."""
-        wired = self._wired
-        return (base is not None and base.wiring is not wired.wiring) or config.stamp(self._root) != wired.stamp
+        parts = self._wired
+        return (base is not None and base.wiring is not parts.wiring) or config.stamp(self._root) != parts.stamp
 
     def _is_behind(self, base: Base) -> bool:
-        return self._is_rewired(base) or booting.is_behind(base)
+        return self._has_new_configuration(base) or booting.is_behind(base)

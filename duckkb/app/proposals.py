@@ -31,13 +31,13 @@ class Proposals:
         title, sees_all = f"{name} {given.get('type', '')}".strip(), caller.types is None
         with self._turn, ExitStack() as stack:
             with loaded_for(caller.types):
-                made = Proposing(root, Wish(title, self._branches.get(caller.tenant), message=message))
-                opening = made.opening(lenient=self._lenient or not sees_all)
+                proposal = Proposing(root, Wish(title, self._branches.get(caller.tenant), message=message))
+                opening = proposal.opening(lenient=self._lenient or not sees_all)
                 kb = stack.enter_context(self._opened(root, opening))
             answer = kb.run(name, given, caller)
-            if made.proposed.commit:
-                self._branches[caller.tenant] = made.proposed.branch
+            if proposal.proposed.commit:
+                self._branches[caller.tenant] = proposal.proposed.branch
         if not ACTIONS[name].writes:
             return answer
-        line = made.proposed.line
+        line = proposal.proposed.line
         return answer | (line if sees_all else {"branch": line["branch"]})

@@ -81,9 +81,9 @@ class PublishedKnowledgeBase(KnowledgeBase):
     ) -> "Answer":
         with ExitStack() as stack:
             held_already = self._chosen.command and self._is_open
-            published = self._target.now if held_already else stack.enter_context(self._target.reading())
+            publication = self._target.now if held_already else stack.enter_context(self._target.reading())
             with around():
-                base = self._at(published)
+                base = self._find_base(publication)
             try:
                 answer = question(base)
             except DuckkbError:
@@ -102,29 +102,29 @@ class PublishedKnowledgeBase(KnowledgeBase):
             suggestion="write in a clone, without --backend and DUCKKB_BACKEND; commit, then `duckkb publish`",
         )
 
-    def _at(self, published: Publication) -> Base:
+    def _find_base(self, publication: Publication) -> Base:
         """The base of the commit that a publication holds, as far as it may be seen: a right that is taken away is gone at the
         next question."""
-        key = published.watermark, published.kinds
+        key = publication.watermark, publication.kinds
         with self._turn:
             if key not in self._bases:
                 while len(self._bases) >= _MOST_BASES:
                     self._bases.pop(next(iter(self._bases))).close(alone=False)
-                self._bases[key] = self._made(published)
+                self._bases[key] = self._make_base(publication)
             return self._bases[key]
 
-    def _made(self, published: Publication) -> Base:
-        wiring, cache = self._wired_by(dict(published.configuration()))
+    def _make_base(self, publication: Publication) -> Base:
+        wiring, cache = self._wire_files(dict(publication.configuration()))
         target, made_here = self._target, wiring.sql
         there = replace(
             wiring,
             lanes=lambda kind, rows: target.lanes(kind, rows, wiring.tokenizer, wiring.settings),
             sql=lambda *given: target.sql(made_here(*given)),
-            published=published.watermark.commit,
+            published=publication.watermark.commit,
         )
-        return PublishedBase(there, cache, target, self._said)
+        return PublishedBase(there, cache, target, self._find_lag_notices)
 
-    def _wired_by(self, files: dict[str, bytes]) -> tuple[Wiring, SearchCache]:
+    def _wire_files(self, files: dict[str, bytes]) -> tuple[Wiring, SearchCache]:
         """The parts under a configuration; those of the last one are kept."""
         if self._configured is None or self._configured[0] != files:
             present = dict.fromkeys(config.paths(self._root))
@@ -132,7 +132,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
             self._configured = files, wiring, booting.caches(wiring)
         return self._configured[1], self._configured[2]
 
-    def _said(self, commit: str) -> tuple[Notice, ...]:
+    def _find_lag_notices(self, commit: str) -> tuple[Notice, ...]:
         """Whether the clone has gone on since this commit."""
         head = head_commit(self._clone) if self._clone is not None else commit
         if head is None or head == commit or self._clone is None:
@@ -146,8 +146,8 @@ def _ahead(clone: Path, head: str, commit: str) -> Notice:
     try:
         old, new = revisions.revisions(clone, commit, head)
     except StateError:
-        said = f"{commit[:12]} is published, which this clone does not know"
-        return Notice("W_BEHIND", said, "git fetch")
+        message = f"{commit[:12]} is published, which this clone does not know"
+        return Notice("W_BEHIND", message, "git fetch")
     count = revisions.commits_between(clone, old, new)
     if not count:
         return Notice("W_BEHIND", f"{old.short} is published; HEAD, {new.short}, is behind it", "git pull")

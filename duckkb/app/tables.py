@@ -39,8 +39,8 @@ def connect(
     Limits are in seconds: of connecting, and of one statement. Raises `errors.UsageError` (E_URL), `errors.Refused` where the extra
     `postgres` is missing or in a sandbox, `errors.StateError` (E_NO_KB), `errors.OntologyError`."""
     if config.environment().sandbox:
-        said = "DUCKKB_SANDBOX is set: what runs in a sandbox reaches no database"
-        raise Refused(said, suggestion="have the command run outside of the sandbox")
+        message = "DUCKKB_SANDBOX is set: what runs in a sandbox reaches no database"
+        raise Refused(message, suggestion="have the command run outside of the sandbox")
     if not all(math.isfinite(limit) and 0 < limit <= 86_400 for limit in (connect_timeout_s, timeout_s)):
         raise UsageError("a limit of time is more than 0 and at most 86,400 s", suggestion="give another limit")
     postgres = Postgres(url, connect_timeout_s, timeout_s)
@@ -53,7 +53,7 @@ def embed(
     """The vector of a question, or of a text that is to be stored (`passage`), of unit length. `dimensions` (1 to 1,024) is asked of an
     endpoint; without, they are those of the configuration, else of the model. Raises `errors.UsageError` (E_DIMENSION: the model has
     others), `errors.Unavailable` (E_MODEL, E_UNTRUSTED), `errors.StateError` (E_NO_KB)."""
-    return _embedded(_embedder(wiring.models(kb, OpenOptions()), dimensions), text, passage)
+    return _embed_text(_find_embedder(wiring.models(kb, OpenOptions()), dimensions), text, passage)
 
 
 class VectorTables:
@@ -77,7 +77,7 @@ class VectorTables:
 
     def embed(self, text: str, dimensions: int | None = None, *, passage: bool = False) -> list[float]:
         """As the function of this name, with the models of this connection."""
-        return _embedded(_embedder(self._models, dimensions), text, passage)
+        return _embed_text(_find_embedder(self._models, dimensions), text, passage)
 
     def show(self, table: str | None = None) -> list[dict[str, Any]]:
         """The tables that have vectors, or the columns of one: `column`, `type`, `nullable`, `key` (its place in the primary key, from 1),
@@ -88,13 +88,13 @@ class VectorTables:
         names = table_name(table)
         refuse([] if names else [invalid("table", table)])
         with self._postgres.reading() as cursor:
-            found = find_table(cursor, *(names or ("", "")), table)
+            table_info = find_table(cursor, *(names or ("", "")), table)
         return [
             {"column": column.name, "type": column.type, "nullable": column.nullable}
-            | ({"key": found.key.index(column.name) + 1} if column.name in found.key else {})
-            | ({"dimension": column.dimension or None, "indexes": list(found.indexes.get(column.name, ()))} if column.is_vector else {})
+            | ({"key": table_info.key.index(column.name) + 1} if column.name in table_info.key else {})
+            | ({"dimension": column.dimension or None, "indexes": list(table_info.indexes.get(column.name, ()))} if column.is_vector else {})
             | ({"labels": list(column.labels)} if column.labels else {})
-            for column in found.columns.values()
+            for column in table_info.columns.values()
         ]  # fmt: skip
 
     def vector_search(
@@ -117,9 +117,9 @@ class VectorTables:
         $lt, $lte. All rows are compared unless `approximate` lets an index of pgvector answer. With `parse_enum` an enum is its label and
         an array of them a list; without, both are text. Raises `errors.UsageError` (E_TABLE, E_DIMENSION), `errors.FilterError`,
         `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE)."""
-        asked = NeighbourSearch(table, top_k, threshold, vector_column, select, filter, parse_enum, approximate)
-        names = check(asked)
-        return [{**row.values, SCORE: row.score} for row in self._nearest(asked, names, unit(vector))]
+        search = NeighbourSearch(table, top_k, threshold, vector_column, select, filter, parse_enum, approximate)
+        names = check(search)
+        return [{**row.values, SCORE: row.score} for row in self._find_neighbours(search, names, unit(vector))]
 
     def query(
         self,
@@ -148,56 +148,56 @@ class VectorTables:
         from duckkb.tables.nearest import look
 
         judge = self._models.reranker() if rerank else None
-        embedder = _embedder(self._models, dimensions)
+        embedder = _find_embedder(self._models, dimensions)
         least = _THRESHOLDS.get(embedder.fingerprint.name) if threshold is None else threshold
         read = text_column if judge is not None else None
-        asked = NeighbourSearch(table, top_k, least, vector_column, select, filter, parse_enum, approximate, read)
-        names = check(asked, _flaws(text, final, rerank_threshold))
+        search = NeighbourSearch(table, top_k, least, vector_column, select, filter, parse_enum, approximate, read)
+        names = check(search, _find_flaws(text, final, rerank_threshold))
         with self._postgres.reading() as cursor:
-            look(cursor, asked, names, embedder.fingerprint.dimension)
-        rows = self._nearest(asked, names, unit(_embedded(embedder, text, False)))
+            look(cursor, search, names, embedder.fingerprint.dimension)
+        rows = self._find_neighbours(search, names, unit(_embed_text(embedder, text, False)))
         if judge is None:
             return [{**row.values, SCORE: row.score} for row in rows[:final]]
         with _stage("rerank"):
-            judged = reranked(judge, self._models.settings.rerank, text, rows, rerank_threshold or 0.0)
-        return [{**row.values, SCORE: row.score, RERANKED: score} for row, score in judged[:final]]
+            scored_rows = reranked(judge, self._models.settings.rerank, text, rows, rerank_threshold or 0.0)
+        return [{**row.values, SCORE: row.score, RERANKED: score} for row, score in scored_rows[:final]]
 
-    def _nearest(self, asked: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:
+    def _find_neighbours(self, search: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:
         from duckkb.tables.nearest import look, nearest_rows  # which import the driver
 
         with self._postgres.reading() as cursor:
-            return nearest_rows(cursor, asked, names, look(cursor, asked, names, len(vector)), vector)
+            return nearest_rows(cursor, search, names, look(cursor, search, names, len(vector)), vector)
 
 
-def _embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
+def _find_embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
     """The model, or one of other dimensions where an endpoint is asked for them; raises `errors.UsageError`."""
-    wanted = models.settings.embedding
+    settings = models.settings.embedding
     if dimensions is None:
-        return models.of(wanted)
+        return models.of(settings)
     if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= MOST_DIMENSIONS:
-        said = f"dimensions are from 1 to {MOST_DIMENSIONS:,}"
-        raise UsageError(said, suggestion="or have global.embedding.dimensions in config.yaml say more")
-    model = models.of(replace(wanted, dimensions=dimensions) if wanted.address else wanted)
+        message = f"dimensions are from 1 to {MOST_DIMENSIONS:,}"
+        raise UsageError(message, suggestion="or have global.embedding.dimensions in config.yaml say more")
+    model = models.of(replace(settings, dimensions=dimensions) if settings.address else settings)
     if model.fingerprint.dimension not in (0, dimensions):
-        said = f"the model {model.fingerprint.name} has {model.fingerprint.dimension} dimensions, not {dimensions}"
-        raise UsageError(said, "E_DIMENSION", "leave the dimensions out, or configure a model that has them")
+        message = f"the model {model.fingerprint.name} has {model.fingerprint.dimension} dimensions, not {dimensions}"
+        raise UsageError(message, "E_DIMENSION", "leave the dimensions out, or configure a model that has them")
     return model
 
 
-def _embedded(model: Embedder, text: str, passage: bool) -> list[float]:
-    if said := flaw(text)[0]:
-        raise UsageError(f"the text {said}", flaw(text)[1], "give a text")
+def _embed_text(model: Embedder, text: str, passage: bool) -> list[float]:
+    if problem := flaw(text)[0]:
+        raise UsageError(f"the text {problem}", flaw(text)[1], "give a text")
     with _stage("embedding"):
-        made = model.embed_passages([text]) if passage else model.embed_queries([text])
-    return [float(value) for value in made[0]]
+        vectors = model.embed_passages([text]) if passage else model.embed_queries([text])
+    return [float(value) for value in vectors[0]]
 
 
-def _flaws(text: object, final: object, rerank_threshold: object) -> list[Finding]:
-    found = [Finding(code, f"the text {said}") for said, code in [flaw(text)] if said]
+def _find_flaws(text: object, final: object, rerank_threshold: object) -> list[Finding]:
+    findings = [Finding(code, f"the text {problem}") for problem, code in [flaw(text)] if problem]
     if isinstance(final, bool) or not isinstance(final, int) or final < 1:
-        found.append(Finding("E_USAGE", "final is no number of rows from 1 on", remedy="leave it out for 5"))
+        findings.append(Finding("E_USAGE", "final is no number of rows from 1 on", remedy="leave it out for 5"))
     wrong = threshold_flaw("rerank_threshold", rerank_threshold, 0) if rerank_threshold is not None else None
-    return [*found, *([wrong] if wrong else [])]
+    return [*findings, *([wrong] if wrong else [])]
 
 
 @contextmanager
@@ -207,5 +207,5 @@ def _stage(name: str) -> Iterator[None]:
         yield
     except Unavailable as problem:
         head, details = f"[{name}] ", {**problem.details, "stage": name}
-        said = problem.message if problem.message.startswith(head) else head + problem.message
-        raise Unavailable(said, problem.code, problem.suggestion, details) from problem
+        message = problem.message if problem.message.startswith(head) else head + problem.message
+        raise Unavailable(message, problem.code, problem.suggestion, details) from problem

@@ -35,36 +35,41 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.around(root)
     models_env = replace(env, cache_home=chosen.cache_home or env.cache_home)
-    revision = _revision(root, chosen.at)
-    loaded = config.load(root, env, _configuration(root, revision) if chosen.instead is None else chosen.instead)
+    revision = _find_revision(root, chosen.at)
+    configuration = config.load(
+        root, env, _read_configuration(root, revision) if chosen.instead is None else chosen.instead
+    )
     if chosen.embedding is not None:
-        loaded = replace(loaded, settings=replace(loaded.settings, embedding=chosen.embedding))
+        configuration = replace(configuration, settings=replace(configuration.settings, embedding=chosen.embedding))
     if chosen.single_core:
         from duckkb.lanes.vectors.cosine import use_one_thread
 
         use_one_thread()
-    engine, models = _engine(chosen), Models(loaded.root, loaded.settings, models_env, chosen, loaded.ontology)
-    tokenizer = _tokenizer(loaded.settings, models_env)
-    place = Place.of(env.cache_home, loaded.root)
-    _remember_documents(loaded.ontology, place)
-    return loaded, Wiring(
-        root=loaded.root,
-        settings=loaded.settings,
-        ontology=loaded.ontology,
+    engine, models = (
+        _start_engine(chosen),
+        Models(configuration.root, configuration.settings, models_env, chosen, configuration.ontology),
+    )
+    tokenizer = _make_tokenizer(configuration.settings, models_env)
+    place = Place.of(env.cache_home, configuration.root)
+    _remember_documents(configuration.ontology, place)
+    return configuration, Wiring(
+        root=configuration.root,
+        settings=configuration.settings,
+        ontology=configuration.ontology,
         env=replace(env, agent=True) if chosen.agent else env,
         place=place,
-        lanes=partial(_lanes, loaded.settings, tokenizer),
-        sql=lambda rows, ends, cached: _tables(loaded.ontology, rows, ends, cached, engine),
+        lanes=partial(_make_lanes, configuration.settings, tokenizer),
+        sql=lambda rows, ends, load_cache: _make_tables(configuration.ontology, rows, ends, load_cache, engine),
         tokenizer=tokenizer,
         embedder_for=models.of,
         reranker=models.reranker,
         expander=models.expander,
         chat=models.chat,
-        beside=lambda commit: _beside(loaded.root, chosen, commit),
-        preview=lambda files: config.load(loaded.root, env, files).ontology,
-        questions=loaded.questions,
+        beside=lambda commit: _open_at_commit(configuration.root, chosen, commit),
+        preview=lambda files: config.load(configuration.root, env, files).ontology,
+        questions=configuration.questions,
         clock=chosen.clock or SystemClock(),
-        wire=lambda root, more: wire(root, _as_given(chosen, more)),
+        wire=lambda root, more: wire(root, _merge_options(chosen, more)),
         lock_timeout=chosen.lock_timeout,
         lenient=chosen.lenient,
         progress=chosen.progress,
@@ -74,16 +79,16 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     )
 
 
-def _as_given(first: OpenOptions, more: OpenOptions) -> OpenOptions:
+def _merge_options(first: OpenOptions, more: OpenOptions) -> OpenOptions:
     """The options of another opening, with what the caller of the first one gave in the place of real parts."""
-    given = ("embedder", "clock", "cache_home", "reranker", "expander", "chat")
-    return replace(more, **{name: getattr(more, name) or getattr(first, name) for name in given})
+    part_names = ("embedder", "clock", "cache_home", "reranker", "expander", "chat")
+    return replace(more, **{name: getattr(more, name) or getattr(first, name) for name in part_names})
 
 
-def _beside(root: Path, chosen: OpenOptions, commit: str | None) -> Base:
+def _open_at_commit(root: Path, options: OpenOptions, commit: str | None) -> Base:
     from duckkb.engine.boot import boot
 
-    return boot(wire(root, replace(chosen, at=commit, instead=None, proposal=None, first_filter=None))[1])
+    return boot(wire(root, replace(options, at=commit, instead=None, proposal=None, first_filter=None))[1])
 
 
 def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
@@ -96,8 +101,8 @@ def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
             raise
         return Models(None, Settings(), config.around(None), chosen)
     env = config.around(root)
-    loaded = config.load(root, env)
-    return Models(root, loaded.settings, env, chosen, loaded.ontology)
+    configuration = config.load(root, env)
+    return Models(root, configuration.settings, env, chosen, configuration.ontology)
 
 
 def _remember_documents(ontology: Ontology, place: Place) -> None:
@@ -116,9 +121,9 @@ def keep_models(on: bool) -> None:
 
 def warm_up(root: Path) -> None:
     """Load the offline model, where a search of the base needs it."""
-    loaded, wiring = wire(root, OpenOptions())
-    embedding = loaded.settings.embedding
-    if embedding.model == DEFAULT_MODEL and any(kind.vectors for kind in loaded.ontology):
+    configuration, wiring = wire(root, OpenOptions())
+    embedding = configuration.settings.embedding
+    if embedding.model == DEFAULT_MODEL and any(kind.vectors for kind in configuration.ontology):
         wiring.embedder.embed_queries(["warm"])
 
 
@@ -128,7 +133,7 @@ def wants_to_be_warm() -> bool:
     return local is not None and local.was_loaded() and config.plain_around(None).daemon == "auto"
 
 
-def _revision(root: Path, name: str | None) -> "Revision | None":
+def _find_revision(root: Path, name: str | None) -> "Revision | None":
     if name is None:
         return None
     from duckkb.truth.git import revisions
@@ -136,7 +141,7 @@ def _revision(root: Path, name: str | None) -> "Revision | None":
     return revisions.revision(root, name)
 
 
-def _configuration(root: Path, revision: "Revision | None") -> Mapping[str, bytes | None]:
+def _read_configuration(root: Path, revision: "Revision | None") -> Mapping[str, bytes | None]:
     """The files of the configuration of a revision instead of those that lie in the base; none for the base as it is."""
     if revision is None:
         return {}
@@ -152,26 +157,26 @@ def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
-def _engine(chosen: OpenOptions) -> "Engine":
+def _start_engine(options: OpenOptions) -> "Engine":
     """The process for filters, started at once where it will be needed: it gets ready while truth is read. Where more than one thing
     is asked, two for filters and two for statements, each started when it is first needed: a long one stops no other, and no
     filter; a server has the first of each at once, as later another version may be installed. None for an engine in this process."""
-    if chosen.sql_in_process:
+    if options.sql_in_process:
         return None
     from duckkb.lanes.sql.process.isolated import Isolated
 
     engine = Isolated()
-    if chosen.first_filter is not None:
+    if options.first_filter is not None:
         from duckkb.lanes.sql.simple import written
 
-        if not written(chosen.first_filter):
+        if not written(options.first_filter):
             engine.start()
-    if chosen.command or chosen.first_filter is not None:
+    if options.command or options.first_filter is not None:
         return engine
     from duckkb.lanes.sql.process.engines import Engines
 
     first = Isolated()
-    if chosen.is_served:
+    if options.is_served:
         engine.start()
         first.start()
     return Engines(engine, Isolated()), Engines(first, Isolated())
@@ -182,8 +187,10 @@ def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
     from duckkb.lanes.memory_rows import MemoryRows
 
     rows, none = MemoryRows(Row(record) for record in tree.records(kind)), MemoryRows()
-    engine = _engine(OpenOptions(first_filter=where))
-    sql = _tables(tree.ontology, lambda other: rows if other is kind else none, partial(end_ids, tree), None, engine)
+    engine = _start_engine(OpenOptions(first_filter=where))
+    sql = _make_tables(
+        tree.ontology, lambda record_type: rows if record_type is kind else none, partial(end_ids, tree), None, engine
+    )
     try:
         return sql.where(kind, where)
     finally:
@@ -218,12 +225,12 @@ def target_at(url: str) -> Target:
     """The target at an address; raises `errors.UsageError` (E_URL), `errors.Unavailable` (E_DATABASE) without its library."""
     scheme = url.partition(":")[0].lower()
     if scheme in ("postgresql", "postgres"):
-        _refuse_missing("psycopg", "postgres")
+        _require_library("psycopg", "postgres")
         from duckkb.lanes.targets.postgres.target import PostgresTarget
 
         return PostgresTarget(url)
     if scheme in ("lance", "lance+s3", "lance+gs", "lance+az"):
-        _refuse_missing("lancedb", "lance")
+        _require_library("lancedb", "lance")
         from duckkb.lanes.targets.lance.target import LanceTarget
 
         return LanceTarget(url)
@@ -234,30 +241,30 @@ def target_at(url: str) -> Target:
     )
 
 
-def _refuse_missing(library: str, extra: str) -> None:
+def _require_library(library: str, extra: str) -> None:
     if find_spec(library) is None:
         raise Unavailable(f"{library} is not installed", code="E_DATABASE", suggestion=f"pip install 'duckkb[{extra}]'")
 
 
-def _lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:
+def _make_lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:
     from duckkb.lanes.type_lanes import TypeLanes
 
     return TypeLanes(kind, rows, tokenizer, settings)
 
 
-def _tables(
+def _make_tables(
     ontology: Ontology,
     rows: Callable[[RecordType], Rows],
     ends: EndIds,
-    cached: Callable[[], Any] | None,
+    load_cache: Callable[[], Any] | None,
     engine: "Engine",
 ) -> Sql:
     from duckkb.lanes.sql.tables import Tables
 
-    return Tables(ontology, rows, ends, cached, engine=engine)
+    return Tables(ontology, rows, ends, load_cache, engine=engine)
 
 
-def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
+def _make_tokenizer(settings: Settings, env: Environment) -> Tokenizer:
     from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 
     if settings.tokenizer == "plain":
@@ -288,22 +295,22 @@ class Models:
             return self._given
         if wanted not in self._made:
             settings = replace(self.settings, embedding=wanted)
-            trusted = self._is_trusted and config.is_demanded(wanted, self.settings, self._kinds)
-            made = make_embedder(settings, self._env, trusted=trusted, secret=config.secret)
-            self._made[wanted] = Checked(made)
+            has_trust = self._is_trusted and config.is_demanded(wanted, self.settings, self._kinds)
+            embedder = make_embedder(settings, self._env, trusted=has_trust, secret=config.secret)
+            self._made[wanted] = Checked(embedder)
         return self._made[wanted]
 
     def reranker(self) -> Reranker | None:
         from duckkb.llm.providers import make_reranker
 
-        wanted = self.settings.rerank
-        return self._chosen.reranker or make_reranker(wanted, trusted=self._is_trusted, secret=config.secret)
+        rerank_settings = self.settings.rerank
+        return self._chosen.reranker or make_reranker(rerank_settings, trusted=self._is_trusted, secret=config.secret)
 
     def expander(self) -> Expander | None:
         from duckkb.llm.providers import make_expander
 
-        wanted = self.settings.expand
-        return self._chosen.expander or make_expander(wanted, trusted=self._is_trusted, secret=config.secret)
+        expand_settings = self.settings.expand
+        return self._chosen.expander or make_expander(expand_settings, trusted=self._is_trusted, secret=config.secret)
 
     def chat(self, name: str | None) -> ChatModel:
         from duckkb.llm.providers import make_chat_model

@@ -20,17 +20,7 @@ from duckkb.ontology.rules import looks_secret
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
 _OF_FIND = {
-    "-m",
-    "--match",
-    "-s",
-    "--similar",
-    "-H",
-    "--hybrid",
-    "-w",
-    "--where",
-    "--fields",
-    "--filter",
-    "--provenance",
+    *("-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "--fields", "--filter", "--provenance")
 }
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
@@ -75,13 +65,13 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
-    keeps_help = {"-h", "--help"} & {*args} or any(map(_may_hold_secret, args))
-    meant = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
+    keeps_help = {"-h", "--help"} & {*args} or any(map(_can_hold_secret, args))
+    command = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
     advice = "" if keeps_help else _mend(duckkb, slip, [*args], _MOST_SLIPS)
     if (
-        meant and f" {better}" not in advice and slip.ctx.parent is None
+        command and f" {better}" not in advice and slip.ctx.parent is None
     ):  # what the message names lacks something that only the caller knows
-        return f"{meant} --help"
+        return f"{command} --help"
     return advice or f"{slip.ctx.command_path} --help"
 
 
@@ -89,25 +79,25 @@ def correct(args: Sequence[str], word: str, better: str) -> str:
     """The command line with one argument corrected and all others as they are: of a verb that reads, where the word stands in
     one place, as an argument, as the value of an option, or in a list of names. Else the empty string."""
     places = [at for at, arg in enumerate(args) if word in (arg, arg.partition("=")[2], *arg.lstrip("+").split(","))]
-    if len(places) != 1 or not _READING & {*args[: places[0]]} or "all" in args or any(map(_may_hold_secret, args)):
+    if len(places) != 1 or not _READING & {*args[: places[0]]} or "all" in args or any(map(_can_hold_secret, args)):
         return ""
     at = places[0]
-    head, found, tail = args[at].rpartition(word)
-    return _typed([*args[:at], f"{head}{better}{tail}", *args[at + 1 :]]) if found else ""
+    head, match, tail = args[at].rpartition(word)
+    return _format_command([*args[:at], f"{head}{better}{tail}", *args[at + 1 :]]) if match else ""
 
 
-def _may_hold_secret(word: str) -> bool:
+def _can_hold_secret(word: str) -> bool:
     return looks_secret(word) or _TOKEN.search(word) is not None
 
 
 def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:
     """The first of what a line may have meant that has no slips left, or of which these can be mended in turn."""
-    for meant in _meanings(slip, line):
-        if isinstance(meant, str):
-            return meant
-        if (left := examine(root, meant)) is None:
-            return _typed(meant)
-        if most and (better := _mend(root, left, meant, most - 1)):
+    for meaning in _iter_meanings(slip, line):
+        if isinstance(meaning, str):
+            return meaning
+        if (next_slip := examine(root, meaning)) is None:
+            return _format_command(meaning)
+        if most and (better := _mend(root, next_slip, meaning, most - 1)):
             return better
     return ""
 
@@ -121,9 +111,9 @@ def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
             words = [*getattr(ctx, "_protected_args", ()), *ctx.args]
             if not words:
                 return None
-            name, command, rest = ctx.command.resolve_command(ctx, words)
+            name, command, arguments = ctx.command.resolve_command(ctx, words)
             above, ctx = ctx, click.Context(command or ctx.command, parent=ctx, info_name=name)
-            ctx = ctx.command.make_context(name, rest, parent=above, allow_extra_args=True)
+            ctx = ctx.command.make_context(name, arguments, parent=above, allow_extra_args=True)
     except click.ClickException as problem:
         return _Slip(getattr(problem, "ctx", None) or ctx, problem)
     except click.exceptions.Exit:
@@ -132,26 +122,26 @@ def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
     return _Slip(ctx, extra=(*ctx.args,)) if ctx.args or lacks else None
 
 
-def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """What a line with a slip may have meant, the likeliest first: lines, or commands that a shell takes as they are."""
     problem = slip.problem
-    if merged := _merge_fields(slip.ctx, args):
-        yield merged
+    if merge_command := _merge_fields(slip.ctx, args):
+        yield merge_command
     if isinstance(problem, NoSuchVerb):
-        yield from _other_verb(problem, args)
+        yield from _suggest_verb(problem, args)
     elif isinstance(problem, click.exceptions.NoArgsIsHelpError):
-        yield from _usual(slip, args)
+        yield from _suggest_usual_verb(slip, args)
     elif isinstance(problem, click.NoSuchOption):
-        yield from _other_option(problem, slip, args)
+        yield from _suggest_option(problem, slip, args)
     elif isinstance(problem, click.BadParameter) and not isinstance(problem, click.MissingParameter):
-        yield from _other_value(problem, slip, args)
+        yield from _suggest_value(problem, slip, args)
     elif isinstance(problem, click.BadOptionUsage):
         if any(word.startswith(f"{problem.option_name}=") for word in args):
             yield [problem.option_name if word.startswith(f"{problem.option_name}=") else word for word in args]
     elif slip.extra:
-        yield from _less(slip, args)
+        yield from _drop_extra_words(slip, args)
     else:
-        yield from _more(slip, args)
+        yield from _add_missing_word(slip, args)
 
 
 def _merge_fields(ctx: click.Context, args: _Line) -> str:
@@ -168,14 +158,16 @@ def _merge_fields(ctx: click.Context, args: _Line) -> str:
     if kind is None or len(kind.identity_fields) != 1:
         return ""
     with suppress(ValueError):
-        fields = json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else _fields(words[3:])
+        fields = (
+            json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else _parse_fields(words[3:])
+        )
         if isinstance(fields, dict):
             record = {kind.identity_fields[0]: words[2], **fields}
-            return _typed(["put", words[1], json.dumps(record, ensure_ascii=False), "--merge"])
+            return _format_command(["put", words[1], json.dumps(record, ensure_ascii=False), "--merge"])
     return ""
 
 
-def _fields(words: Sequence[str]) -> dict[str, object]:
+def _parse_fields(words: Sequence[str]) -> dict[str, object]:
     """The fields that `FIELD=VALUE` set, values as JSON where they are that. Raises ValueError where a word is not of this form."""
     fields: dict[str, object] = {}
     for word in words:
@@ -188,27 +180,27 @@ def _fields(words: Sequence[str]) -> dict[str, object]:
     return fields
 
 
-def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
+def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     at = args.index(problem.word)
-    before, rest = args[:at], args[at + 1 :]
+    before, after = args[:at], args[at + 1 :]
     is_below = problem.ctx is not None and problem.ctx.parent is not None
     if problem.word in UNDOING and not is_below:
-        words = [word for word in rest if not word.startswith("-")]
+        words = [word for word in after if not word.startswith("-")]
         yield [*before, "log", *words] if len(words) == 2 else [*before, "diff"]
     if problem.word in OF_GIT and not is_below:
         yield f"git {shlex.join(args[at:])}"
     if problem.better:
         command = shlex.split(problem.better)
-        yield [*before, *command, *(rest if command[0] != "sql" else ())]
+        yield [*before, *command, *(after if command[0] != "sql" else ())]
     if is_below and problem.ctx is not None:
-        yield from _usual(_Slip(problem.ctx), [*before, *args[at:]])
-        yield from _usual(_Slip(problem.ctx), before)
+        yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
+        yield from _suggest_usual_verb(_Slip(problem.ctx), before)
         yield before
     elif not problem.better:
         yield [*before, "find", "all", " ".join(args[at:])]
 
 
-def _usual(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """What a group is asked for most, with what was given to it."""
     command = slip.ctx.command
     if slip.path[:1] == ["skill"]:
@@ -220,43 +212,49 @@ def _usual(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
             yield [*args[:at], verb, *args[at:]]
 
 
-def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
     option = problem.option_name
-    known = {spelled: param for param in slip.ctx.command.params for spelled in param.opts}
+    params_by_name = {spelling: param for param in slip.ctx.command.params for spelling in param.opts}
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
-        plain = next(_without(option, args))
-        yield ["propose", "--branch", _behind(args, option) or "topic", *plain]
-    if option in ("--query", "-q", "--q") and "query" in known:
+        plain = next(_drop_option(option, args))
+        yield ["propose", "--branch", _find_option_value(args, option) or "topic", *plain]
+    if option in ("--query", "-q", "--q") and "query" in params_by_name:
         yield [word for word in args if word != option]
-    yield from _in_front(option, slip, args)
-    yield from _instead(option, slip, args, [*known])
-    near = difflib.get_close_matches(option, [name for name in known if name.startswith("--")], 2, 0.8)
+    yield from _move_to_front(option, slip, args)
+    yield from _suggest_alternative(option, slip, args, [*params_by_name])
+    near = difflib.get_close_matches(option, [name for name in params_by_name if name.startswith("--")], 2, 0.8)
     is_search = slip.path[:1] and slip.path[0] in _OF_DOCUMENTS
-    if option in ("--type", "-t") and is_search and _behind(args, option) not in type_names(slip.ctx, documents=True):
-        yield from _as_find(slip.path[0], slip.ctx, args)
+    if (
+        option in ("--type", "-t")
+        and is_search
+        and _find_option_value(args, option) not in type_names(slip.ctx, documents=True)
+    ):
+        yield from _convert_to_find(slip.path[0], slip.ctx, args)
     if is_search and option in _OF_FIND:
-        yield from _as_find(slip.path[0], slip.ctx, args)
-    yield from (_replaced(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in known)
+        yield from _convert_to_find(slip.path[0], slip.ctx, args)
+    yield from (
+        _replace_word(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in params_by_name
+    )
     if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
-        yield [*_replaced(args, "list", "find")]
+        yield [*_replace_word(args, "list", "find")]
     if slip.path == ["ls"] and first_of_records(slip.ctx, args[1:]):
-        yield _replaced(args, "ls", "list")
+        yield _replace_word(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
-        yield from _as_format(option, args)
-        yield from _as_filter(option, slip, args)
-        yield from _as_verb(option, slip, args)
-        yield from _without(option, args)
+        yield from _suggest_format(option, args)
+        yield from _suggest_filter(option, slip, args)
+        yield from _convert_to_verb(option, slip, args)
+        yield from _drop_option(option, args)
     elif slip.path == ["watch"]:
-        yield [*_replaced(next(_without(option, args)), "watch", "update")]
+        yield [*_replace_word(next(_drop_option(option, args)), "watch", "update")]
     elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and args[1:] and args[1] in type_names(slip.ctx):
         yield ["list", args[1]]
     elif slip.path[1:]:
-        yield from _usual(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
+        yield from _suggest_usual_verb(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
 
 
-def _in_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
+def _move_to_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     """An option of the verb above, as `propose --branch B put`, belongs in front of the verb below."""
     above = slip.ctx.parent
     param = next((param for param in above.command.params if option in param.opts), None) if above else None
@@ -264,66 +262,66 @@ def _in_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
         return
     at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
     length = 1 if param.is_flag or "=" in args[at] else 2
-    rest, start = [*args[:at], *args[at + length :]], args.index(above.info_name) + 1
-    yield [*rest[:start], *args[at : at + length], *rest[start:]]
+    line, start = [*args[:at], *args[at + length :]], args.index(above.info_name) + 1
+    yield [*line[:start], *args[at : at + length], *line[start:]]
 
 
-def _instead(option: str, slip: _Slip, args: _Line, known: Sequence[str]) -> Iterator[_Line | str]:
+def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: Sequence[str]) -> Iterator[_Line | str]:
     """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
-    value = _behind(args, option)
-    if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known:
+    value = _find_option_value(args, option)
+    if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
         yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
     elif option in ("--count", "--total") and not value.isdigit():
-        condition = _behind(args, "-w") or _behind(args, "--where")
+        condition = _find_option_value(args, "-w") or _find_option_value(args, "--where")
         yield ["count", name, *(["-w", condition] if condition else [])]
-    elif option in ("-w", "--where", "--filter") and "--cascade" in known:
-        hits = _typed(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
+    elif option in ("-w", "--where", "--filter") and "--cascade" in known_options:
+        hits = _format_command(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
     elif option in ("--mode", "--type", "--search-mode", "--method") and value.lower() in MODES:
         flag, verb = MODES[value.lower()]
-        (plain, *_) = [*_without(option, args)]
-        if flag in known:
+        (plain, *_) = [*_drop_option(option, args)]
+        if flag in known_options:
             at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
             yield [*plain[:at], flag, *plain[at:]]
         elif slip.path and slip.path[0] in _OF_DOCUMENTS:
-            yield _replaced(plain, slip.path[0], verb)
-    elif option in ("--type", "--types", "-t") and "--label" in known and value:
-        (plain, *_) = [*_without(option, args)]
-        yield f"{_typed(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
-    elif option in ("--file", "--input", "--input-file", "-f") and "--batch" in known:
+            yield _replace_word(plain, slip.path[0], verb)
+    elif option in ("--type", "--types", "-t") and "--label" in known_options and value:
+        (plain, *_) = [*_drop_option(option, args)]
+        yield f"{_format_command(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
+    elif option in ("--file", "--input", "--input-file", "-f") and "--batch" in known_options:
         yield f"duckkb put {shell_word(name)} --batch < {shell_word(value or 'FILE')}"
     elif option in ("--file", "--input", "-f", "--type", "-t") and slip.path == ["import"]:
-        (plain, *_) = [*_without(option, args)]
+        (plain, *_) = [*_drop_option(option, args)]
         yield [*plain, value] if "f" in option[:4] or "input" in option else [plain[0], value, *plain[1:]]
 
 
-def _as_format(option: str, args: _Line) -> Iterator[_Line]:
+def _suggest_format(option: str, args: _Line) -> Iterator[_Line]:
     """`--table` is the format of this name."""
     if (name := option.removeprefix("--")) in (*FORMATS, "markdown"):
         at = args.index(option) if option in args else len(args)
         yield [*args[:at], "--format", name, *args[at + 1 :]]
 
 
-def _as_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
+def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     """`--lang zh` is a filter, where the records have such a field."""
-    value, kinds = _behind(args, option), type_names(slip.ctx)
+    value, kinds = _find_option_value(args, option), type_names(slip.ctx)
     if slip.path not in (["find"], ["list"]) or not value or not option.startswith("--"):
         return
-    line = next(_without(option, args))
+    line = next(_drop_option(option, args))
     kind = next((word for word in line if word in kinds), "")
-    condition = _accepted(slip.ctx, kind, option[2:].replace("-", "_"), value) if kind else ""
+    condition = _find_condition(slip.ctx, kind, option[2:].replace("-", "_"), value) if kind else ""
     if not condition:
         return
-    line = _replaced(line, slip.path[0], "find")
-    if spelled := next((name for name in ("-w", "--where") if _behind(line, name)), ""):
-        before = _behind(line, spelled)
+    line = _replace_word(line, slip.path[0], "find")
+    if spelling := next((name for name in ("-w", "--where") if _find_option_value(line, name)), ""):
+        before = _find_option_value(line, spelling)
         yield [word.replace(before, f"({before}) AND {condition}") for word in line]
     else:
         yield [*line, "-w", condition]
 
 
-def _accepted(ctx: click.Context, kind: str, name: str, value: str) -> str:
+def _find_condition(ctx: click.Context, kind: str, name: str, value: str) -> str:
     """The comparison of a field with a value that the records of a type take as a filter; empty where they have no such field."""
     from duckkb import app
 
@@ -340,11 +338,11 @@ def _accepted(ctx: click.Context, kind: str, name: str, value: str) -> str:
     return ""
 
 
-def _as_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """An option with the name of a verb that reads leads there, with what was given beside it. Of a search it is asked of the
     first record that this finds."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
-    words = [word for word in _without_flag(option, args) if not word.startswith("-")]
+    words = [word for word in _drop_flag(option, args) if not word.startswith("-")]
     kinds = type_names(slip.ctx)
     kind = next((word for word in words if word in kinds), "")
     is_verb = isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None
@@ -352,29 +350,31 @@ def _as_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if not verb or verb[-1] not in _READING or not kind:
         return
     if slip.path == ["find"] and verb[0] in ("graph", "log", "blame", "get"):
-        hits = _typed([*_without_flag(option, args), "--fields", "id", "-l", "1"])
+        hits = _format_command([*_drop_flag(option, args), "--fields", "id", "-l", "1"])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb {' '.join(verb)} {shell_word(kind)}"
     else:
         yield [*verb, *words[len(slip.path) :]]
 
 
-def _without_flag(option: str, args: _Line) -> _Line:
+def _drop_flag(option: str, args: _Line) -> _Line:
     """The line without an option that takes no value."""
-    *_, line = [args, *_without(option, args)]
+    *_, line = [args, *_drop_option(option, args)]
     return line
 
 
-def _as_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
+def _convert_to_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
     """A search of documents with what only `find` has, in the collections that it names, else in the first that there is."""
-    named = _behind(args, "-c") or _behind(args, "--collection") or _behind(args, "--type")
-    line = next((plain for option in ("-c", "--collection", "--type") for plain in _without(option, args)), args)
+    collection = (
+        _find_option_value(args, "-c") or _find_option_value(args, "--collection") or _find_option_value(args, "--type")
+    )
+    line = next((plain for option in ("-c", "--collection", "--type") for plain in _drop_option(option, args)), args)
     at = line.index(verb)
-    is_named = line[at + 1 : at + 2] and line[at + 1] in type_names(ctx)
-    kinds = [] if is_named else [named] if named else type_names(ctx, documents=True)[:1] or ["all"]
+    has_collection = line[at + 1 : at + 2] and line[at + 1] in type_names(ctx)
+    kinds = [] if has_collection else [collection] if collection else type_names(ctx, documents=True)[:1] or ["all"]
     yield [*line[:at], "find", *kinds, *line[at + 1 :]]
 
 
-def _without(option: str, args: _Line) -> Iterator[_Line]:
+def _drop_option(option: str, args: _Line) -> Iterator[_Line]:
     """The line without an option, and without the word behind it where that may be its value."""
     at = next((at for at, word in enumerate(args) if word.partition("=")[0] == option), None)
     if at is None:
@@ -385,17 +385,19 @@ def _without(option: str, args: _Line) -> Iterator[_Line]:
     yield [*args[:at], *args[at + 1 :]]
 
 
-def _other_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
     param = problem.param
     if param is None:
         return
     if param.name in ("limit", "top_k"):
-        yield from _every(args)
-    if param.name == "vector" and (text := _behind(args, "--vector")):
-        yield f"echo {shell_word(text)} | {_typed([word.replace(text, '-') for word in args])}"
-    value = next((_behind(args, spelled) for spelled in param.opts if _behind(args, spelled)), "")
+        yield from _lift_limit(args)
+    if param.name == "vector" and (text := _find_option_value(args, "--vector")):
+        yield f"echo {shell_word(text)} | {_format_command([word.replace(text, '-') for word in args])}"
+    value = next(
+        (_find_option_value(args, spelling) for spelling in param.opts if _find_option_value(args, spelling)), ""
+    )
     if isinstance(param.type, click.Choice) and isinstance(param, click.Argument):
         word = next((word for word in reversed(args) if not word.startswith("-")), "")
         near = difflib.get_close_matches(word.lower(), param.type.choices, 1, 0.5) or param.type.choices[:1]
@@ -404,10 +406,10 @@ def _other_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Itera
         near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
         yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
-        yield from (plain for spelled in param.opts for plain in _without(spelled, args))
+        yield from (plain for spelling in param.opts for plain in _drop_option(spelling, args))
 
 
-def _every(args: _Line) -> Iterator[_Line]:
+def _lift_limit(args: _Line) -> Iterator[_Line]:
     """No limit is one that is larger than any base."""
     names = ("-l", "-n", "--limit", "--top-k")
     line = list(args)
@@ -421,40 +423,43 @@ def _every(args: _Line) -> Iterator[_Line]:
         yield line
 
 
-def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """Words that have no place: a text without quotes, fields of a record, two versions; else the line does without."""
-    extra, arguments = slip.extra, [one for one in slip.ctx.command.params if isinstance(one, click.Argument)]
-    kept = _drop(args, extra)
+    extra, arguments = (
+        slip.extra,
+        [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)],
+    )
+    kept_words = _drop(args, extra)
     last = arguments[-1].name if arguments else None
     if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
         yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
     if last in _TEXTS and (before := slip.ctx.params.get(last or "")):
-        at = kept.index(before) if before in kept else len(kept) - 1
-        yield [*kept[:at], " ".join([before, *extra]), *kept[at + 1 :]]
+        at = kept_words.index(before) if before in kept_words else len(kept_words) - 1
+        yield [*kept_words[:at], " ".join([before, *extra]), *kept_words[at + 1 :]]
     pair = str(slip.ctx.params.get("json_text"))
     if last == "json_text" and all("=" in word for word in (pair, *extra)):
         fields = dict(word.split("=", 1) for word in (pair, *extra))
-        yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept]
+        yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
     if last == "json_text":
         from duckkb.actions.writing import as_json
 
-        meant = as_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
-        line = [word if word != pair else meant or '{"id": "..."}' for word in kept]
-        yield line if meant or "--dry-run" in line else [*line, "--dry-run"]
+        json_text = as_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
+        line = [word if word != pair else json_text or '{"id": "..."}' for word in kept_words]
+        yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])
-        yield [f"{version}...{extra[0]}" if word == version else word for word in kept]
+        yield [f"{version}...{extra[0]}" if word == version else word for word in kept_words]
     group = slip.ctx.parent.command if slip.ctx.parent else None
     if isinstance(group, click.Group) and slip.path[-1:] == ["list"] and "show" in group.commands:
-        names = _near_names(slip, extra[0])
-        yield from (_replaced(_replaced(args, extra[0], name), "list", "show") for name in names)
+        names = _find_near_names(slip, extra[0])
+        yield from (_replace_word(_replace_word(args, extra[0], name), "list", "show") for name in names)
     changes = any("--dry-run" in param.opts for param in slip.ctx.command.params)
-    yield [*kept, *(["--dry-run"] if changes and "--dry-run" not in kept else [])]
+    yield [*kept_words, *(["--dry-run"] if changes and "--dry-run" not in kept_words else [])]
 
 
-def _near_names(slip: _Slip, word: str) -> list[str]:
+def _find_near_names(slip: _Slip, word: str) -> list[str]:
     """The policy, or the type, with the name that is nearest to a word; the word itself where no file of the base has the names."""
     import difflib
 
@@ -481,11 +486,15 @@ def _drop(args: _Line, extra: Sequence[str]) -> _Line:
     return line
 
 
-def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """What lacks, by what it is: a question, a choice, a policy; or the command that lists what could be named."""
     params = slip.ctx.params
     missing = getattr(slip.problem, "param", None) or next(
-        (one for one in slip.ctx.command.params if isinstance(one, click.Argument) and not params.get(one.name or "")),
+        (
+            parameter
+            for parameter in slip.ctx.command.params
+            if isinstance(parameter, click.Argument) and not params.get(parameter.name or "")
+        ),
         None,
     )
     if missing is None or not slip.path:
@@ -502,7 +511,7 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     yield from _split(words, args)
     if missing.name in _TEXTS:
         yield [*args, _TEXTS[missing.name]]
-    yield from _named(missing, slip, words)
+    yield from _suggest_list(missing, slip, words)
 
 
 def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
@@ -513,7 +522,7 @@ def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
     root = base_root(slip.ctx)
     file = find_newest_backup(root) if root else None
     if file is None:
-        return f"{_typed(args)} FILE"
+        return f"{_format_command(args)} FILE"
     folder = str(file).removesuffix(SUFFIX)
     return [*args, str(file), *([folder] if slip.path[-1] == "restore" else ())]
 
@@ -531,7 +540,7 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
 
 def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:
     """TYPE/IDENTITY and TYPE:IDENTITY are two words; a citation is one."""
-    parts = {word: found.groups() for word in words if (found := _TYPE_AND_IDENTITY.fullmatch(word))}
+    parts = {word: match.groups() for word in words if (match := _TYPE_AND_IDENTITY.fullmatch(word))}
     kinds = {kind for kind, _ in parts.values()}
     if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B`: the type stands once, unless the verb takes it twice
         plain = [parts[word][1] if word in parts else word for word in args]
@@ -541,14 +550,16 @@ def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:
         yield [word for arg in args for word in parts.get(arg, (arg,))]
 
 
-def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:
+def _suggest_list(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:
     """The command that lists what could stand in the place of an argument."""
     name, metavar = missing.name or "", missing.metavar or ""
     if "REF" in metavar or name in ("revision", "range_text"):
         yield ["branches"]
     if len(slip.path) > 1 and slip.path[0] != "graph":
         yield from (
-            line for line in _usual(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1]) if isinstance(line, list)
+            line
+            for line in _suggest_usual_verb(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1])
+            if isinstance(line, list)
         )
     kinds = type_names(slip.ctx)
     if words and words[0] in kinds:
@@ -558,7 +569,7 @@ def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Itera
     yield ["schema"]
 
 
-def _behind(args: Sequence[str], option: str) -> str:
+def _find_option_value(args: Sequence[str], option: str) -> str:
     """The value of an option, behind it or behind a `=`; the empty string without one."""
     for word, after in zip(args, [*args[1:], ""], strict=True):
         if word == option:
@@ -568,13 +579,13 @@ def _behind(args: Sequence[str], option: str) -> str:
     return ""
 
 
-def _replaced(args: Sequence[str], word: str, better: str) -> _Line:
+def _replace_word(args: Sequence[str], word: str, better: str) -> _Line:
     """The line with the first `word`, alone or before a `=`, replaced."""
     line = list(args)
-    at = next(at for at, given in enumerate(line) if given.partition("=")[0] == word)
+    at = next(at for at, argument in enumerate(line) if argument.partition("=")[0] == word)
     line[at] = better + "".join(line[at].partition("=")[1:])
     return line
 
 
-def _typed(words: Sequence[str]) -> str:
+def _format_command(words: Sequence[str]) -> str:
     return " ".join(["duckkb", *map(shell_word, words)])

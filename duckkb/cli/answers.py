@@ -22,15 +22,15 @@ def event(event: ContentDelta | ReasoningDelta) -> None:
 def show(found: Answered | Declined, *, was_streamed: bool) -> None:
     """Print the answer with its sources and what was marked in it; or what is nearest where there is none."""
     if isinstance(found, Declined):
-        lines = ["Nearest:", *map(_source, found.nearest)] if found.nearest else []
+        lines = ["Nearest:", *map(_format_source, found.nearest)] if found.nearest else []
     else:
         lines = [] if was_streamed else [found.text.strip()]
         if found.cited:
-            lines += ["", "Sources:", *map(_source, found.cited)]
+            lines += ["", "Sources:", *map(_format_source, found.cited)]
         if found.unsupported:
             lines += ["", "Unsupported:"]
-        for one in found.unsupported:
-            lines += [f"- {' '.join(one.sentence.text.split())}", f"  {'; '.join(map(str, one.marks))}"]
+        for claim in found.unsupported:
+            lines += [f"- {' '.join(claim.sentence.text.split())}", f"  {'; '.join(map(str, claim.marks))}"]
     if was_streamed and found.model:
         printed.result("")
     for line in lines:
@@ -41,19 +41,19 @@ def failure(found: Answered | Declined, *, strict: bool) -> int:
     """Say on stderr why a command is to fail, and give its exit code; 0 where it is not."""
     match found:
         case Declined():
-            return _said(found.reason, "E_NO_EVIDENCE")
+            return _print_error(found.reason, "E_NO_EVIDENCE")
         case Answered() if found.cut:
-            return _said(f"the answer stops in the middle: {found.cut}", "E_ANSWER_CUT")
+            return _print_error(f"the answer stops in the middle: {found.cut}", "E_ANSWER_CUT")
         case Answered() if strict and found.unsupported:
             count = len(found.unsupported)
-            return _said(f"{count} of {len(found.sentences)} sentences are unsupported", "E_UNSUPPORTED")
+            return _print_error(f"{count} of {len(found.sentences)} sentences are unsupported", "E_UNSUPPORTED")
     return 0
 
 
-def _said(message: str, code: str) -> int:
+def _print_error(message: str, code: str) -> int:
     return printed.error(message, code, CODES[code].remedy, CODES[code].exit_code)
 
 
-def _source(one: Entry) -> str:
-    place = f"{one.path}:{one.line}" if one.line else one.path
-    return f"[{one.number}] {one.uri} {place}"
+def _format_source(entry: Entry) -> str:
+    place = f"{entry.path}:{entry.line}" if entry.line else entry.path
+    return f"[{entry.number}] {entry.uri} {place}"

@@ -50,5 +50,5 @@ def base_root(ctx: click.Context) -> Path | None:
 
 def named_base(ctx: click.Context) -> str | None:
     """The base that the line names."""
-    named: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
-    return named
+    base_path: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
+    return base_path

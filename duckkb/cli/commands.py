@@ -70,14 +70,14 @@ class ActionOptions(Struct, frozen=True):
 
     def make(self, action: str) -> Iterator[click.Parameter]:
         """Make them, of the command's action where none is named."""
-        asked = ACTIONS[self.action or action].input
-        for name in self.names or asked["properties"]:
-            rule, text = asked["properties"][name], described(self.action or action, name)
-            if name in asked["required"]:
-                value, is_list = _item(rule)
+        schema = ACTIONS[self.action or action].input
+        for name in self.names or schema["properties"]:
+            rule, text = schema["properties"][name], described(self.action or action, name)
+            if name in schema["required"]:
+                value, is_list = _find_item_schema(rule)
                 yield click.Argument([name], type=_type(value), nargs=-1 if is_list else 1, required=True)
             else:
-                yield _option(name, rule, {"help": text, **_OPTIONS.get(name, {}), **self.own})
+                yield _make_option(name, rule, {"help": text, **_OPTIONS.get(name, {}), **self.own})
 
 
 class ActionCommand(click.Command):
@@ -113,17 +113,17 @@ def parameters(*names: str, action: str = "", **own: Any) -> Option[Any]:
     return decorate
 
 
-def _option(name: str, rule: Mapping[str, Any], settings: Mapping[str, Any]) -> click.Option:
+def _make_option(name: str, rule: Mapping[str, Any], settings: Mapping[str, Any]) -> click.Option:
     """An option that takes what the schema of a parameter says."""
     settings = dict(settings)
-    spelled = settings.pop("spelled", (f"--{name.replace('_', '-')}",))
+    spellings = settings.pop("spelled", (f"--{name.replace('_', '-')}",))
     if rule.get("type") == "boolean" and rule["default"]:
         return click.Option(
             [f"--no-{name}", name], is_flag=True, callback=lambda _ctx, _param, value: not value, help=settings["help"]
         )
     if rule.get("type") == "boolean":
-        return click.Option([*spelled, name], is_flag=True, **settings)
-    value, is_list = _item(rule)
+        return click.Option([*spellings, name], is_flag=True, **settings)
+    value, is_list = _find_item_schema(rule)
     if settings.setdefault("multiple", is_list):
         settings["help"] += " Repeatable."
         settings.setdefault("callback", None if "default" in rule else lambda _ctx, _param, value: value or None)
@@ -131,13 +131,13 @@ def _option(name: str, rule: Mapping[str, Any], settings: Mapping[str, Any]) -> 
     if value.get("type") == "integer":
         settings.setdefault("metavar", "N")
     shows = settings["default"] not in (None, "", [])
-    return click.Option([*spelled, name], type=_type(value), show_default=shows, **settings)
+    return click.Option([*spellings, name], type=_type(value), show_default=shows, **settings)
 
 
-def _item(rule: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+def _find_item_schema(rule: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
     """The schema of one value of a parameter, and whether it takes a list of these."""
     every = rule.get("anyOf", (rule,))
-    lists = [one for one in every if one.get("type") == "array"]
+    lists = [schema for schema in every if schema.get("type") == "array"]
     return (lists[0]["items"] if lists else every[0]), bool(lists)
 
 

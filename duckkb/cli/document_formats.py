@@ -17,10 +17,10 @@ _TEXTS = ("snippet", "body", "text")
 
 def as_files(lines: Sequence[Line]) -> list[str]:
     """`#docid,score,uri`, with the context in quotes where there is one; what was left out is marked."""
-    return [_file(line) for line in lines]
+    return [_format_file(line) for line in lines]
 
 
-def _file(line: Line) -> str:
+def _format_file(line: Line) -> str:
     parts = [line["docid"], *([str(line["score"])] if "score" in line else []), line["file"]]
     if "context" in line:
         parts.append('"' + formats.cell(line["context"]).replace('"', '""').replace("\n", " ") + '"')
@@ -31,58 +31,58 @@ def _file(line: Line) -> str:
 
 def as_markdown(lines: Sequence[Line]) -> list[str]:
     """A block a document: a heading, what there is to know, and its text in a fence that nothing in it ends."""
-    made = []
+    blocks = []
     for line in lines:
-        made.append(f"## {markup.span(line.get('title') or line['file'])}")
-        known = [
+        blocks.append(f"## {markup.span(line.get('title') or line['file'])}")
+        properties = [
             (name, line[name])
             for name in ("file", "docid", "score", "where", "line", "context", "skipped", "_filled")
             if name in line
         ]
-        made += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in known), ""]
+        blocks += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in properties), ""]
         text = next((line[name] for name in _TEXTS if name in line), None)
         if text is not None:
-            made += [markup.block(without_commands(text).rstrip("\n").split("\n")), ""]
-    return made
+            blocks += [markup.block(without_commands(text).rstrip("\n").split("\n")), ""]
+    return blocks
 
 
 def as_xml(lines: Sequence[Line]) -> list[str]:
     """One root, an element a document; characters that XML 1.0 has no place for are left out."""
     from xml.sax.saxutils import escape, quoteattr  # and with it what fetches URLs
 
-    made = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
+    xml_lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
     for line in lines:
-        known = (
+        properties = (
             (name, value)
             for name, value in line.items()
             if name not in (*_TEXTS, "context", "title", "explain", "warnings")
         )
-        attributes = "".join(f" {name}={quoteattr(_xml(str(value)))}" for name, value in known)
-        made.append(f"  <document{attributes}>")
-        inner = [(name, _xml(str(line[name]))) for name in ("title", "context", *_TEXTS) if name in line]
-        made += [f"    <{name}>{escape(text, _BREAKS)}</{name}>" for name, text in inner]
-        made.append("  </document>")
-    return [*made, "</documents>"]
+        attributes = "".join(f" {name}={quoteattr(_clean_xml_text(str(value)))}" for name, value in properties)
+        xml_lines.append(f"  <document{attributes}>")
+        inner = [(name, _clean_xml_text(str(line[name]))) for name in ("title", "context", *_TEXTS) if name in line]
+        xml_lines += [f"    <{name}>{escape(text, _BREAKS)}</{name}>" for name, text in inner]
+        xml_lines.append("  </document>")
+    return [*xml_lines, "</documents>"]
 
 
-def _xml(text: str) -> str:
+def _clean_xml_text(text: str) -> str:
     return _NOT_IN_XML.sub("", text)
 
 
 def as_csv(lines: Sequence[Line]) -> list[str]:
     """A header, also alone, and a row a document, as RFC 4180 has it."""
-    columns = CSV if not lines or "snippet" in lines[0] else _columns(lines[0])
+    columns = CSV if not lines or "snippet" in lines[0] else _choose_columns(lines[0])
     columns += ("_filled",) if any("_filled" in line for line in lines) else ()
     return list(formats.as_csv(lines, columns).lines)
 
 
-def _columns(line: Line) -> tuple[str, ...]:
+def _choose_columns(line: Line) -> tuple[str, ...]:
     """With the column of the text that these have."""
-    own = next((name for name in _TEXTS if name in line), "text")
+    text_column = next((name for name in _TEXTS if name in line), "text")
     return (
         *(name for name in CSV if name != "snippet" and (name != "score" or "score" in line)),
-        own,
-        *(("skipped",) if own == "text" else ()),
+        text_column,
+        *(("skipped",) if text_column == "text" else ()),
     )
 
 

@@ -73,17 +73,17 @@ def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, li
     rows: list[Record] = []
     tables: dict[str, list[Record]] = {}
     for name, value in line.items():
-        named = f"{above}{name}"
+        path = f"{above}{name}"
         if isinstance(value, Mapping) and value:
-            inner, below = fields_of(value, f"{named}.")
+            inner, below = fields_of(value, f"{path}.")
             rows += inner
             tables |= below
         elif isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
-            tables[named] = list(value)
+            tables[path] = list(value)
         elif isinstance(value, Mapping | list | tuple):
-            rows.append({"field": named, "value": ", ".join(map(cell, value))})
+            rows.append({"field": path, "value": ", ".join(map(cell, value))})
         else:
-            rows.append({"field": named, "value": value})
+            rows.append({"field": path, "value": value})
     return rows, tables
 
 
@@ -93,19 +93,19 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
     >>> fields([{"id": 1, "_type": "T"}, {"id": 2, "size": 3, "_type": "T"}])
     ['id', 'size', '_type']
     """
-    found, known = list(columns), set(columns)
+    field_names, known_names = list(columns), set(columns)
     for record in records:
-        if record.keys() <= known:
+        if record.keys() <= known_names:
             continue
         place = 0
         for name in record:
-            if name in known:
-                place = found.index(name) + 1
+            if name in known_names:
+                place = field_names.index(name) + 1
             else:
-                found.insert(place, name)
-                known.add(name)
+                field_names.insert(place, name)
+                known_names.add(name)
                 place += 1
-    return found
+    return field_names
 
 
 def as_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
@@ -113,7 +113,7 @@ def as_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     import csv
 
     lines = []
-    for values in (columns, *(_row(record, columns) for record in records)):
+    for values in (columns, *(_make_row(record, columns) for record in records)):
         line = io.StringIO()
         csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value
         lines.append(line.getvalue().removesuffix("\r\n"))
@@ -125,7 +125,7 @@ def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     mentions anybody, or hides."""
     names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
     head = ("| " + " | ".join(names) + " |", "|" + " --- |" * len(columns))
-    return RowLines((*head, *(_markdown_line([record.get(name) for name in columns]) for record in records)))
+    return RowLines((*head, *(_format_markdown_line([record.get(name) for name in columns]) for record in records)))
 
 
 def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> RowLines:
@@ -133,65 +133,65 @@ def as_table(records: Sequence[Record], columns: Sequence[str], width: int | Non
     from shutil import get_terminal_size
 
     width = get_terminal_size((0, 0)).columns if width is None else width
-    right = [_numbers(record.get(name) for record in records) for name in columns]
-    return _drawn(columns, [_row(record, columns) for record in records], right, width)
+    right = [_has_only_numbers(record.get(name) for record in records) for name in columns]
+    return _draw_table(columns, [_make_row(record, columns) for record in records], right, width)
 
 
-def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
+def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
     """A header, a rule, a line a row, at most `width` places wide where its columns can be cut so far (0: no limit).
     `right` says which columns are aligned to the right."""
     most = width or _WIDEST
-    shown = [[_cut(text, most)[0] for text in row] for row in (columns, *rows)]
-    widths = [max(markup.places(text) for text in column) for column in zip(*shown, strict=True)]
+    short_rows = [[_cut(text, most)[0] for text in row] for row in (columns, *rows)]
+    widths = [max(markup.places(text) for text in column) for column in zip(*short_rows, strict=True)]
     if width:
-        widths = _fitted(columns, widths, width - len(_GAP) * (len(widths) - 1))
+        widths = _fit_widths(columns, widths, width - len(_GAP) * (len(widths) - 1))
     lines, cut = [], 0
     for row in (columns, *rows):
         cells = [_cut(text, limit) for text, limit in zip(row, widths, strict=True)]
         cut += sum(missing for _, missing in cells)
-        lines.append(_line([text for text, _ in cells], widths, right))
-    return RowLines((lines[0], _GAP.join("-" * one for one in widths), *lines[1:]), cut)
+        lines.append(_format_line([text for text, _ in cells], widths, right))
+    return RowLines((lines[0], _GAP.join("-" * column_width for column_width in widths), *lines[1:]), cut)
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
     """The text on one line in at most `limit` places, and whether something of it is missing."""
     start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
-    shown = one_line(start)
-    if len(start) == len(text) and (len(shown) * 2 <= limit or markup.places(shown) <= limit):
-        return shown, False
-    kept, room = [], limit - 1
-    for character in shown:
+    line = one_line(start)
+    if len(start) == len(text) and (len(line) * 2 <= limit or markup.places(line) <= limit):
+        return line, False
+    characters, room = [], limit - 1
+    for character in line:
         room -= markup.place(character)
         if room < 0:
             break
-        kept.append(character)
-    return "".join(kept) + _ELLIPSIS, True
+        characters.append(character)
+    return "".join(characters) + _ELLIPSIS, True
 
 
-def _fitted(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
+def _fit_widths(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
     """Widths that fit: first duckkb's own fields (`_etag`) give way, then the widest others."""
-    fitted = list(widths)
+    limits = list(widths)
     for which in ([name.startswith("_") for name in columns], [True] * len(columns)):
-        level = max(fitted, default=0)
-        while sum(fitted) > room and level > _NARROWEST:
+        level = max(limits, default=0)
+        while sum(limits) > room and level > _NARROWEST:
             level -= 1
-            fitted = [min(one, level) if yields else one for one, yields in zip(fitted, which, strict=True)]
-    return fitted
+            limits = [min(limit, level) if yields else limit for limit, yields in zip(limits, which, strict=True)]
+    return limits
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = []
+def _format_line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    columns = []
     for text, width, to_right in zip(cells, widths, right, strict=True):
         spaces = " " * (width - markup.places(text))
-        padded.append(spaces + text if to_right else text + spaces)
-    return _GAP.join(padded).rstrip(" ")
+        columns.append(spaces + text if to_right else text + spaces)
+    return _GAP.join(columns).rstrip(" ")
 
 
-def _row(record: Record, columns: Sequence[str]) -> list[str]:
+def _make_row(record: Record, columns: Sequence[str]) -> list[str]:
     return [cell(record.get(name)) for name in columns]
 
 
-def _markdown_line(values: Sequence[Any]) -> str:
+def _format_markdown_line(values: Sequence[Any]) -> str:
     def shown(value: Any) -> str:
         is_text = not isinstance(value, bool | int | float) and value not in (None, "")
         return markup.cell(without_commands(cell(value))) if is_text else cell(value)
@@ -199,7 +199,7 @@ def _markdown_line(values: Sequence[Any]) -> str:
     return "| " + " | ".join(map(shown, values)) + " |"
 
 
-def _numbers(values: Iterable[Any]) -> bool:
+def _has_only_numbers(values: Iterable[Any]) -> bool:
     present = [value for value in values if value is not None]
     return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
 

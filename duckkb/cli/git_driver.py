@@ -38,70 +38,70 @@ def main(arguments: Sequence[str]) -> int:
 
 def merge(files: Sequence[Path], size: int, path: str) -> int:
     """Merge by records into the second file; `path` is that of the part from the top of the work tree."""
-    found = _merged(files, path)
-    if found is None:
+    result = _merge_part(files, path)
+    if result is None:
         return 2
-    merged, data, table = found
-    if merged.conflicts and size != 7:
+    outcome, data, table = result
+    if outcome.conflicts and size != 7:
         from duckkb.truth.merge import conflict
 
         data = conflict.written(conflict.read(data) or [], size)
     atomic_write.replace_file(files[1], data, durable=False)
     if not data.strip():
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
-    for one in merged.conflicts:
-        fields = " ".join(filter(None, one.block.open_fields(table)))
-        print(f"duckkb: both sides changed {table.name}:{one.identity} {fields}".rstrip(), file=sys.stderr)
-    return CONFLICT if merged.conflicts else CLEAN
+    for entry in outcome.conflicts:
+        fields = " ".join(filter(None, entry.block.open_fields(table)))
+        print(f"duckkb: both sides changed {table.name}:{entry.identity} {fields}".rstrip(), file=sys.stderr)
+    return CONFLICT if outcome.conflicts else CLEAN
 
 
 def merge_bases(files: Sequence[Path], path: str) -> int:
     """Merge by records into the second file; what conflicts stays as it was, so that the merge itself finds it."""
-    found = _merged(files, path, is_base=True)
-    if found is None:
+    result = _merge_part(files, path, is_base=True)
+    if result is None:
         return 2
-    atomic_write.replace_file(files[1], found[1], durable=False)
+    atomic_write.replace_file(files[1], result[1], durable=False)
     return CLEAN
 
 
-def _merged(
+def _merge_part(
     files: Sequence[Path], path: str, *, is_base: bool = False
 ) -> "tuple[TableMerge, bytes, MergeRules] | None":
     """What three versions of a part make; `path` is its own from the top of the work tree. None for no part."""
     from duckkb.truth.layout import EMPTIED
     from duckkb.truth.merge import table_merge
 
-    found = _PATH.fullmatch(path)
-    key = table_merge.table_of(found[2]) if found else None
-    if found is None or key is None:
+    match = _PATH.fullmatch(path)
+    key = table_merge.table_of(match[2]) if match else None
+    if match is None or key is None:
         return None
-    part, table = found[2], _rules(Path(found[1] or ".")).of(key)
+    part, table = match[2], _load_rules(Path(match[1] or ".")).of(key)
     base, ours, theirs = ({part: file.read_bytes()} for file in files)
-    merged = table_merge.merge_table(base, ours, theirs, table, is_base=is_base)
-    return merged, merged.parts[part] or EMPTIED, table
+    outcome = table_merge.merge_table(base, ours, theirs, table, is_base=is_base)
+    return outcome, outcome.parts[part] or EMPTIED, table
 
 
 def textconv(file: Path) -> int:
     """Print a part with a line for each field, so that `git diff` shows which of them changed."""
     from duckkb.truth.files.source_text import split
 
-    shown = []
+    output = []
     for line in file.read_bytes().split(b"\n"):
         try:
             fields = split(line) if line.startswith(b"{") else None
         except ValueError:
             fields = None
         if fields is None:
-            shown.append(line + b"\n" if line else b"")
+            output.append(line + b"\n" if line else b"")
         else:
-            shown += [f"{key}: {value}\n".encode() for key, value in fields.values()]
-            shown.append(b"\n")
-    sys.stdout.buffer.write(b"".join(shown))
+            output += [f"{key}: {value}\n".encode() for key, value in fields.values()]
+            output.append(b"\n")
+    sys.stdout.buffer.write(b"".join(output))
     sys.stdout.buffer.flush()
     return 0
 
 
-def _rules(root: Path) -> "RulesByTable":
+def _load_rules(root: Path) -> "RulesByTable":
     """None from a `.duckkb/` that came with the clone. Where the configuration is another one than that which the last command
     read, as after a pull, it is read first, and noted for the files to come."""
     from duckkb.truth.git.repository import tracks_state

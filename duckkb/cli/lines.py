@@ -29,9 +29,9 @@ def project(
     out: vectors that callers gave, where the type is named. Raises `errors.UsageError`."""
     from duckkb.actions.registry.projecting import project as projected
 
-    given = kb.given_vectors(of) if of else {}
+    vector_names = kb.given_vectors(of) if of else {}
     identity = kb.identity_fields(of or lines[0][0]["_type"]) if asked and lines else {}
-    wanted = Projection(asked, own, given, chosen_format() in formats.ROWS, identity)
-    shown, notices = projected(lines, wanted, kb.field_names)
+    projection = Projection(asked, own, vector_names, chosen_format() in formats.ROWS, identity)
+    records, notices = projected(lines, projection, kb.field_names)
     tell(notices)
-    return shown
+    return records

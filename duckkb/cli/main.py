@@ -104,59 +104,59 @@ def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) 
 
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
-    printed.say_in_json(_wants_json(args))
+    printed.say_in_json(_has_json_flag(args))
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Exit as ended:
-        return int(ended.exit_code)
+    except click.exceptions.Exit as exit_request:
+        return int(exit_request.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _interrupted()
-    except click.exceptions.NoArgsIsHelpError as asked:
+        return _report_interrupt()
+    except click.exceptions.NoArgsIsHelpError as help_request:
         from duckkb.cli.advice import advise
 
         if not printed.says_json():
-            printed.text(asked.format_message())
-        return printed.error("no command was given", "E_USAGE", advise(duckkb, asked, args), 2)
+            printed.text(help_request.format_message())
+        return printed.error("no command was given", "E_USAGE", advise(duckkb, help_request, args), 2)
     except click.ClickException as problem:
         from duckkb.cli.advice import advise
         from duckkb.cli.slips import near_options
 
         if isinstance(problem, click.NoSuchOption):
             problem = click.NoSuchOption(problem.option_name, possibilities=near_options(problem), ctx=problem.ctx)
-        said = problem.format_message().replace("\n\t", " ")  # choices come a line each
-        return printed.error(said, "E_USAGE", advise(duckkb, problem, args), 2)
+        message = problem.format_message().replace("\n\t", " ")  # choices come a line each
+        return printed.error(message, "E_USAGE", advise(duckkb, problem, args), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
-        return _interrupted() if stop.asked() else _expected(problem, args)
+        return _report_interrupt() if stop.asked() else _report_error(problem, args)
     return result if isinstance(result, int) else 0
 
 
 def unanswered(args: Sequence[str], problem: BaseException) -> int:
     """The exit code of a command that a warm process was asked to answer, and could not, or of which the answer could not be
     printed. A signal came, stdout takes no more, or nobody answers (which is an error under DUCKKB_DAEMON=require alone)."""
-    printed.say_in_json(_wants_json(args))
+    printed.say_in_json(_has_json_flag(args))
     if stop.asked():
-        return _interrupted()
+        return _report_interrupt()
     if isinstance(problem, OSError):
-        return _expected(printed.lost(problem))
+        return _report_error(printed.lost(problem))
     return printed.error(f"no warm process answers: {problem}", "E_WARM", "duckkb serve --warm", 1)
 
 
-def _wants_json(args: Sequence[str]) -> bool:
+def _has_json_flag(args: Sequence[str]) -> bool:
     """Also of a command line that cannot be parsed, and of which the error is what there is to print."""
     words = list(takewhile(lambda word: word != "--", args))
     return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
-def _interrupted() -> int:
+def _report_interrupt() -> int:
     suggestion = "run it again; a write was done whole or not at all"
     return printed.error("interrupted", "E_INTERRUPTED", suggestion, stop.exit_code(130))
 
 
-def _expected(problem: Exception, args: Sequence[str] = ()) -> int:
+def _report_error(problem: Exception, args: Sequence[str] = ()) -> int:
     from duckkb.errors import DuckkbError
 
     if isinstance(problem, DuckkbError):
@@ -164,10 +164,10 @@ def _expected(problem: Exception, args: Sequence[str] = ()) -> int:
     if isinstance(problem, OSError):
         from duckkb.truth.state import remedy_of
 
-        said = f"{problem.strerror or problem}" + (f" {problem.filename}" if problem.filename else "")
-        return printed.error(said, "E_IO", remedy_of(problem, "mend permissions"), 1)
-    said = f"a defect in duckkb: {type(problem).__name__}: {problem}"
-    return printed.error(said, "E_INTERNAL", "report it; truth was not changed", 1)
+        message = f"{problem.strerror or problem}" + (f" {problem.filename}" if problem.filename else "")
+        return printed.error(message, "E_IO", remedy_of(problem, "mend permissions"), 1)
+    message = f"a defect in duckkb: {type(problem).__name__}: {problem}"
+    return printed.error(message, "E_INTERNAL", "report it; truth was not changed", 1)
 
 
 def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
@@ -185,10 +185,10 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
     if problem.findings:
         from duckkb.actions.registry.record_lines import finding_line
 
-        found, brief = map(finding_line, problem.findings), printed.brief
-        details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in one.items()} for one in found]
-    told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
-    if problem.findings and not printed.says_json() and not told:
+        lines, brief = map(finding_line, problem.findings), printed.brief
+        details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines]
+    has_message = len(problem.findings) == 1 and problem.findings[0].message in problem.message
+    if problem.findings and not printed.says_json() and not has_message:
         _note_findings(problem.findings)
     more = ({"details": details} if details else {}) | ({"outcome": outcome} if outcome else {})
     return printed.error(problem.message, problem.code, suggestion, problem.exit_code, more)

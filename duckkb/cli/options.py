@@ -58,8 +58,8 @@ class Format(click.Choice[str]):
         return f"How results are printed: {names[0]} (default), {', '.join(names[1:])}."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        other = {"md": "markdown", "markdown": "md"}.get(str(value))
-        return super().convert(value if value in self.choices or not other else other, param, ctx)
+        synonym = {"md": "markdown", "markdown": "md"}.get(str(value))
+        return super().convert(value if value in self.choices or not synonym else synonym, param, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         import difflib
@@ -71,16 +71,18 @@ class Format(click.Choice[str]):
 
 def chosen() -> dict[str, Any]:
     """What the options of all verbs said, before the verb or behind it."""
-    found: dict[str, Any] = click.get_current_context().ensure_object(dict)
-    return found
+    settings: dict[str, Any] = click.get_current_context().ensure_object(dict)
+    return settings
 
 
 def chosen_format(default: str = "jsonl") -> str:
     """The format that the command line asks for, else the verb's `default`."""
     form: str = "json" if chosen().get("json") else chosen().get("format") or default
     params = click.get_current_context().command.params
-    named = (one.type for one in params if isinstance(one.type, Format))  # before the verb any has a name
-    return next((one.convert(form, None, None) for one in named if form == "md"), form)
+    format_types = (
+        format_type.type for format_type in params if isinstance(format_type.type, Format)
+    )  # before the verb any has a name
+    return next((format_type.convert(form, None, None) for format_type in format_types if form == "md"), form)
 
 
 def wants_json() -> bool:
@@ -92,8 +94,8 @@ def asked_backend() -> str | None:
     """The address of the target that is asked instead of a clone, by --backend or DUCKKB_BACKEND."""
     from duckkb import config
 
-    named: str | None = chosen().get("backend")
-    return named or config.environment().backend
+    address: str | None = chosen().get("backend")
+    return address or config.environment().backend
 
 
 def lock_timeout() -> float:
@@ -126,27 +128,28 @@ def of_all(callback: Callback, own_formats: tuple[str, ...] = ()) -> Callback:
         click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
         click.option("--lock-timeout", type=Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
     )  # fmt: skip
-    decorated: Callback = several(*options)(callback)
-    return decorated
+    command: Callback = several(*options)(callback)
+    return command
 
 
 def several(*options: Option[Any]) -> Option[Any]:
     """Options that are declared together, in the order of the help."""
-    return lambda callback: reduce(lambda decorated, option: option(decorated), reversed(options), callback)
+    return lambda callback: reduce(lambda command, option: option(command), reversed(options), callback)
 
 
 def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]:
     """Flags of which one at most is given, each (spellings, value, help): the parameter `target` has that one's value."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        before, mine = ctx.params.get(target), next(one for one in flags if one[0] == (*param.opts,))
+        before, mine = ctx.params.get(target), next(flag for flag in flags if flag[0] == (*param.opts,))
         if value and before is not None:
-            other = next(spelled[-1] for spelled, name, _ in flags if name == before)
-            raise click.UsageError(f"{other} and {mine[0][-1]} contradict each other; give one of them", ctx)
+            rival = next(spellings[-1] for spellings, name, _ in flags if name == before)
+            raise click.UsageError(f"{rival} and {mine[0][-1]} contradict each other; give one of them", ctx)
         ctx.params[target] = mine[1] if value else before
 
     each = (
-        click.option(*spelled, is_flag=True, expose_value=False, callback=keep, help=text) for spelled, _, text in flags
+        click.option(*spellings, is_flag=True, expose_value=False, callback=keep, help=text)
+        for spellings, _, text in flags
     )
     return several(*each)
 
@@ -180,20 +183,20 @@ def _split_names(arguments: Sequence[click.Argument], values: dict[str, Any]) ->
     names = [str(argument.name) for argument in arguments]
     many = names[-1] if arguments[-1].nargs == -1 else ""
     words = [values[name] for name in names if name != many and isinstance(values.get(name), str)]
-    words += others if isinstance(others := values.get(many), tuple) else ()
-    expanded: list[str] = []
+    words += more_words if isinstance(more_words := values.get(many), tuple) else ()
+    pieces: list[str] = []
     for word in words:
-        place = names[min(len(expanded), len(names) - 1)]
+        place = names[min(len(pieces), len(names) - 1)]
         pair = (
-            split_record_name(word) if place in _TYPES or (place in _MORE_RECORDS and words[0] != expanded[0]) else None
+            split_record_name(word) if place in _TYPES or (place in _MORE_RECORDS and words[0] != pieces[0]) else None
         )
         if pair is not None and place in _TYPES:
-            expanded += pair
+            pieces += pair
         else:
-            expanded.append(pair[1] if pair is not None and pair[0] == expanded[0] else word)
+            pieces.append(pair[1] if pair is not None and pair[0] == pieces[0] else word)
     plain = names[:-1] if many else names
-    if len(expanded) <= len(names) or many:
-        values |= dict(zip(plain, expanded, strict=False)) | ({many: tuple(expanded[len(plain) :])} if many else {})
+    if len(pieces) <= len(names) or many:
+        values |= dict(zip(plain, pieces, strict=False)) | ({many: tuple(pieces[len(plain) :])} if many else {})
     return values
 
 
@@ -221,10 +224,10 @@ _COUNTED = ("lost", "faded")
 _MEASURES = ("ndcg", "recall", *_COUNTED)
 
 
-def _read_limits(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+def _read_limits(_ctx: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
     """`ndcg=0.05`: a measure, and the number from which on it fails."""
-    found = {}
-    for text in given:
+    limit_by_measure = {}
+    for text in texts:
         name, _equals, number = text.partition("=")
         try:
             limit = float(number)
@@ -233,8 +236,8 @@ def _read_limits(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]
         most = 1e9 if name in _COUNTED else 1
         if name not in _MEASURES or not 0 <= limit <= most or (name in _COUNTED and limit != int(limit)):
             raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1), lost=NUMBER or faded=NUMBER")
-        found[name] = limit
-    return found
+        limit_by_measure[name] = limit
+    return limit_by_measure
 
 
 limits = click.option(

@@ -19,7 +19,7 @@ def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field, and one of each list of objects
     in it. An array is JSON alone."""
     form = chosen_format()
-    line = _dated(line) if isinstance(line, Mapping) else line
+    line = _add_commit(line) if isinstance(line, Mapping) else line
     if form not in formats.ROWS:
         printed.result(dumps(line))
     elif not isinstance(line, Mapping):
@@ -27,9 +27,9 @@ def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     elif formats.ROWS[form].by_field:
         rows, tables = formats.fields_of(line)
         lines({**row, "value": formats.cell(row["value"])} for row in rows)
-        for name, held in tables.items():
+        for name, records in tables.items():
             formats.ROWS[form].show(f"\n{name}")
-            lines(held)
+            lines(records)
     else:
         lines([line])
 
@@ -40,17 +40,17 @@ def lines(
     """Results on stdout, a record a line. `columns` of csv, md and table, where they are known without a record: then
     the header is printed without one too. With --format json one object, which has them `under` that name, and `more`."""
     form = chosen_format()
-    records = map(_dated, records)
+    records = map(_add_commit, records)
     if form == "json":
-        printed.result(dumps({under: list(records), **_dated(more)}))
+        printed.result(dumps({under: list(records), **_add_commit(more)}))
     elif form in formats.FORMATS and form not in formats.ROWS:
         for record in records:
             printed.result(dumps(record))
     else:
-        held = list(records)
-        names = formats.fields(held, columns)
+        record_list = list(records)
+        names = formats.fields(record_list, columns)
         if names:
-            _rows(formats.ROWS[form], held, names)
+            _print_rows(formats.ROWS[form], record_list, names)
 
 
 def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) -> NoReturn:
@@ -62,7 +62,7 @@ def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) ->
     raise NotFound(message, code="E_NO_RESULTS", suggestion=suggestion)
 
 
-def _dated(line: Mapping[str, Any]) -> Mapping[str, Any]:
+def _add_commit(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """A line with the commit that it is from, where that is what is published."""
     commit = chosen().get("commit")
     return {**line, "_commit": commit} if commit and "_commit" not in line else line
@@ -73,9 +73,9 @@ def only_json(what: str) -> None:
     form = chosen_format()
     if form in formats.ROWS:
         command = click.get_current_context().command
-        kind = next((one.type for one in command.params if isinstance(one.type, Format)), Format())
-        others = ", ".join(name for name in kind.choices if name not in formats.ROWS)
-        raise click.UsageError(f"{what} cannot be printed as {form}; it has the formats {others}")
+        kind = next((param.type for param in command.params if isinstance(param.type, Format)), Format())
+        alternatives = ", ".join(name for name in kind.choices if name not in formats.ROWS)
+        raise click.UsageError(f"{what} cannot be printed as {form}; it has the formats {alternatives}")
 
 
 def patch(receipt: "Receipt", *, lines: int | None = None) -> None:
@@ -97,14 +97,14 @@ def files(receipt: "Receipt", **more: Any) -> None:
         lines({"file": path} for path in receipt.files)
 
 
-def _rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    written = form.write(records, columns)
+def _print_rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    output = form.write(records, columns)
     if form.is_verbatim:
-        _refuse_commands(written.lines)
-    for line in written.lines:
+        _refuse_commands(output.lines)
+    for line in output.lines:
         form.show(line)
-    if written.cut:
-        printed.note(f"cells cut to fit: {written.cut}; another --format prints them whole")
+    if output.cut:
+        printed.note(f"cells cut to fit: {output.cut}; another --format prints them whole")
 
 
 def _refuse_commands(lines: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ def one_line(text: str) -> str:
     >>> one_line("a\x1b[31mb\n")
     'a\\u001b[31mb\\u000a'
     """
-    return without_commands(_ENDS.sub(lambda found: _escape(found[0]), visible(text, _escape)))
+    return without_commands(_ENDS.sub(lambda match: _escape(match[0]), visible(text, _escape)))
 
 
 def without_commands(text: str) -> str:
@@ -41,7 +41,7 @@ def without_commands(text: str) -> str:
     >>> without_commands("::error file=a::b\nok ##[group]")
     '\\u003a:error file=a::b\nok \\u0023#[group]'
     """
-    return _COMMAND.sub(lambda found: (found["indent"] or "") + _escape(found[0][-1]), text)
+    return _COMMAND.sub(lambda match: (match["indent"] or "") + _escape(match[0][-1]), text)
 
 
 def has_command(text: str) -> bool:
@@ -56,10 +56,10 @@ def brief(text: str) -> str:
 
 def result(text: str, end: str = "\n") -> None:
     """Print on stdout, a result. Raises `errors.Unavailable` (E_IO) where it takes no more; BrokenPipeError passes."""
-    _out((visible(text, _escape) if sys.stdout.isatty() else text) + end)
+    _print_text((visible(text, _escape) if sys.stdout.isatty() else text) + end)
 
 
-def _out(text: str, color: bool | None = None) -> None:
+def _print_text(text: str, color: bool | None = None) -> None:
     try:
         click.echo(text, nl=False, color=color)
     except BrokenPipeError:
@@ -79,7 +79,7 @@ def lost(error: OSError) -> Unavailable:
 
 def drawn(text: str) -> None:
     """Print lines for people on stdout in which data was made visible already, with colours as they are. Raises as `result`."""
-    _out(without_commands(text) + "\n", color=True)
+    _print_text(without_commands(text) + "\n", color=True)
 
 
 def comment(text: str) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import click
 
 
-def _by_word(meant: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     """Each word of a table of words by what they mean, with what it means: of several the ones that there are."""
-    return {word: tuple(here.split(" or ")) for here, words in meant.items() for word in words.split()}
+    return {word: tuple(here.split(" or ")) for here, words in words_by_meaning.items() for word in words.split()}
 
 
-VERBS = _by_word({
+VERBS = _build_word_index({
     "find": "grep lookup retrieve select where filter",
     "put": "add upsert insert set save store create write edit",
     "get": "show read fetch cat view open",
@@ -40,7 +40,7 @@ VERBS = _by_word({
     "doctor": "health",
 })  # fmt: skip
 """A verb of another tool, by the command that does it here, written as a shell has it."""
-OF_GROUPS = _by_word({
+OF_GROUPS = _build_word_index({
     "show or retrieve or history": "get info describe view cat fields",
     "list or stats or show": "ls all list status",
     "rm or remove or delete": "delete remove drop del rm",
@@ -58,7 +58,7 @@ OF_GIT = frozenset(
     ["commit", "push", "pull", "fetch", "clone", "checkout", "switch", "branch", "stash", "reset", "rebase"]
 )
 """Commands that are git's, in a base as in any repository."""
-OPTIONS = _by_word({
+OPTIONS = _build_word_index({
     "--limit or --top-k": "--top-k --topk --top_k --top -k --max --max-results --count --size --num --first --k -n",
     "--where": "--filter --filters --condition -f",
     "--fields": "--select --columns --cols --project --include --field --only",
@@ -80,7 +80,7 @@ OPTIONS = _by_word({
     "--label": "--edge --relation",
     "--budget": "--tokens --max-tokens",
 })  # fmt: skip
-MODES = _by_word({
+MODES = _build_word_index({
     "--similar or vsearch": "similar semantic vector dense embedding meaning s",
     "--match or search": "match keyword fts lexical bm25 text words m",
     "--hybrid or query": "hybrid both h",

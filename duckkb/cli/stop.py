@@ -26,9 +26,9 @@ _asked: list[int] = []
 
 def listen() -> None:
     """From now on the first of these signals is a KeyboardInterrupt, and a second one ends the process at once."""
-    for number in _heeded():
+    for number in _list_signals():
         signal.signal(number, _ask)
-    sys.unraisablehook = _unheard
+    sys.unraisablehook = _handle_unraisable
 
 
 def asked() -> bool:
@@ -52,22 +52,22 @@ def expected() -> Iterator[None]:
     _asked.clear()
 
 
-def _heeded() -> list[signal.Signals]:
+def _list_signals() -> list[signal.Signals]:
     """Without those that were ignored from the start, as under nohup or in the background."""
     return [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _ask(number: int, _: FrameType | None) -> None:
     _asked.append(number)
-    for one in _heeded():
-        signal.signal(one, signal.SIG_DFL)
+    for signal_number in _list_signals():
+        signal.signal(signal_number, signal.SIG_DFL)
     raise KeyboardInterrupt
 
 
-def _unheard(lost: "sys.UnraisableHookArgs") -> None:
+def _handle_unraisable(problem: "sys.UnraisableHookArgs") -> None:
     """Python drops what is raised where nobody can catch it, such as the end of an object: then the signal comes again."""
-    if not (_asked and lost.exc_type is KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
+    if not (_asked and problem.exc_type is KeyboardInterrupt):
+        sys.__unraisablehook__(problem)
     elif hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, _ask_again)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
@@ -94,17 +94,17 @@ class _Awaited(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         target = memoryview(buffer).cast("B")
-        data = self._taken(len(target))
+        data = self._read_piece(len(target))
         target[: len(data)] = data
         return len(data)
 
     def readall(self) -> bytes:
         pieces = []
-        while piece := self._taken(_CHUNK):
+        while piece := self._read_piece(_CHUNK):
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _taken(self, size: int) -> bytes:
+    def _read_piece(self, size: int) -> bytes:
         while not select.select([self._descriptor], [], [], _PIECE_S)[0]:
             pass
         return os.read(self._descriptor, size)

@@ -41,10 +41,10 @@ def verb(
     description begins the help, and the callback's docstring says what a terminal has besides."""
 
     def decorate(callback: _Callback) -> click.Command:
-        own = callback.__dict__.pop("__click_params__", [])
-        says = ACTIONS[action].description if action else _says(name) if group is None else ""
-        settings.update(_help(says, callback), **({"action": action} if action else {}))
-        options.of_all(callback, formats).__dict__["__click_params__"] += own
+        own_params = callback.__dict__.pop("__click_params__", [])
+        says = ACTIONS[action].description if action else _read_summary(name) if group is None else ""
+        settings.update(_build_help(says, callback), **({"action": action} if action else {}))
+        options.of_all(callback, formats).__dict__["__click_params__"] += own_params
         command = click.command(name, cls=cls, **settings)(callback)
         if group is not None:
             group.add_command(command)
@@ -82,16 +82,16 @@ def base_verb(
 def action_verb(action: str, name: str = "", under: click.Group | None = None) -> click.Command:
     """The verb of an action that has nothing of its own at a terminal: it takes what the action takes and prints what that gives, its
     `rows` a line each."""
-    declared = ACTIONS[action]
+    definition = ACTIONS[action]
 
-    @base_verb(name or action.replace("_", "-"), group=under, action=action, tells=False, reads=not declared.writes)
+    @base_verb(name or action.replace("_", "-"), group=under, action=action, tells=False, reads=not definition.writes)
     @parameters()
     def run(kb: "KnowledgeBase", **given: Any) -> None:
         from duckkb.queries import Notice
 
         answer = kb.run(action, {key: value for key, value in given.items() if value is not None})
-        notices = [Notice(**one) for one in answer.pop("notices", ())]
-        out.lines(answer[declared.rows]) if declared.rows and not options.wants_json() else out.emit(answer)
+        notices = [Notice(**notice) for notice in answer.pop("notices", ())]
+        out.lines(answer[definition.rows]) if definition.rows and not options.wants_json() else out.emit(answer)
         out.tell((*kb.notices, *notices))
 
     return run
@@ -101,15 +101,17 @@ def group(name: str) -> Callable[[_Callback], click.Group]:
     """A verb that has others below it."""
     from duckkb.cli.slips import Group
 
-    return lambda callback: click.group(name, cls=Group, **_help(_says(name), callback))(options.of_all(callback))
+    return lambda callback: click.group(name, cls=Group, **_build_help(_read_summary(name), callback))(
+        options.of_all(callback)
+    )
 
 
-def _says(name: str) -> str:
+def _read_summary(name: str) -> str:
     """What the overview says of a verb."""
     return BY_NAME[name].summary if name in BY_NAME else ""
 
 
-def _help(says: str, callback: _Callback) -> dict[str, str]:
+def _build_help(says: str, callback: _Callback) -> dict[str, str]:
     """The help of a command: what is said of it elsewhere, then its docstring; and that in a sentence."""
     text = "\n\n".join(filter(None, [says, cleandoc(callback.__doc__ or "")]))
     return {"help": text, "short_help": first_sentence(" ".join(text.partition("\n\n")[0].split()))}
@@ -139,19 +141,19 @@ def opened(*, first_filter: str | None = None, at: str | None = None, reads: boo
     from duckkb import app
     from duckkb.errors import NotFound, OntologyError, Unreadable
 
-    said = chosen()
-    if "proposing" in said:
-        opening = said["proposing"]().opening(lenient=bool(said.get("lenient")))
+    settings = chosen()
+    if "proposing" in settings:
+        opening = settings["proposing"]().opening(lenient=bool(settings.get("lenient")))
         with app.KnowledgeBase(unopened().root, opening) as kb:
             yield kb
         return
     backend = options.asked_backend()
     open_at = partial(
         app.open,
-        said.get("kb"),
-        lenient=bool(said.get("lenient")),
+        settings.get("kb"),
+        lenient=bool(settings.get("lenient")),
         lock_timeout=lock_timeout(),
-        progress=_progress if sys.stderr.isatty() and not options.wants_json() else None,
+        progress=_print_progress if sys.stderr.isatty() and not options.wants_json() else None,
         first_filter=None if backend else first_filter,
         command=_process["is one command"],
         backend=backend,
@@ -159,7 +161,7 @@ def opened(*, first_filter: str | None = None, at: str | None = None, reads: boo
     try:
         kb = open_at(at=at)
     except (Unreadable, OntologyError):
-        if not reads or at is not None or not (under_way := _operation()):
+        if not reads or at is not None or not (under_way := _find_operation()):
             raise
         kb = open_at(at="HEAD")
         printed.note(
@@ -167,16 +169,18 @@ def opened(*, first_filter: str | None = None, at: str | None = None, reads: boo
         )
     with kb:
         if commit := kb.published:
-            said["commit"] = commit
+            settings["commit"] = commit
         try:
             yield kb
         except NotFound as problem:
             if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
-                out.tell(one for one in kb.notices if one.code == "W_PARTIAL")  # it may be there, and out of sight
+                out.tell(
+                    notice for notice in kb.notices if notice.code == "W_PARTIAL"
+                )  # it may be there, and out of sight
             raise
 
 
-def _operation() -> str:
+def _find_operation() -> str:
     """What git has begun in the repository of the base and not ended, such as a merge."""
     from duckkb.truth.git import repository
 
@@ -210,13 +214,13 @@ def _prefix() -> str:
 
     with suppress(DuckkbError, OSError):
         root = config.find_root(Path.cwd(), chosen().get("kb"), config.environment())
-        found = run.find_repository(root)
-        return found.prefix if found else ""
+        repository = run.find_repository(root)
+        return repository.prefix if repository else ""
     return ""
 
 
-def _progress(label: str, done: int, total: int) -> None:
+def _print_progress(label: str, count: int, total: int) -> None:
     """A counter that rewrites its own line on a terminal."""
-    end = "\n" if done >= total else ""
+    end = "\n" if count >= total else ""
     with suppress(OSError):
-        click.echo(f"\r{label} {done}/{total}{end}", nl=False, err=True)
+        click.echo(f"\r{label} {count}/{total}{end}", nl=False, err=True)

@@ -29,33 +29,33 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECAS
 
 def environment(environ: Mapping[str, str] | None = None) -> Environment:
     """What duckkb takes from the environment (`os.environ` where none is given); empty variables count as absent."""
-    given = os.environ if environ is None else environ
-    home = Path(given.get("HOME") or Path.home())
-    cache_home = given.get("DUCKKB_CACHE_HOME")
+    variables = os.environ if environ is None else environ
+    home = Path(variables.get("HOME") or Path.home())
+    cache_home = variables.get("DUCKKB_CACHE_HOME")
     return Environment(
-        kb=given.get("DUCKKB_KB") or None,
-        writer=given.get("DUCKKB_WRITER") or None,
-        trust=given.get("DUCKKB_TRUST") or None,
-        backend=given.get("DUCKKB_BACKEND") or None,
+        kb=variables.get("DUCKKB_KB") or None,
+        writer=variables.get("DUCKKB_WRITER") or None,
+        trust=variables.get("DUCKKB_TRUST") or None,
+        backend=variables.get("DUCKKB_BACKEND") or None,
         # A word that nobody expected switches the sandbox on: the safe side.
-        sandbox=given.get("DUCKKB_SANDBOX", "").strip().lower() not in _OFF,
-        agent=given.get("DUCKKB_AGENT", "").strip().lower() not in _OFF,
-        daemon=given.get("DUCKKB_DAEMON", "").strip().lower(),
-        cache_home=Path(cache_home) if cache_home else _user_folder(given, "XDG_CACHE_HOME", home / ".cache"),
-        state_home=_user_folder(given, "XDG_STATE_HOME", home / ".local" / "state"),
-        settings={name: given[name] for name in SETTING_VARIABLES if given.get(name)},
+        sandbox=variables.get("DUCKKB_SANDBOX", "").strip().lower() not in _OFF,
+        agent=variables.get("DUCKKB_AGENT", "").strip().lower() not in _OFF,
+        daemon=variables.get("DUCKKB_DAEMON", "").strip().lower(),
+        cache_home=Path(cache_home) if cache_home else _find_user_folder(variables, "XDG_CACHE_HOME", home / ".cache"),
+        state_home=_find_user_folder(variables, "XDG_STATE_HOME", home / ".local" / "state"),
+        settings={name: variables[name] for name in SETTING_VARIABLES if variables.get(name)},
     )
 
 
 def around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
     """As `plain_around`; while a key is set (DUCKKB_ENCRYPTION_KEY) the cache folder is one in memory, where what is sealed in the
     user's is opened. Raises `errors.StateError` (E_KEY), `errors.Unavailable` (E_KEY, E_IO)."""
-    env, given = plain_around(root, environ), os.environ if environ is None else environ
-    if not given.get(SEAL_KEY) and not given.get(SEAL_KEY_FILE):
+    env, variables = plain_around(root, environ), os.environ if environ is None else environ
+    if not variables.get(SEAL_KEY) and not variables.get(SEAL_KEY_FILE):
         return env
     from duckkb.config.sealing import sealed
 
-    return sealed(env, given)
+    return sealed(env, variables)
 
 
 def plain_around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
@@ -66,11 +66,11 @@ def plain_around(root: Path | None, environ: Mapping[str, str] | None = None) ->
     """
     env = environment(environ)
     state_home = apart(root, env.state_home.expanduser())
-    machine = _machine(state_home)
-    named = machine.get("cache_home")
+    machine = _read_machine_settings(state_home)
+    machine_home = machine.get("cache_home")
     cache_home, limit = env.cache_home, byte_count(machine.get("cache_limit"))
-    if isinstance(named, str) and not (os.environ if environ is None else environ).get("DUCKKB_CACHE_HOME"):
-        cache_home = Path(named).expanduser() if Path(named).expanduser().is_absolute() else cache_home
+    if isinstance(machine_home, str) and not (os.environ if environ is None else environ).get("DUCKKB_CACHE_HOME"):
+        cache_home = Path(machine_home).expanduser() if Path(machine_home).expanduser().is_absolute() else cache_home
     cache_home = apart(root, cache_home.expanduser())
     daemon = env.daemon or ("auto" if machine.get("daemon") == "auto" else "")
     return replace(
@@ -86,15 +86,15 @@ def byte_count(size: object) -> int | None:
     (1610612736, 20971520, 4096, None)
     """
     match = None if isinstance(size, bool) else _SIZE.fullmatch(str(size).strip())
-    found = int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ")) if match else 0
-    return found or None
+    count = int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ")) if match else 0
+    return count or None
 
 
-def _machine(state_home: Path) -> dict[str, Any]:
+def _read_machine_settings(state_home: Path) -> dict[str, Any]:
     """The settings of this machine; none where there are none that can be read."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads((state_home / _MACHINE).read_bytes())
-        return found if isinstance(found, dict) else {}
+        settings = json.loads((state_home / _MACHINE).read_bytes())
+        return settings if isinstance(settings, dict) else {}
     return {}
 
 
@@ -117,32 +117,32 @@ def told_of_sealing() -> "tuple[Notice, ...]":
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """The value of one variable that the configuration names as a key; None where it is absent or empty."""
-    given = os.environ if environ is None else environ
-    return given.get(name, "").strip() or None
+    variables = os.environ if environ is None else environ
+    return variables.get(name, "").strip() or None
 
 
 def wants_color(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a terminal may be sent colours: NO_COLOR is not set (https://no-color.org), and it is no dumb one."""
-    given = os.environ if environ is None else environ
-    return not given.get("NO_COLOR") and given.get("TERM") != "dumb"
+    variables = os.environ if environ is None else environ
+    return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
 def in_workflow(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this is a job of GitHub's (or of a forge that is like it), where lines of the log can be commands."""
-    given = os.environ if environ is None else environ
-    return given.get("GITHUB_ACTIONS", "").lower() == "true"
+    variables = os.environ if environ is None else environ
+    return variables.get("GITHUB_ACTIONS", "").lower() == "true"
 
 
 def forge_page(environ: Mapping[str, str] | None = None) -> str:
     """The page of the repository that a job of GitHub's works on (`https://github.com/team/kb`); empty elsewhere."""
-    given = os.environ if environ is None else environ
-    server, repository = given.get("GITHUB_SERVER_URL", ""), given.get("GITHUB_REPOSITORY", "")
-    is_alike = given.get("GITEA_ACTIONS") or given.get("FORGEJO_ACTIONS")  # which have other addresses
+    variables = os.environ if environ is None else environ
+    server, repository = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_REPOSITORY", "")
+    is_alike = variables.get("GITEA_ACTIONS") or variables.get("FORGEJO_ACTIONS")  # which have other addresses
     is_known = re.fullmatch(r"https?://[\w.:-]+", server) and re.fullmatch(r"[\w.-]+/[\w.-]+", repository)
     return f"{server}/{repository}" if is_known and not is_alike else ""
 
 
-def _user_folder(given: Mapping[str, str], name: str, default: Path) -> Path:
+def _find_user_folder(variables: Mapping[str, str], name: str, default: Path) -> Path:
     """Our folder in one of the XDG base folders; the standard says to ignore a relative path."""
-    base = Path(given.get(name) or default)
+    base = Path(variables.get(name) or default)
     return (base if base.is_absolute() else default) / "duckkb"

@@ -315,7 +315,7 @@ VARIABLES: Mapping[str, str] = {
 def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> Settings:
     """Settings from the top of config.yaml, with the origin of each; every problem is noted in the section. `variables` of the
     environment (as `SETTING_VARIABLES` names them) stand over what the file says."""
-    sections = {path: _section(root, path) for path in _PATHS}
+    sections = {path: _find_section(root, path) for path in _PATHS}
     for path, section in sections.items():
         section.refuse_unknown(_PATHS[path], _ELSEWHERE)
     values: dict[str, Any] = {}
@@ -329,13 +329,13 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
         key = SETTING_VARIABLES[variable]
         values[key.name], origins[key.name] = _read_variable(root, variable, text), variable
     _check_model(sections[("global",)], values)
-    _check_named(sections[("global",)], values)
+    _check_model_names(sections[("global",)], values)
     if values["global.models"]:
         from duckkb.llm.registry import read_models  # few bases have any
 
         values["global.models"] = read_models(sections[("global",)].sub("models"), origins)
-    _check_asked(sections[("global",)], values)
-    return _settings(values, origins)
+    _check_answer_model(sections[("global",)], values)
+    return _make_settings(values, origins)
 
 
 def _read_variable(root: Section, variable: str, text: str) -> Any:
@@ -352,11 +352,11 @@ def _read_variable(root: Section, variable: str, text: str) -> Any:
     return value
 
 
-def _section(root: Section, path: tuple[str, ...]) -> Section:
+def _find_section(root: Section, path: tuple[str, ...]) -> Section:
     return reduce(lambda section, key: section.sub(key), path, root)
 
 
-def _paths() -> dict[tuple[str, ...], tuple[str, ...]]:
+def _list_paths() -> dict[tuple[str, ...], tuple[str, ...]]:
     """By the place of a section the keys that may stand in it; types and policies beside the settings at the top."""
     steps = [tuple(key.name.split(".")) for key in KEYS]
     places = dict.fromkeys(path[:depth] for path in steps for depth in range(len(path)))
@@ -364,7 +364,7 @@ def _paths() -> dict[tuple[str, ...], tuple[str, ...]]:
     return {at: (*keys, *(() if at else SECTIONS)) for at, keys in inside.items()}
 
 
-_PATHS = _paths()
+_PATHS = _list_paths()
 _ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name that stands in several
 
 
@@ -376,7 +376,7 @@ def _check_model(section: Section, values: Mapping[str, Any]) -> None:
         section.problem("needs an endpoint: this model does not come with duckkb", "embedding_model", remedy=remedy)
 
 
-def _check_named(section: Section, values: Mapping[str, Any]) -> None:
+def _check_model_names(section: Section, values: Mapping[str, Any]) -> None:
     """An endpoint is asked for a model by its name, which is a part of what its answers are kept under."""
     for name in ("rerank", "expand"):
         method = values[f"global.{name}.method"]
@@ -385,23 +385,23 @@ def _check_named(section: Section, values: Mapping[str, Any]) -> None:
             section.sub(name).problem(f"{method} needs the name of a model", "method", remedy=remedy)
 
 
-def _check_asked(section: Section, values: Mapping[str, Any]) -> None:
+def _check_answer_model(section: Section, values: Mapping[str, Any]) -> None:
     """The model that answers questions is a row of the registry."""
-    model, known = values["global.ask.model"], values["global.models"]
-    if model is not None and model not in known:
-        remedy = name_known(model, known) if known else "add it to `global.models`"
+    model, models = values["global.ask.model"], values["global.models"]
+    if model is not None and model not in models:
+        remedy = name_known(model, models) if models else "add it to `global.models`"
         section.sub("ask").problem(f"there is no chat model {shown(model)}", "model", remedy=remedy)
 
 
-def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-    own: dict[str, Any] = {}
+def _make_settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+    top_values: dict[str, Any] = {}
     inside: dict[str, dict[str, Any]] = {}
     for key in KEYS:
         group, _, name = key.attribute.rpartition(".")
         value = values[key.name]
         if key.attribute:
-            (inside.setdefault(group, {}) if group else own)[name] = (
+            (inside.setdefault(group, {}) if group else top_values)[name] = (
                 float(value) if type(key.default) is float else value
             )
-    groups = {group: type(getattr(_STANDARD, group))(**given) for group, given in inside.items()}
-    return Settings(**own, **groups, origins=origins)
+    groups = {group: type(getattr(_STANDARD, group))(**fields) for group, fields in inside.items()}
+    return Settings(**top_values, **groups, origins=origins)

@@ -41,28 +41,28 @@ def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | Non
     `errors.StateError` (E_NO_KB) where there is no config.yaml."""
     recall_schemas(env)
     documents = read_documents(root, {**outside_files(outside_definitions(root, env)), **(instead or {})})
-    first, rest = documents[0], documents[1:]
-    found: list[Finding] = []
-    settings = read_settings(root_section(first, "E_CONFIG", found), env.settings)
-    parts = (first.only(SECTIONS), *rest)
+    first, ontology_documents = documents[0], documents[1:]
+    setting_findings: list[Finding] = []
+    settings = read_settings(root_section(first, "E_CONFIG", setting_findings), env.settings)
+    parts = (first.only(SECTIONS), *ontology_documents)
     ontology, wrong = load_ontology(parts)
     questions, doubtful = read_questions(parts, ontology)
     secrets = [finding for document in documents for finding in secret_findings(document)]
-    findings = in_order(without_secrets([*found, *wrong, *doubtful], secrets), documents)
+    findings = in_order(without_secrets([*setting_findings, *wrong, *doubtful], secrets), documents)
     if findings:
-        raise _refusal(findings)
+        raise _make_refusal(findings)
     return Loaded(root, settings, ontology, questions, documents, env)
 
 
-def _refusal(findings: Sequence[Finding]) -> OntologyError:
+def _make_refusal(findings: Sequence[Finding]) -> OntologyError:
     codes = {finding.code for finding in findings}
     files = list(dict.fromkeys(finding.path or "the environment" for finding in findings))
-    named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    file_names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
     problems = "1 problem" if len(findings) == 1 else f"{len(findings)} problems"
     if len(findings) > MAX_FINDINGS:
         problems = f"more than {MAX_FINDINGS} problems"
     return OntologyError(
-        f"{problems} in {named}; nothing was loaded or created",
+        f"{problems} in {file_names}; nothing was loaded or created",
         code=codes.pop() if len(codes) == 1 else "E_ONTOLOGY",
         suggestion="edit the lines named; config.example.yaml lists every setting"
         if any(finding.path for finding in findings)
@@ -79,17 +79,19 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
     """The folder of the knowledge base: the one named (`--kb`), else DUCKKB_KB, else the nearest one at or above
     `start` with a config.yaml. In a sandbox `--kb` may name DUCKKB_KB or a base inside it only. Raises
     `errors.StateError` (E_NO_KB), `errors.UsageError` (E_PATH)."""
-    for named, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
-        if named == "":
+    for folder_name, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
+        if folder_name == "":
             raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or `duckkb init` one")
-        if named is not None:
-            root = _named(start, named)
+        if folder_name is not None:
+            root = _resolve_folder(start, folder_name)
             if root is not None and _has_config(root):
                 if by == "--kb" and env.sandbox and env.kb is not None:
-                    _refuse_outside(root, _named(start, env.kb))
+                    _refuse_outside(root, _resolve_folder(start, env.kb))
                 return root
             raise StateError(
-                f"{named} ({by}) is no knowledge base: it has no {CONFIG}", "E_NO_KB", f"duckkb init {named}"
+                f"{folder_name} ({by}) is no knowledge base: it has no {CONFIG}",
+                "E_NO_KB",
+                f"duckkb init {folder_name}",
             )
     folder = start.resolve()
     for candidate in (folder, *folder.parents):
@@ -107,25 +109,25 @@ def read_documents(root: Path, instead: Mapping[str, bytes | None]) -> tuple[Doc
     read is a document with a finding."""
     if not _has_config(root):
         raise StateError(f"{root} has no {CONFIG}", "E_NO_KB", f"duckkb init {root}")
-    paths = [CONFIG, *_ontology_paths(root)]
+    paths = [CONFIG, *_iter_ontology_paths(root)]
     paths += sorted(path for path in instead if path not in paths)
-    found = []
+    documents = []
     for path in paths:
         data = instead.get(path)
         if data is not None:
-            found.append(read_yaml(data, path))
+            documents.append(read_yaml(data, path))
         elif path not in instead:
-            found.append(_read(root, path))
-    return tuple(found)
+            documents.append(_read(root, path))
+    return tuple(documents)
 
 
 def config_paths(root: Path) -> tuple[str, ...]:
     """The files that make a base's configuration, relative to it: config.yaml, then those of ontology/ by name."""
-    return (CONFIG, *_ontology_paths(root))
+    return (CONFIG, *_iter_ontology_paths(root))
 
 
-def _refuse_outside(root: Path, allowed: Path | None) -> None:
-    if allowed is None or not root.is_relative_to(allowed):
+def _refuse_outside(root: Path, base_root: Path | None) -> None:
+    if base_root is None or not root.is_relative_to(base_root):
         raise UsageError(
             f"{root} lies outside the knowledge base that DUCKKB_KB names, and DUCKKB_SANDBOX is set",
             code="E_PATH",
@@ -133,7 +135,7 @@ def _refuse_outside(root: Path, allowed: Path | None) -> None:
         )
 
 
-def _named(start: Path, name: str) -> Path | None:
+def _resolve_folder(start: Path, name: str) -> Path | None:
     try:
         return (start / Path(name).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):
@@ -150,7 +152,7 @@ def _has_config(folder: Path) -> bool:
     return True
 
 
-def _ontology_paths(root: Path) -> Iterator[str]:
+def _iter_ontology_paths(root: Path) -> Iterator[str]:
     """Paths relative to the base, in the order of their names. Hidden files are editors' own and passed over."""
     try:
         kind = (root / FOLDER).lstat().st_mode
@@ -165,12 +167,14 @@ def _ontology_paths(root: Path) -> Iterator[str]:
 def _walk(root: Path, folder: str) -> Iterator[str]:
     try:
         with os.scandir(root / folder) as entries:
-            found = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries)
+            children = sorted(
+                (entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
+            )
     except OSError:
         # Reading it as a file will say what is wrong with it.
         yield folder
         return
-    for name, is_folder, is_link in found:
+    for name, is_folder, is_link in children:
         path = f"{folder}/{name}"
         if name.startswith("."):
             continue
@@ -188,7 +192,7 @@ def _read(root: Path, path: str) -> Document:
             if not path.endswith(_SUFFIX):
                 return _unread(path, f"would not be read: files of the ontology end in {_SUFFIX}", "rename it")
             data = file.read(MAX_BYTES + 1)
-        if not data.strip() and _was_cut_off(root, path):
+        if not data.strip() and _has_lost_content(root, path):
             return _unread(path, "was cut off: nothing is in it, and HEAD has it whole", f"git checkout HEAD -- {path}")
         return read_yaml(data, path)
     except OSError as error:
@@ -197,7 +201,7 @@ def _read(root: Path, path: str) -> Document:
         return _unread(path, f"cannot be read: {error.strerror}", "mend its permissions")
 
 
-def _was_cut_off(root: Path, path: str) -> bool:
+def _has_lost_content(root: Path, path: str) -> bool:
     from duckkb.truth.git import absent  # which asks git
 
     return absent.is_held_at_head(root, path)
@@ -214,15 +218,15 @@ Stamp = tuple[tuple[str, int, int, int, int], ...]
 def stamp(root: Path) -> Stamp:
     """Path, size, mtime and ctime in ns and inode of config.yaml, each file of ontology/, and what this machine knows of
     folders outside of bases; two that differ mean a new load."""
-    found = []
+    facts = []
     places = [(path, root / path) for path in config_paths(root)]
     for path, place in (*places, ("", environment().state_home.expanduser() / OUTSIDE)):
         try:
             status = place.lstat()
         except OSError:
             continue
-        found.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-    return tuple(found)
+        facts.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return tuple(facts)
 
 
 _SECRET_KEY = re.compile(
@@ -238,40 +242,40 @@ def secret_findings(document: Document) -> list[Finding]:
     """One finding for each value that looks like a secret, by its form or by the name of its key."""
     message = "looks like a secret; keys come from the environment alone"
     return [
-        Finding("E_CONFIG", message, document.path, document.line(place), _nameable(place), _REMEDY)
-        for place in _secret_places(document.value, "", True)
+        Finding("E_CONFIG", message, document.path, document.line(place), _hide_secret_steps(place), _REMEDY)
+        for place in _find_secret_places(document.value, "", True)
     ]
 
 
 def without_secrets(findings: list[Finding], secrets: list[Finding]) -> list[Finding]:
     """Secrets' findings, and of the others those that cannot repeat one: what speaks of the same line might."""
-    hidden = {(finding.path, finding.line) for finding in secrets}
-    told = [finding for finding in findings if _nameable(finding.field) == finding.field]
-    return [*secrets, *(finding for finding in told if (finding.path, finding.line) not in hidden)]
+    secret_lines = {(finding.path, finding.line) for finding in secrets}
+    safe_findings = [finding for finding in findings if _hide_secret_steps(finding.field) == finding.field]
+    return [*secrets, *(finding for finding in safe_findings if (finding.path, finding.line) not in secret_lines)]
 
 
-def _nameable(place: str) -> str:
+def _hide_secret_steps(place: str) -> str:
     """A pointer up to the first step that is a secret itself."""
     steps = place.split("/")
     secret = next((index for index, step in enumerate(steps) if looks_secret(step)), len(steps))
     return "/".join(steps[:secret])
 
 
-def _secret_places(value: Any, place: str, by_name: bool) -> Iterator[str]:
+def _find_secret_places(value: Any, place: str, by_name: bool) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
             inside = place + pointer(key)
-            is_named = by_name and bool(_SECRET_KEY.fullmatch(key)) and _is_given(item)
-            if is_named or looks_secret(key):
+            has_secret_name = by_name and bool(_SECRET_KEY.fullmatch(key)) and _has_value(item)
+            if has_secret_name or looks_secret(key):
                 yield inside
             else:
-                yield from _secret_places(item, inside, by_name and key not in _OWN_NAMES)
+                yield from _find_secret_places(item, inside, by_name and key not in _OWN_NAMES)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _secret_places(item, place + pointer(index), by_name)
+            yield from _find_secret_places(item, place + pointer(index), by_name)
     elif isinstance(value, str) and looks_secret(value):
         yield place
 
 
-def _is_given(value: Any) -> bool:
+def _has_value(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != ""

@@ -32,11 +32,11 @@ class OtherModel(Struct, frozen=True):
 
 def other_model(loaded: Loaded, model: str) -> OtherModel:
     """A base with the model that a text names. Raises `errors.UsageError` where the text is none, or the settings would not load."""
-    given = loaded.documents[0].value
-    present: Mapping[str, Any] = given.get("global") or {}
-    changed = _changes(model.strip(), present)
-    whole = {**present, **changed}
-    data = json.dumps({**given, "global": whole}, ensure_ascii=False).encode()
+    configuration = loaded.documents[0].value
+    present: Mapping[str, Any] = configuration.get("global") or {}
+    changes = _read_changes(model.strip(), present)
+    whole = {**present, **changes}
+    data = json.dumps({**configuration, "global": whole}, ensure_ascii=False).encode()
     document = read_yaml(data, "the model")
     problems: list[Finding] = [*document.findings, *secret_findings(document)]
     settings = read_settings(root_section(document, "E_CONFIG", problems)) if not problems else loaded.settings
@@ -46,27 +46,29 @@ def other_model(loaded: Loaded, model: str) -> OtherModel:
     name = settings.embedding.model
     if name == NO_MODEL:
         raise UsageError(f"{NO_MODEL} is no model that embeds anything", suggestion=_REMEDY)
-    line = f"{_MODEL}: {json.dumps(name)}" if changed.keys() == {_MODEL} else f"global: {json.dumps(whole)}"
+    line = f"{_MODEL}: {json.dumps(name)}" if changes.keys() == {_MODEL} else f"global: {json.dumps(whole)}"
     return OtherModel(replace(loaded.settings, embedding=settings.embedding), line)
 
 
-def _changes(model: str, present: Mapping[str, Any]) -> dict[str, Any]:
+def _read_changes(model: str, present: Mapping[str, Any]) -> dict[str, Any]:
     """The keys below `global:` that a text changes, with their values."""
     if not model.startswith("{"):
         if not model:
             raise UsageError("the model has no name", suggestion=_REMEDY)
-        changed: dict[str, Any] = {_MODEL: model}
+        changes: dict[str, Any] = {_MODEL: model}
     else:
         document = read_yaml(model.encode("utf-8", "surrogateescape"), "the model")
-        changed = dict(document.value)
-        if document.findings or not changed or not changed.keys() <= {_MODEL, _EMBEDDING}:
-            said = document.findings[0].message if document.findings else f"has other keys than {_MODEL}, {_EMBEDDING}"
-            raise UsageError(f"the model {said}", suggestion=_REMEDY)
+        changes = dict(document.value)
+        if document.findings or not changes or not changes.keys() <= {_MODEL, _EMBEDDING}:
+            problem = (
+                document.findings[0].message if document.findings else f"has other keys than {_MODEL}, {_EMBEDDING}"
+            )
+            raise UsageError(f"the model {problem}", suggestion=_REMEDY)
     embedding = present.get(_EMBEDDING) or {}
     if (
-        changed.get(_MODEL) == DEFAULT_MODEL
-        and _EMBEDDING not in changed
+        changes.get(_MODEL) == DEFAULT_MODEL
+        and _EMBEDDING not in changes
         and not embedding.keys().isdisjoint(_OF_ENDPOINTS)
     ):
-        changed[_EMBEDDING] = {name: value for name, value in embedding.items() if name not in _OF_ENDPOINTS}
-    return changed
+        changes[_EMBEDDING] = {name: value for name, value in embedding.items() if name not in _OF_ENDPOINTS}
+    return changes

@@ -33,33 +33,33 @@ _MOST_SCHEMAS = 4096
 def demands(settings: Settings, kinds: Iterable[RecordType] = ()) -> dict[str, str]:
     """The effective values that need trust, by the name of their setting; empty where there are none. `kinds` are the types of
     the base, whose policies may name models of their own."""
-    own = settings.embedding
-    given = {
-        "global.embedding.base_url": own.address or own.base_url,
-        "global.embedding.api_key_env": own.key_variable or own.api_key_env,
+    embedding = settings.embedding
+    values = {
+        "global.embedding.base_url": embedding.address or embedding.base_url,
+        "global.embedding.api_key_env": embedding.key_variable or embedding.api_key_env,
     }
     for kind in kinds:
-        wanted = kind.settings(settings).embedding
-        if _demanded_by(wanted) not in (_demanded_by(own), (own.base_url, own.api_key_env)):
-            given[f"{kind.name}.embedding.base_url"] = wanted.address
-            given[f"{kind.name}.embedding.api_key_env"] = wanted.key_variable
-    for name, asked in (("rerank", settings.rerank), ("expand", settings.expand)):
-        if asked.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
-            given |= {f"global.{name}.base_url": asked.base_url, f"global.{name}.api_key_env": asked.api_key_env}
+        type_embedding = kind.settings(settings).embedding
+        if _read_demands(type_embedding) not in (_read_demands(embedding), (embedding.base_url, embedding.api_key_env)):
+            values[f"{kind.name}.embedding.base_url"] = type_embedding.address
+            values[f"{kind.name}.embedding.api_key_env"] = type_embedding.key_variable
+    for name, endpoint in (("rerank", settings.rerank), ("expand", settings.expand)):
+        if endpoint.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
+            values |= {f"global.{name}.base_url": endpoint.base_url, f"global.{name}.api_key_env": endpoint.api_key_env}
     for model in settings.models.values():
-        for index, one in enumerate(model.providers):
+        for index, provider in enumerate(model.providers):
             at = f"global.models.{model.name}.providers.{index}"
-            given |= {f"{at}.base_url": one.base_url, f"{at}.api_key_env": one.api_key_env}
-    return {name: value for name, value in given.items() if value is not None}
+            values |= {f"{at}.base_url": provider.base_url, f"{at}.api_key_env": provider.api_key_env}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def is_demanded(wanted: EmbeddingSettings, settings: Settings, kinds: Iterable[RecordType]) -> bool:
     """Whether `demands` has the address and key variable of this model, so that whoever accepts them knows of it."""
     models = [settings.embedding, *(kind.settings(settings).embedding for kind in kinds)]
-    return _demanded_by(wanted) in [_demanded_by(model) for model in models]
+    return _read_demands(wanted) in [_read_demands(model) for model in models]
 
 
-def _demanded_by(model: EmbeddingSettings) -> tuple[str | None, str | None]:
+def _read_demands(model: EmbeddingSettings) -> tuple[str | None, str | None]:
     return model.address, model.key_variable
 
 
@@ -71,24 +71,24 @@ def trust_hash(demanded: Mapping[str, str]) -> str:
 
 def is_trusted(root: Path, settings: Settings, env: Environment, kinds: Iterable[RecordType] = ()) -> bool:
     """Whether this run may follow the demands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
-    demanded = demands(settings, kinds)
-    if not demanded:
+    demand_values = demands(settings, kinds)
+    if not demand_values:
         return True
-    wanted = trust_hash(demanded)
-    return _is_named(wanted, env) or wanted in _accepted(root, env)
+    digest = trust_hash(demand_values)
+    return _is_in_environment(digest, env) or digest in _read_hashes(root, env)
 
 
-def _is_named(digest: str, env: Environment) -> bool:
+def _is_in_environment(digest: str, env: Environment) -> bool:
     return digest in (env.trust or "").split(",")
 
 
-def _accepted(root: Path, env: Environment) -> list[str]:
+def _read_hashes(root: Path, env: Environment) -> list[str]:
     """The hashes of what the user accepts for this base: of its configuration, and of other models beside that."""
-    return _hashes(_read(env, _ACCEPTED).get(str(root.resolve())))
+    return _list_hashes(_read(env, _ACCEPTED).get(str(root.resolve())))
 
 
-def _hashes(accepted: object) -> list[str]:
-    return [one for one in (accepted if isinstance(accepted, list) else [accepted]) if isinstance(one, str)]
+def _list_hashes(value: object) -> list[str]:
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 
 def accept(
@@ -100,28 +100,33 @@ def accept(
     Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
     """
     digest = trust_hash(demands(settings, kinds))
-    _keep(env, _ACCEPTED, root, lambda known: list(dict.fromkeys([*_hashes(known), digest])) if beside else digest)
+    _keep(
+        env,
+        _ACCEPTED,
+        root,
+        lambda old_value: list(dict.fromkeys([*_list_hashes(old_value), digest])) if beside else digest,
+    )
     return digest
 
 
 def _keep(env: Environment, name: str, root: Path, change: Callable[[Any], Any]) -> None:
     """Put what `change` makes of what a file of the state folder says of a base in its place."""
     base = str(root.resolve())
-    with _alone(env, name):
-        known = _read(env, name)
-        _write(env, name, known | {base: change(known.get(base))})
+    with _hold_lock(env, name):
+        entries = _read(env, name)
+        _write(env, name, entries | {base: change(entries.get(base))})
 
 
 @contextmanager
-def _alone(env: Environment, name: str) -> Iterator[None]:
+def _hold_lock(env: Environment, name: str) -> Iterator[None]:
     """Change a file as the only one who changes any. Raises `errors.Unavailable` (E_LOCKED naming who is at it, E_IO)."""
     folder = env.state_home.expanduser()
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            held.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))
+            stack.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))
         except OSError as error:
-            raise _refusal(folder / name, error.strerror or str(error)) from error
+            raise _make_refusal(folder / name, error.strerror or str(error)) from error
         yield
 
 
@@ -133,30 +138,30 @@ def outside_files(definitions: Mapping[str, Any]) -> dict[str, bytes | None]:
 
 def outside_definitions(root: Path, env: Environment) -> dict[str, Any]:
     """The definitions of this base's collections whose folders lie outside of it, by name, as values."""
-    return _definitions(_read(env, OUTSIDE).get(str(root.resolve())))
+    return _to_definitions(_read(env, OUTSIDE).get(str(root.resolve())))
 
 
 def change_outside(root: Path, env: Environment, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     """Put what `change` makes of them in their place, or nothing where it raises. Raises `errors.Unavailable` (E_LOCKED, E_IO)
     where the user's state folder cannot be written."""
-    _keep(env, OUTSIDE, root, lambda known: dict(change(_definitions(known))))
+    _keep(env, OUTSIDE, root, lambda old_value: dict(change(_to_definitions(old_value))))
 
 
-def _definitions(known: object) -> dict[str, Any]:
-    return dict(known) if isinstance(known, dict) else {}
+def _to_definitions(value: object) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
 
 
 def commands(settings: Settings, ontology: Ontology) -> dict[str, str]:
     """The commands that the configuration names, by the name of their setting: none runs before it is trusted."""
-    own = {"arch.command": settings.arch.command} if settings.arch.command else {}
+    arch_commands = {"arch.command": settings.arch.command} if settings.arch.command else {}
     fetching = ontology.update_commands.items()
-    return {**own, **{f"collections.{name}.source.update_command": command for name, command in fetching}}
+    return {**arch_commands, **{f"collections.{name}.source.update_command": command for name, command in fetching}}
 
 
 def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environment) -> bool:
     """Whether this run may run exactly these commands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
     digest = trust_hash(commands)
-    return not commands or _is_named(digest, env) or _read(env, _COMMANDS).get(str(root.resolve())) == digest
+    return not commands or _is_in_environment(digest, env) or _read(env, _COMMANDS).get(str(root.resolve())) == digest
 
 
 def accept_commands(root: Path, commands: Mapping[str, str], env: Environment) -> None:
@@ -166,21 +171,23 @@ def accept_commands(root: Path, commands: Mapping[str, str], env: Environment) -
 
 def recall_schemas(env: Environment) -> None:
     """Take in which schemas were found sound (`ontology.schema_cache`); what is not remembered is checked once more."""
-    schema_cache.recall(_known_schemas(env))
+    schema_cache.recall(_read_schemas(env))
 
 
 def remember_schemas(env: Environment) -> None:
     """Remember what was found sound since; where that cannot be written it is checked again another time."""
-    found = schema_cache.fresh()
-    if found:
-        with suppress(Unavailable), _alone(env, _SOUND):
-            names = [*(name for name in _known_schemas(env) if name not in found), *sorted(found)][-_MOST_SCHEMAS:]
+    new_names = schema_cache.fresh()
+    if new_names:
+        with suppress(Unavailable), _hold_lock(env, _SOUND):
+            names = [*(name for name in _read_schemas(env) if name not in new_names), *sorted(new_names)][
+                -_MOST_SCHEMAS:
+            ]
             _write(env, _SOUND, {"format": _FORMAT, "sound": names})
 
 
-def _known_schemas(env: Environment) -> list[str]:
-    stored = _read(env, _SOUND)
-    names = stored.get("sound") if stored.get("format") == _FORMAT else None
+def _read_schemas(env: Environment) -> list[str]:
+    content = _read(env, _SOUND)
+    names = content.get("sound") if content.get("format") == _FORMAT else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
@@ -188,10 +195,10 @@ def _read(env: Environment, name: str) -> dict[str, Any]:
     """A file of the state folder. One that cannot be read means that nothing was accepted or found sound, never that all
     was."""
     try:
-        found = json.loads((env.state_home.expanduser() / name).read_bytes())
+        content = json.loads((env.state_home.expanduser() / name).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _write(env: Environment, name: str, value: Mapping[str, Any]) -> None:
@@ -200,9 +207,9 @@ def _write(env: Environment, name: str, value: Mapping[str, Any]) -> None:
     try:
         state.write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)
     except Unavailable as error:
-        raise _refusal(path, str(error)) from error
+        raise _make_refusal(path, str(error)) from error
 
 
-def _refusal(path: Path, why: str) -> Unavailable:
+def _make_refusal(path: Path, why: str) -> Unavailable:
     message = f"this cannot be remembered in {path}: {why}"
     return Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base")

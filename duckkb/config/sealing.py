@@ -27,7 +27,7 @@ def sealed(env: Environment, given: Mapping[str, str]) -> Environment:
     with _lock:
         disk = env.cache_home
         if disk not in _opened:
-            key = _key(given)
+            key = _read_key(given)
             runtime = given.get("XDG_RUNTIME_DIR")
             memory = in_memory([Path("/dev/shm"), *([Path(runtime)] if runtime else [])])
             _opened[disk] = SealedHome(disk, memory, key, _told)
@@ -37,9 +37,9 @@ def sealed(env: Environment, given: Mapping[str, str]) -> Environment:
 
 def told() -> tuple[Notice, ...]:
     """What must be said of what was sealed, once."""
-    said = [*_told]
+    messages = [*_told]
     _told.clear()
-    return tuple(Notice("W_SEALED", one) for one in said)
+    return tuple(Notice("W_SEALED", message) for message in messages)
 
 
 def end() -> None:
@@ -54,9 +54,9 @@ def end() -> None:
 atexit.register(end)
 
 
-def _key(given: Mapping[str, str]) -> str:
+def _read_key(variables: Mapping[str, str]) -> str:
     """Raises `StateError` (E_KEY)."""
-    text, file = given.get(SEAL_KEY, "").strip(), given.get(SEAL_KEY_FILE, "").strip()
+    text, file = variables.get(SEAL_KEY, "").strip(), variables.get(SEAL_KEY_FILE, "").strip()
     if text and file:
         raise StateError(f"both {SEAL_KEY} and {SEAL_KEY_FILE} are set", "E_KEY", f"unset {SEAL_KEY}")
     if file:

@@ -92,7 +92,7 @@ def size_for(reads: int | None) -> Size:
 
 def markdown_marks(text: str, headings: Sequence[markdown.Heading]) -> Marks:
     """Headings, fences and their edges."""
-    scores = {one.start: HEADINGS[one.level - 1] for one in headings}
+    scores = {heading.start: HEADINGS[heading.level - 1] for heading in headings}
     sections = list(scores)
     fences = [(start, min(end + 1, len(text))) for start, end in markdown.fences(text)]
     for place in (place for fence in fences for place in fence):
@@ -128,57 +128,57 @@ def splits(text: str, start: int, at: int) -> bool:
         return before == "\r" and after == "\n"
     if before == "\u200d" or after in _LINKED or unicodedata.category(after).startswith("M"):
         return True
-    return _is_flag_half(after) and _flag_halves(text, start, at) % 2 == 1
+    return _is_flag_half(after) and _count_flag_halves(text, start, at) % 2 == 1
 
 
 class _Cutter:
     def __init__(self, text: str, marks: Marks, size: Size) -> None:
         self._text, self._marks, self._size = text, marks, size
         self._ends = array("I", (token.end() for token in _TOKEN.finditer(text)))
-        self._whole = [one for one in marks.whole if self._tokens(*one) <= size.target]
+        self._whole = [span for span in marks.whole if self._count_tokens(*span) <= size.target]
         self._starts = [start for start, _ in self._whole]
 
     def pieces(self) -> Iterator[Span]:
         start = end = 0
-        for bound in (*self._anchors(), len(self._text)):
-            while end < bound:
-                piece = self._piece(start, end, bound)
+        for anchor in (*self._find_anchors(), len(self._text)):
+            while end < anchor:
+                piece = self._cut_piece(start, end, anchor)
                 yield piece
-                start, end = self._overlap(piece), piece.end
+                start, end = self._find_overlap(piece), piece.end
 
     def _count(self, at: int) -> int:
         """How many tokens end up to a place."""
         return bisect_right(self._ends, at)
 
-    def _tokens(self, start: int, end: int) -> int:
+    def _count_tokens(self, start: int, end: int) -> int:
         return self._count(end) - self._count(start)
 
-    def _piece(self, start: int, fresh: int, bound: int) -> Span:
+    def _cut_piece(self, start: int, fresh: int, anchor: int) -> Span:
         """The first piece of what is left up to an anchor."""
         target = self._count(start) + self._size.target
-        if self._count(bound) <= target:
-            return Span(start, fresh, bound)
+        if self._count(anchor) <= target:
+            return Span(start, fresh, anchor)
         limit = self._ends[target - 1]
         low = max(self._ends[target - self._size.window - 1], fresh + 1)
         if best := self._best(low, self._ends[target] - 1, target):
             return Span(start, fresh, best)
-        if whole := self._around(limit):
+        if whole := self._find_whole(limit):
             # longer than what is left of the piece: it begins the next one, or fits into this one without the overlap
             return Span(start, fresh, whole[0]) if whole[0] > fresh else Span(fresh, fresh, whole[1])
-        return Span(start, fresh, self._within_line(start, low, limit))
+        return Span(start, fresh, self._cut_within_line(start, low, limit))
 
     def _best(self, low: int, high: int, target: int) -> int:
         """The break point of the best score in a window, before whose end are `target` tokens; 0 where there is none."""
-        window, found, best = self._size.window, 0, 0
-        for at in self._line_starts(low, high):
+        window, place, best = self._size.window, 0, 0
+        for at in self._iter_line_starts(low, high):
             distance = target - self._count(at)
             # in whole numbers, so that equal scores are equal
             score = self._base(at) * (10 * window**2 - 7 * distance**2)
-            if score >= best and not self._around(at) and not splits(self._text, 0, at):
-                found, best = at, score
-        return found
+            if score >= best and not self._find_whole(at) and not splits(self._text, 0, at):
+                place, best = at, score
+        return place
 
-    def _line_starts(self, low: int, high: int) -> Iterator[int]:
+    def _iter_line_starts(self, low: int, high: int) -> Iterator[int]:
         at = low - 1
         while (at := self._text.find("\n", at, high)) >= 0:
             at += 1
@@ -186,8 +186,8 @@ class _Cutter:
                 yield at
 
     def _base(self, at: int) -> int:
-        if known := self._marks.scores.get(at):
-            return known
+        if score := self._marks.scores.get(at):
+            return score
         text = self._text
         if _EMPTY.match(text, at):
             return LINE
@@ -197,81 +197,83 @@ class _Cutter:
             return BLANK
         return ITEM if self._marks.is_markdown and _ITEM.match(text, at) else LINE
 
-    def _within_line(self, start: int, low: int, high: int) -> int:
+    def _cut_within_line(self, start: int, low: int, high: int) -> int:
         """Where to cut what has no line end: behind a sentence, else a word, else between two characters."""
         text = self._text
         for pattern in _WITHIN_LINES:
-            places = [found.end() for found in pattern.finditer(text, low - 1, high)]
+            places = [match.end() for match in pattern.finditer(text, low - 1, high)]
             if best := next((at for at in reversed(places) if at >= low and not splits(text, start, at)), 0):
                 return best
         return next((at for at in range(high, low - 1, -1) if not splits(text, start, at)), high)
 
-    def _overlap(self, piece: Span) -> int:
+    def _find_overlap(self, piece: Span) -> int:
         """Where the next piece begins: as many tokens before the end of this one as the overlap has, at a word; never inside of
         what must not be cut."""
         text, end = self._text, piece.end
         last = self._count(end) - self._size.overlap
         at = max(self._ends[last - 1] if last > 0 else 0, piece.start)
-        found = _TO_NEXT_WORD.match(text, at, end)
-        at = found.end() if found else at
+        match = _TO_NEXT_WORD.match(text, at, end)
+        at = match.end() if match else at
         while at < end and splits(text, piece.start, at):
             at += 1
-        whole = self._around(at)
+        whole = self._find_whole(at)
         return min(whole[1], end) if whole else at
 
-    def _around(self, at: int) -> tuple[int, int] | None:
+    def _find_whole(self, at: int) -> tuple[int, int] | None:
         """What must not be cut and has this place in it."""
-        found = bisect_left(self._starts, at) - 1
-        return self._whole[found] if found >= 0 and at < self._whole[found][1] else None
+        index = bisect_left(self._starts, at) - 1
+        return self._whole[index] if index >= 0 and at < self._whole[index][1] else None
 
-    def _anchors(self) -> list[int]:
+    def _find_anchors(self) -> list[int]:
         """Where a piece ends whatever lies before: where a section begins that none as good is `NEAR`, and far from any section a
         paragraph, or a line where there is none, whose lot is the lowest as `FAR` as that. So what is cut between two follows from
         what lies between them, and an edit moves those near it alone."""
         text, target = self._text, self._size.target
-        sections = [at for at in self._marks.sections if 0 < at < len(text) and not self._around(at)]
-        found = self._apart(sections, 0, len(text), int(target * NEAR))
+        sections = [at for at in self._marks.sections if 0 < at < len(text) and not self._find_whole(at)]
+        anchors = self._select_anchors(sections, 0, len(text), int(target * NEAR))
         far = int(target * FAR)
         for first, last in pairwise([0, *sections, len(text)]):
-            if last - first > far and self._tokens(first, last) > 2 * far:
+            if last - first > far and self._count_tokens(first, last) > 2 * far:
                 for pattern in (_PARAGRAPH, _STARTED):
-                    places = [one.end() for one in pattern.finditer(text, first, last) if first < one.end() < last]
-                    if places := [at for at in places if not self._around(at)]:
-                        found += self._apart(places, first, last, far)
+                    places = [
+                        match.end() for match in pattern.finditer(text, first, last) if first < match.end() < last
+                    ]
+                    if places := [at for at in places if not self._find_whole(at)]:
+                        anchors += self._select_anchors(places, first, last, far)
                         break
-        return sorted(found)
+        return sorted(anchors)
 
-    def _apart(self, places: Sequence[int], first: int, last: int, reach: int) -> list[int]:
+    def _select_anchors(self, places: Sequence[int], first: int, last: int, reach: int) -> list[int]:
         """Those of some places (ascending) that lie more than `reach` tokens from any as good or better, and from both ends. How good
         is their score, and among equal ones a lot drawn by the text behind, so that an edit before changes nothing."""
         counts = [self._count(at) for at in (first, *places, last)]
         if counts[-1] - counts[0] <= 2 * reach:
             return []
-        keys = [(-self._marks.scores.get(at, 0), self._lot(at)) for at in places]
-        before = _behind_better(keys, [at - counts[0] for at in counts[1:-1]])
-        after = _behind_better(keys[::-1], [counts[-1] - at for at in counts[-2:0:-1]])[::-1]
+        keys = [(-self._marks.scores.get(at, 0), self._draw_lot(at)) for at in places]
+        before = _measure_distances(keys, [at - counts[0] for at in counts[1:-1]])
+        after = _measure_distances(keys[::-1], [counts[-1] - at for at in counts[-2:0:-1]])[::-1]
         return [at for at, *apart in zip(places, before, after, strict=True) if min(apart) > reach]
 
-    def _lot(self, at: int) -> int:
+    def _draw_lot(self, at: int) -> int:
         return crc32(self._text[at : at + _DRAWN_FROM].encode("utf-8", "surrogatepass"))
 
 
-def _behind_better(keys: Sequence[tuple[int, int]], places: Sequence[int]) -> list[int]:
+def _measure_distances(keys: Sequence[tuple[int, int]], places: Sequence[int]) -> list[int]:
     """How far each of these lies behind the last one before it whose key is as good or better, or behind the beginning."""
-    better, found = list[int](), list[int]()
+    better, distances = list[int](), list[int]()
     for at, key in enumerate(keys):
         while better and keys[better[-1]] > key:
             better.pop()
-        found.append(places[at] - (places[better[-1]] if better else 0))
+        distances.append(places[at] - (places[better[-1]] if better else 0))
         better.append(at)
-    return found
+    return distances
 
 
 def _is_flag_half(char: str) -> bool:
     return "\U0001f1e6" <= char <= "\U0001f1ff"
 
 
-def _flag_halves(text: str, start: int, at: int) -> int:
+def _count_flag_halves(text: str, start: int, at: int) -> int:
     """How many halves of flags stand in a row before `at`; a piece starts with a whole one."""
     first = at
     while first > start and _is_flag_half(text[first - 1]):

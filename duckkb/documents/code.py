@@ -34,36 +34,36 @@ _GRAMMARS = {
 _ENDINGS = {"pyi": "py", "jsx": "js", "mjs": "js", "cjs": "js", "h": "c"} | {ending: ending for ending in _GRAMMARS}
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_CLASSES = _names(
+_CLASSES = _split_names(
     "class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration record_declaration "
     "struct_declaration namespace_declaration file_scoped_namespace_declaration internal_module type_alias_declaration "
     "annotation_type_declaration type_declaration struct_item enum_item union_item trait_item impl_item mod_item "
     "struct_specifier union_specifier enum_specifier type_definition"
 )
-_FUNCTIONS = _names(
+_FUNCTIONS = _split_names(
     "function_definition function_declaration generator_function_declaration method_definition method_declaration "
     "constructor_declaration function_item function_signature_item macro_definition operator_declaration "
     "property_declaration arrow_function function_expression"
 )
-_IMPORTS = _names(
+_IMPORTS = _split_names(
     "import_statement import_from_statement future_import_statement import_declaration use_declaration using_directive "
     "extern_crate_declaration preproc_include package_declaration package_clause"
 )
-_AROUND = _names(
+_AROUND = _split_names(
     "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration block "
     "class_body interface_body enum_body enum_body_declarations declaration_list statement_block preproc_ifdef preproc_if "
     "preproc_else linkage_specification ERROR"
 )
 """What may hold one of them and is none itself."""
-_SHELLS = _names(
+_SHELLS = _split_names(
     "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration"
 )
 """Those of them that begin with what they hold."""
-_ABOVE = _names("comment line_comment block_comment attribute_item attribute_list decorator")
+_ABOVE = _split_names("comment line_comment block_comment attribute_item attribute_list decorator")
 """What belongs to what stands below."""
 _DEEPEST = 12
 
@@ -72,15 +72,15 @@ def break_points(path: str, text: str) -> dict[int, int]:
     """Base scores of the lines of a file of code at which a class, a function or a block of imports begins, by place in
     characters; comments right above belong to it. Code that is broken has those of what could be read."""
     language = _ENDINGS.get(path.rpartition(".")[2].lower(), "")
-    parser = _parser(language) if language and len(text) <= LONGEST else None
+    parser = _make_parser(language) if language and len(text) <= LONGEST else None
     if parser is None:
         return {}
     starts = list(accumulate(map(len, text.split("\n")), lambda at, length: at + length + 1, initial=0))
     tree = parser.parse(text.encode("utf-8", "replace"))
-    found: dict[int, int] = {}
-    for row, score in _marks(tree.root_node, None, 0):
-        found[starts[row]] = max(score, found.get(starts[row], 0))
-    return found
+    scores: dict[int, int] = {}
+    for row, score in _iter_marks(tree.root_node, None, 0):
+        scores[starts[row]] = max(score, scores.get(starts[row], 0))
+    return scores
 
 
 @cache
@@ -89,7 +89,7 @@ def fingerprint() -> str:
     if find_spec("tree_sitter") is None:
         return ""
     modules = dict.fromkeys(f"tree_sitter_{name}" for name, _ in _GRAMMARS.values())
-    return ", ".join(f"{one} {_version(one)}" for one in ("tree_sitter", *modules) if find_spec(one))
+    return ", ".join(f"{module} {_version(module)}" for module in ("tree_sitter", *modules) if find_spec(module))
 
 
 def _version(module: str) -> str:
@@ -100,7 +100,7 @@ def _version(module: str) -> str:
 
 
 @cache
-def _parser(language: str) -> "Parser | None":
+def _make_parser(language: str) -> "Parser | None":
     name, make = _GRAMMARS[language]
     try:
         from tree_sitter import Language, Parser
@@ -110,23 +110,23 @@ def _parser(language: str) -> "Parser | None":
         return None
 
 
-def _marks(parent: "Node", row: int | None, depth: int) -> Iterator[tuple[int, int]]:
+def _iter_marks(parent: "Node", row: int | None, depth: int) -> Iterator[tuple[int, int]]:
     """Lines and scores of what stands in a node. `row` is the line at which what surrounds the node alone begins."""
     above: tuple[int, int] | None = None
     is_import = False
     for node in parent.children:
         first, last = node.start_point[0], node.end_point[0]
-        begun = above[0] if above and first <= above[1] + 1 else first
+        first_row = above[0] if above and first <= above[1] + 1 else first
         if node.type in _ABOVE:
-            above = begun, last - (node.end_point[1] == 0)
+            above = first_row, last - (node.end_point[1] == 0)
             continue
         above, kind = None, node.type
-        at = begun if row is None else row
+        at = first_row if row is None else row
         if kind in _IMPORTS:
             if not is_import:
                 yield at, IMPORTS
         elif kind in _CLASSES or kind in _FUNCTIONS:
             yield at, CLASS if kind in _CLASSES else FUNCTION
         if depth < _DEEPEST and (kind in _CLASSES or kind in _AROUND):
-            yield from _marks(node, at if kind in _SHELLS else None, depth + 1)
+            yield from _iter_marks(node, at if kind in _SHELLS else None, depth + 1)
         is_import = kind in _IMPORTS

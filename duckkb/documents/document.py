@@ -82,8 +82,8 @@ def extractor(pattern: Iterable[str]) -> str:
     from duckkb.documents.extract import libraries  # whom only document collections need
 
     endings = [line.rpartition("/")[2].rpartition(".")[2] for line in pattern if not line.startswith("!")]
-    if all(one.isalnum() for one in endings):
-        forms = {form if (form := format_of(f".{one}")) in FORMATS else "" for one in endings}
+    if all(ending.isalnum() for ending in endings):
+        forms = {form if (form := format_of(f".{ending}")) in FORMATS else "" for ending in endings}
     else:
         forms = {"", *FORMATS}
     return "; ".join(libraries.extractor(form) for form in sorted({"", *forms}))
@@ -92,7 +92,7 @@ def extractor(pattern: Iterable[str]) -> str:
 def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
     """What a file of a collection says, `path` being its path there. Never raises: what could not be read is a warning."""
     form, warnings = format_of(path), list[str]()
-    made, text = None, ""
+    document, text = None, ""
     if len(raw) > how.largest:
         warnings.append("too_large")
     elif not raw.strip():
@@ -100,55 +100,59 @@ def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
     elif not form:
         warnings.append("unsupported_extension")
     elif form in FORMATS:
-        made = _extracted(path, form, raw, how, warnings)
-    elif (found := decoded(raw)) is None:
+        document = _extract_file(path, form, raw, how, warnings)
+    elif (text_result := decoded(raw)) is None:
         warnings.append("failed")
     else:
-        text, guessed = found
-        warnings += ["encoding_guessed"] if guessed else []
-    if made is None:
-        made = _markdown(path, text, warnings) if form == "md" else _plain(path, text)
-    made.fields.update({"format": form or "other", "size": len(raw)})
+        text, is_guess = text_result
+        warnings += ["encoding_guessed"] if is_guess else []
+    if document is None:
+        document = _read_markdown(path, text, warnings) if form == "md" else _read_plain(path, text)
+    document.fields.update({"format": form or "other", "size": len(raw)})
     if warnings:
-        made.fields["warnings"] = warnings
-    return made
+        document.fields["warnings"] = warnings
+    return document
 
 
-def _extracted(path: str, form: str, raw: bytes, how: Extraction, warnings: list[str]) -> Extracted:
+def _extract_file(path: str, form: str, raw: bytes, how: Extraction, warnings: list[str]) -> Extracted:
     """What a file says that another process reads; headings and links of Markdown, where it gives such."""
     from duckkb.documents.extract.process import extracted  # and with it all that starts a process
 
-    told = extracted(form, raw, how)
-    warnings += told.warnings
-    outline, names = list[markdown.Heading](), list(told.headings)
+    file_text = extracted(form, raw, how)
+    warnings += file_text.warnings
+    outline, names = list[markdown.Heading](), list(file_text.headings)
     if form != "pdf":
         outline = [
-            replace(one, text=_HEADING_LINK.sub(r"\1", one.text).strip()) for one in markdown.headings(told.text)
+            replace(heading, text=_HEADING_LINK.sub(r"\1", heading.text).strip())
+            for heading in markdown.headings(file_text.text)
         ]
-        names = [one.text for one in outline if one.text]
-    fields: dict[str, Any] = {"title": markdown.title(outline, {"title": told.title}, path), "text": told.text}
+        names = [heading.text for heading in outline if heading.text]
+    fields: dict[str, Any] = {
+        "title": markdown.title(outline, {"title": file_text.title}, path),
+        "text": file_text.text,
+    }
     if names:
         fields["headings"] = names
-    if told.pages:
-        fields["pages"] = list(told.pages)
-    return Extracted(fields, {} if form == "pdf" else _links(path, told.text, 0, is_site=True))
+    if file_text.pages:
+        fields["pages"] = list(file_text.pages)
+    return Extracted(fields, {} if form == "pdf" else _links(path, file_text.text, 0, is_site=True))
 
 
-def _plain(path: str, text: str) -> Extracted:
+def _read_plain(path: str, text: str) -> Extracted:
     return Extracted({"title": path.rpartition("/")[2], "text": text})
 
 
-def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
-    told, start = markdown.front_matter(text)
-    front, problems = _front(told, path)
+def _read_markdown(path: str, text: str, warnings: list[str]) -> Extracted:
+    front_text, start = markdown.front_matter(text)
+    front, problems = _parse_front_matter(front_text, path)
     if problems:
         warnings.append("front_matter")
-    found = markdown.headings(text, start)
+    headings = markdown.headings(text, start)
     body = text[start:]
     fields = {name if name not in OWN else f"front_{name}": value for name, value in front.items()}
-    fields |= {"title": markdown.title(found, front, path), "text": body}
-    if found:
-        fields["headings"] = [one.text for one in found if one.text]
+    fields |= {"title": markdown.title(headings, front, path), "text": body}
+    if headings:
+        fields["headings"] = [heading.text for heading in headings if heading.text]
     if start:
         fields["text_line"] = text.count("\n", 0, start) + 1
     if problems:
@@ -159,15 +163,15 @@ def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
 def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[str, list[int]]:
     """The links to files by path, and those of wikis by the name that is written (`markdown.wiki_end`). Those of a page (`is_site`) that begin with `/` lead into the site that it comes from, and it has
     no wiki links: brackets in it are text."""
-    found: dict[str, list[int]] = {}
-    ends = [one.start() for one in re.finditer("\n", text)]
-    for link in sorted(markdown.links(text, start), key=lambda one: one.start):
+    lines_by_place: dict[str, list[int]] = {}
+    ends = [item.start() for item in re.finditer("\n", text)]
+    for link in sorted(markdown.links(text, start), key=lambda item: item.start):
         if is_site and (link.is_wiki or link.target.startswith("/")):
             continue
         place = _place_of(path, link)
         if place and place != path:
-            found.setdefault(place, []).append(bisect_left(ends, link.start) + 1)
-    return found
+            lines_by_place.setdefault(place, []).append(bisect_left(ends, link.start) + 1)
+    return lines_by_place
 
 
 def _place_of(path: str, link: markdown.Link) -> str | None:
@@ -175,24 +179,24 @@ def _place_of(path: str, link: markdown.Link) -> str | None:
     if not link.is_wiki:
         return markdown.resolved(path, link.target)
     if not link.target.startswith(("./", "../")):
-        own = path.rpartition("/")[2]
-        is_own = link.target.casefold() in (own.casefold(), own.rpartition(".")[0].casefold())
+        file_name = path.rpartition("/")[2]
+        is_own = link.target.casefold() in (file_name.casefold(), file_name.rpartition(".")[0].casefold())
         return None if is_own else markdown.wiki_end(normalize("NFC", link.target))
     return markdown.resolved(path, link.target if format_of(link.target) else f"{link.target}.md")
 
 
-def _front(told: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
+def _parse_front_matter(front_text: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     """The values of front matter, none where it is no mapping of YAML, and what is wrong with it: line of the file, field (a
     JSON pointer) and message. A value that YAML's readers disagree about is kept as the text that stands there."""
-    if not told.strip():
+    if not front_text.strip():
         return {}, []
-    document = read_yaml(told.encode("utf-8", "replace"), path, with_dates=True)
+    document = read_yaml(front_text.encode("utf-8", "replace"), path, with_dates=True)
     problems = [
         {
-            "line": (one.line or 1) + 1,  # behind the line of `---`
-            "field": one.field,
-            "message": f"{one.message}; {one.remedy}" if one.remedy else one.message,
+            "line": (finding.line or 1) + 1,  # behind the line of `---`
+            "field": finding.field,
+            "message": f"{finding.message}; {finding.remedy}" if finding.remedy else finding.message,
         }
-        for one in document.findings[:_MOST_PROBLEMS]
+        for finding in document.findings[:_MOST_PROBLEMS]
     ]
     return {name: value for name, value in document.value.items() if name and value is not None}, problems

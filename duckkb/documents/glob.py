@@ -30,42 +30,42 @@ def parsed(pattern: str) -> tuple[Parts, ...]:
     for too many others."""
     if len(pattern) > MOST_CHARACTERS:
         raise UsageError(f"a glob has at most {MOST_CHARACTERS:,} characters", suggestion="name less at once")
-    found = tuple(islice(_without_braces(pattern), MOST_CHOICES + 1))
-    if len(found) > MOST_CHOICES:
-        said = f"the braces of a glob stand for at most {MOST_CHOICES:,} others"
-        raise UsageError(said, suggestion="use * in place of some of them")
-    return tuple(_parts(one) for one in found)
+    choices = tuple(islice(_expand_braces(pattern), MOST_CHOICES + 1))
+    if len(choices) > MOST_CHOICES:
+        message = f"the braces of a glob stand for at most {MOST_CHOICES:,} others"
+        raise UsageError(message, suggestion="use * in place of some of them")
+    return tuple(_compile_glob(choice) for choice in choices)
 
 
 def matches(globs: Sequence[Parts], path: str) -> bool:
     """Whether one of them names the path, or a folder above it."""
     folders = path.split("/")
-    return any(_match(one, folders) for one in globs)
+    return any(_match(parts, folders) for parts in globs)
 
 
-def _without_braces(pattern: str) -> Iterator[str]:
+def _expand_braces(pattern: str) -> Iterator[str]:
     """It once for each of the choices in braces."""
-    found = _BRACES.search(pattern)
-    if found is None:
+    braces = _BRACES.search(pattern)
+    if braces is None:
         yield pattern
         return
-    for choice in found[1].split(","):
-        yield from _without_braces(pattern[: found.start()] + choice + pattern[found.end() :])
+    for choice in braces[1].split(","):
+        yield from _expand_braces(pattern[: braces.start()] + choice + pattern[braces.end() :])
 
 
 @lru_cache(256)
-def _parts(pattern: str) -> Parts:
+def _compile_glob(pattern: str) -> Parts:
     """A name without a slash lies in any folder; one that ends in a slash is of what lies in the folder."""
-    return (*_own_parts(pattern), *([_part("*")] if pattern.endswith("/") else []), _ANY)
+    return (*_compile_own_parts(pattern), *([_compile_part("*")] if pattern.endswith("/") else []), _ANY)
 
 
 @lru_cache(256)
-def _own_parts(pattern: str) -> Parts:
+def _compile_own_parts(pattern: str) -> Parts:
     """What it names itself, not what lies in that."""
     names = pattern.strip("/").split("/")
-    parts = [_ANY if name == "**" else _part(name) for name in names]
+    parts = [_ANY if name == "**" else _compile_part(name) for name in names]
     if parts[-1] is _ANY:
-        parts.append(_part("*"))
+        parts.append(_compile_part("*"))
     if len(names) == 1 and not pattern.startswith("/"):
         parts.insert(0, _ANY)
     return tuple(parts)
@@ -98,10 +98,10 @@ class IgnoreFile:
     def leaves_out(self, path: str, is_folder: bool) -> bool | None:
         """Whether a path, relative to the folder of the file, is left out; None where no line names it."""
         folders = path.split("/")
-        if not self._may_name(folders[-1]):
+        if not self._can_name(folders[-1]):
             return None  # most of many
         for line in reversed(self._lines):
-            if (is_folder or not line.is_of_folders) and _match(_own_parts(line.pattern), folders):
+            if (is_folder or not line.is_of_folders) and _match(_compile_own_parts(line.pattern), folders):
                 return not line.is_kept
         return None
 
@@ -109,15 +109,15 @@ class IgnoreFile:
         """Return whether a file is left out, or a folder that it lies in. Lines that name the file itself go before those
         that name a folder, so that some of one may be kept."""
         verdict, folders = self.leaves_out(path, is_folder=False), path.split("/")
-        if verdict is None and any(map(self._may_name, folders[:-1])):
-            naming = (line for line in reversed(self._lines) if _match(_parts(f"{line.pattern}/"), folders))
+        if verdict is None and any(map(self._can_name, folders[:-1])):
+            naming = (line for line in reversed(self._lines) if _match(_compile_glob(f"{line.pattern}/"), folders))
             verdict = next((not line.is_kept for line in naming), None)
         return bool(verdict)
 
-    def _may_name(self, name: str) -> bool:
+    def _can_name(self, name: str) -> bool:
         """Return whether some line names a path that ends so; quick, as most do not."""
         is_near = name in self._names or name.endswith(self._endings)
-        return is_near or any(_part(one).match(name) for one in self._others)
+        return is_near or any(_compile_part(pattern).match(name) for pattern in self._others)
 
 
 def _ignore_line(line: str) -> IgnoreLine | None:
@@ -134,12 +134,12 @@ def _ignore_line(line: str) -> IgnoreLine | None:
 
 
 @lru_cache(256)
-def _part(name: str) -> re.Pattern[str]:
+def _compile_part(name: str) -> re.Pattern[str]:
     """What stands between two slashes. `fnmatch` has no backslash, and one sign for what a set has not."""
-    return re.compile(translate("".join(map(_as_fnmatch, _PIECE.finditer(name)))))
+    return re.compile(translate("".join(map(_to_fnmatch, _PIECE.finditer(name)))))
 
 
-def _as_fnmatch(piece: re.Match[str]) -> str:
+def _to_fnmatch(piece: re.Match[str]) -> str:
     if piece["escaped"] is not None:
         return f"[{piece['escaped']}]"
     if piece["set"]:
@@ -163,4 +163,4 @@ def _match(parts: Parts, folders: Sequence[str]) -> bool:
             again = at, place
         else:
             return False
-    return all(one is _ANY for one in parts[at:])
+    return all(piece is _ANY for piece in parts[at:])

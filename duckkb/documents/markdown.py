@@ -50,53 +50,58 @@ class Link(Struct, frozen=True):
 
 def front_matter(text: str) -> tuple[str, int]:
     """The YAML between `---` at the beginning of a text, and where the rest begins; empty and 0 where there is none."""
-    found = _FRONT.match(text, 0, _LONGEST_FRONT)
-    return (found[1], found.end()) if found else ("", 0)
+    match = _FRONT.match(text, 0, _LONGEST_FRONT)
+    return (match[1], match.end()) if match else ("", 0)
 
 
 def fences(text: str, start: int = 0) -> list[tuple[int, int]]:
     """Where fenced code lies, the fences included; one that nothing closes goes on to the end of the text."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     if "```" not in text and "~~~" not in text:
-        return found
-    opened: re.Match[str] | None = None
+        return spans
+    opening: re.Match[str] | None = None
     for line in _FENCE.finditer(text, start):
-        if opened is None:
-            opened = line
-        elif line[1][0] == opened[1][0] and len(line[1]) >= len(opened[1]) and line[0].strip() == line[1]:
-            found.append((opened.start(), line.end()))
-            opened = None
-    return [*found, (opened.start(), len(text))] if opened is not None else found
+        if opening is None:
+            opening = line
+        elif line[1][0] == opening[1][0] and len(line[1]) >= len(opening[1]) and line[0].strip() == line[1]:
+            spans.append((opening.start(), line.end()))
+            opening = None
+    return [*spans, (opening.start(), len(text))] if opening is not None else spans
 
 
 def headings(text: str, start: int = 0) -> list[Heading]:
     """The headings of a text from a place on, in its order; marks of code and numbers of sections stay as they are."""
-    fenced = fences(text, start)
-    found = [Heading(len(one[1]), _plain(_unclosed(one[2] or "")), one.start()) for one in _ATX.finditer(text, start)]
-    found += _underlined(text, start)
-    return sorted((one for one in found if not _is_inside(fenced, one.start)), key=lambda one: one.start)
+    code = fences(text, start)
+    candidates = [
+        Heading(len(heading[1]), _strip_attributes(_strip_marks(heading[2] or "")), heading.start())
+        for heading in _ATX.finditer(text, start)
+    ]
+    candidates += _iter_underlined_headings(text, start)
+    return sorted(
+        (heading for heading in candidates if not _is_inside(code, heading.start)), key=lambda heading: heading.start
+    )
 
 
-def _underlined(text: str, start: int) -> Iterator[Heading]:
+def _iter_underlined_headings(text: str, start: int) -> Iterator[Heading]:
     """Lines with a line of `=` or `-` below; that line is none itself. Looked for from below: such lines are few."""
-    taken = -1
-    for one in _UNDERLINE.finditer(text, start):
-        at = max(text.rfind("\n", start, one.start()) + 1, start)
-        if at != taken and (line := _UNDERLINED.match(text, at, one.start())):
-            taken = one.start() + 1
+    underline_start = -1
+    for underline in _UNDERLINE.finditer(text, start):
+        at = max(text.rfind("\n", start, underline.start()) + 1, start)
+        if at != underline_start and (line := _UNDERLINED.match(text, at, underline.start())):
+            underline_start = underline.start() + 1
             if not _NO_PARAGRAPH.match(line[1]):
-                yield Heading(1 if one[1][0] == "=" else 2, _plain(line[1]), at)
+                yield Heading(1 if underline[1][0] == "=" else 2, _strip_attributes(line[1]), at)
 
 
 def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
     """The first heading of level 1, else of level 2, else what front matter calls the title, else the file's name."""
     for level in (1, 2):
-        for one in found:
-            if one.level == level and one.text:
-                return one.text
-    named = front.get("title")
-    if isinstance(named, str) and named.strip():
-        return named.strip()
+        for heading in found:
+            if heading.level == level and heading.text:
+                return heading.text
+    front_title = front.get("title")
+    if isinstance(front_title, str) and front_title.strip():
+        return front_title.strip()
     name = path.rpartition("/")[2]
     return name.rpartition(".")[0] or name
 
@@ -106,29 +111,29 @@ def links(text: str, start: int = 0) -> Iterator[Link]:
     ends at `start`; none in code and comments."""
     code = fences(text, start)
     if "`" in text:
-        code = sorted([*code, *_spans(text, start, code)])
-    comments = [found.span() for found in _YAML_COMMENT.finditer(text, 0, start)]
-    unread = _joined([*code, *_comments(text, start, code), *comments])
+        code = sorted([*code, *_find_code_spans(text, start, code)])
+    comments = [comment.span() for comment in _YAML_COMMENT.finditer(text, 0, start)]
+    unread = _merge_spans([*code, *_find_comments(text, start, code), *comments])
     for pattern in (_LINK, _REFERENCE, _WIKI):
         is_wiki = pattern is _WIKI
-        for one in pattern.finditer(text, 0 if is_wiki else start):
-            target = one[1].rstrip("\\").strip() if is_wiki else one[1].strip("<> ")  # a table has `[[name\|text]]`
-            if target and not _is_inside(unread, one.start()) and not _SCHEME.match(target):
-                yield Link(target, one.start(), is_wiki)
+        for match in pattern.finditer(text, 0 if is_wiki else start):
+            target = match[1].rstrip("\\").strip() if is_wiki else match[1].strip("<> ")  # a table has `[[name\|text]]`
+            if target and not _is_inside(unread, match.start()) and not _SCHEME.match(target):
+                yield Link(target, match.start(), is_wiki)
 
 
-def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """In their order, those that overlap as one."""
-    joined: list[tuple[int, int]] = []
+    disjoint_spans: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if disjoint_spans and start <= disjoint_spans[-1][1]:
+            disjoint_spans[-1] = disjoint_spans[-1][0], max(end, disjoint_spans[-1][1])
         else:
-            joined.append((start, end))
-    return joined
+            disjoint_spans.append((start, end))
+    return disjoint_spans
 
 
-def _comments(text: str, start: int, code: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _find_comments(text: str, start: int, code: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Where comments lie: those of HTML, and `%%` as in Obsidian. One that nothing closes is none."""
     for opens, closes in _COMMENTS:
         at = text.find(opens, start)
@@ -165,20 +170,20 @@ def resolved(path: str, target: str) -> str | None:
     return normpath(place.lstrip("/") if place.startswith("/") else f"{dirname(path)}/{place}".lstrip("/"))
 
 
-def _spans(text: str, start: int, fenced: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _find_code_spans(text: str, start: int, fence_spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Where code stands within paragraphs: from a run of backticks to the next one as long as it. In linear time, whatever
     the text is, as everything here: texts are anybody's."""
     runs: list[tuple[int, int]] = []
-    for one in _BACKTICKS.finditer(text, start):
-        if one[0][0] != "`":
-            yield from _paired(runs)
+    for mark in _BACKTICKS.finditer(text, start):
+        if mark[0][0] != "`":
+            yield from _match_backticks(runs)
             runs = []
-        elif not _is_inside(fenced, one.start()):
-            runs.append(one.span())
-    yield from _paired(runs)
+        elif not _is_inside(fence_spans, mark.start()):
+            runs.append(mark.span())
+    yield from _match_backticks(runs)
 
 
-def _paired(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _match_backticks(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     behind: dict[int, int] = {}
     closing: list[int | None] = [None] * len(runs)
     for at in range(len(runs) - 1, -1, -1):
@@ -192,14 +197,14 @@ def _paired(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         at = at + 1 if end is None else end + 1
 
 
-def _unclosed(text: str) -> str:
+def _strip_marks(text: str) -> str:
     """A heading's text without the marks that may close it."""
     text = text.rstrip()
     bare = text.rstrip("#")
     return bare.rstrip() if not bare or bare[-1] in " \t" else text
 
 
-def _plain(text: str) -> str:
+def _strip_attributes(text: str) -> str:
     """A heading's text without the attributes that some dialects put behind it."""
     return _ATTRIBUTES.sub("", text.strip()).strip()
 

@@ -34,35 +34,35 @@ class Passage(Struct, frozen=True):
 
 def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size: Size) -> list[Passage]:
     """The passages of a document, by its path and its fields; `contexts` say what its folders are about."""
-    text, found = str(fields.get(TEXT) or ""), list[Passage]()
+    text, results = str(fields.get(TEXT) or ""), list[Passage]()
     form = str(fields.get("format"))
     headings, pieces = _cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
     paths, about = _Paths(headings), clipped(" ".join(contexts), _LINE)
     title = clipped(str(fields.get("title") or ""), _LINE)
     for start, fresh, end in pieces:
         prefix = _prefix(about, title, paths.to(fresh))
-        shown = text[start:end]
-        words = text[fresh:end] if found else "\n".join([*contexts, text[fresh:end]])
-        found.append(Passage(start, shown, words, f"{prefix}\n\n{shown}" if prefix else shown))
-    return found
+        excerpt = text[start:end]
+        words = text[fresh:end] if results else "\n".join([*contexts, text[fresh:end]])
+        results.append(Passage(start, excerpt, words, f"{prefix}\n\n{excerpt}" if prefix else excerpt))
+    return results
 
 
 def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Span]]:
     """The headings of a text and its pieces, found once: each lane goes over all texts, and who shows a hit asks again. `name`
     is that of a file of code."""
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), form, name, size
-    found = _known.get(key)
-    if found is None:
+    result = _known.get(key)
+    if result is None:
         headings = markdown.headings(text) if form in _MARKDOWN else []
         if form in _MARKDOWN:
             marks = markdown_marks(text, headings)
         else:
             marks = code_marks(name, text) if form == "code" else Marks()
-        found = headings, chunks(text, marks, size)
+        result = headings, chunks(text, marks, size)
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
-        _known[key] = found
-    return found
+        _known[key] = result
+    return result
 
 
 def code_marks(path: str, text: str) -> Marks:
@@ -82,7 +82,7 @@ def heading_path(text: str, start: int) -> list[str]:
     >>> heading_path("# Guide\\n\\n## Install\\n\\nPip.\\n\\n## Use\\n", 22)
     ['Guide', 'Install']
     """
-    return [one.text for one in _Paths(markdown.headings(text)).to(start + 1)]
+    return [heading.text for heading in _Paths(markdown.headings(text)).to(start + 1)]
 
 
 def page(pages: Sequence[int], start: int) -> int | None:
@@ -104,18 +104,18 @@ class _Paths:
     def to(self, place: int) -> list[Heading]:
         """Those that begin before a place and that it stands under."""
         while self._left and self._left[-1].start < place:
-            one = self._left.pop()
-            while self._path and self._path[-1].level >= one.level:
+            heading = self._left.pop()
+            while self._path and self._path[-1].level >= heading.level:
                 self._path.pop()
-            self._path.append(one)
+            self._path.append(heading)
         return list(self._path)
 
 
 def _prefix(about: str, title: str, above: Sequence[Heading]) -> str:
     """What the folders are about, and the headings above but for the title, which all of a document have in common: of too many,
     those next to the passage."""
-    path = [clipped(one.text, _LINE) for one in above if one.text]
+    path = [clipped(piece.text, _LINE) for piece in above if piece.text]
     path = path[1:] if path[:1] == [title] else path
     while len(path) > 1 and estimated_tokens(" > ".join(path)) > _LINE:
         path = path[1:]
-    return "\n".join(filter(None, (" ".join(one.split()) for one in (about, " > ".join(path)))))
+    return "\n".join(filter(None, (" ".join(piece.split()) for piece in (about, " > ".join(path)))))

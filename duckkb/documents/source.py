@@ -28,7 +28,7 @@ def is_document(source: DocumentSource, path: str) -> bool:
 def exclusion(source: DocumentSource, path: str) -> str:
     """Why a file does not count, as `folder_exclusion`: also `pattern`, or `ignore` of the definition; empty where it does."""
     *folders, name = path.split("/")
-    if reason := _exclusion_of(source, folders):
+    if reason := _find_exclusion(source, folders):
         return reason
     if name.startswith(".") and not source.hidden:
         return "hidden"
@@ -40,13 +40,13 @@ def exclusion(source: DocumentSource, path: str) -> str:
 def folder_exclusion(source: DocumentSource, path: str) -> str:
     """Why a folder holds no documents, by its path in the folder of the source: `hidden`, or a `reserved` name; empty where it
     may hold some."""
-    return _exclusion_of(source, path.split("/"))
+    return _find_exclusion(source, path.split("/"))
 
 
-def _exclusion_of(source: DocumentSource, folders: list[str]) -> str:
+def _find_exclusion(source: DocumentSource, folders: list[str]) -> str:
     if not ALWAYS_IGNORED.isdisjoint(folders) or (source.path == "." and folders and folders[0] in NOT_DOCUMENTS):
         return "reserved"
-    return "hidden" if not source.hidden and any(one.startswith(".") for one in folders) else ""
+    return "hidden" if not source.hidden and any(folder.startswith(".") for folder in folders) else ""
 
 
 def matches(lines: tuple[str, ...], path: str) -> bool:
@@ -89,4 +89,4 @@ def prefixes(path: str) -> Iterator[str]:
 
 def contexts(source: DocumentSource, path: str) -> list[str]:
     """What a document is about by its folders, from the general to the specific."""
-    return [source.contexts[one] for one in prefixes(path) if one in source.contexts]
+    return [source.contexts[prefix] for prefix in prefixes(path) if prefix in source.contexts]

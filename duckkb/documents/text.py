@@ -33,16 +33,16 @@ def decoded(raw: bytes) -> tuple[str, str] | None:
     """
     for mark, name in _MARKS:
         if raw.startswith(mark):
-            return _text(raw[len(mark) :].decode(name, "replace"), "")
+            return _check_text(raw[len(mark) :].decode(name, "replace"), "")
     try:
-        return _text(raw.decode("utf-8"), "")
+        return _check_text(raw.decode("utf-8"), "")
     except UnicodeDecodeError:
         pass
-    name = _guessed(raw)
-    return _text(raw.decode(name, "replace"), name) if name else None
+    name = _guess_encoding(raw)
+    return _check_text(raw.decode(name, "replace"), name) if name else None
 
 
-def _guessed(raw: bytes) -> str:
+def _guess_encoding(raw: bytes) -> str:
     try:
         import chardet  # of the extra `documents`
     except ImportError:
@@ -58,8 +58,8 @@ def _guessed(raw: bytes) -> str:
         return ""
 
 
-def _text(text: str, guessed: str) -> tuple[str, str] | None:
+def _check_text(text: str, encoding: str) -> tuple[str, str] | None:
     if "\n" not in text:
         text = text.replace("\r", "\n")
     controls = len(_CONTROLS.findall(text))
-    return None if controls > max(1, len(text) * _MOST_CONTROLS) else (text, guessed)
+    return None if controls > max(1, len(text) * _MOST_CONTROLS) else (text, encoding)

@@ -58,7 +58,7 @@ class WikiNames:
         self._paths = frozenset(paths)
         self._by_name: dict[str, list[str]] = {}
         for path in sorted(self._paths):
-            for spelling in _spellings(path.rpartition("/")[2]):
+            for spelling in _list_spellings(path.rpartition("/")[2]):
                 self._by_name.setdefault(spelling.casefold(), []).append(path)
         self._aliases = aliases
         self._by_alias: Mapping[str, Sequence[str]] | None = None
@@ -66,12 +66,12 @@ class WikiNames:
     def paths_of(self, source: str, name: str) -> Sequence[str]:
         """The documents that a link in the document `source` may mean: the one beside it, else the one at this path of the
         collection, else all whose paths end so, else all that have the name as an alias."""
-        wanted = name.strip("/")
-        near = self._by_name.get(wanted.rpartition("/")[2].casefold(), ())
-        fitting = [path for path in near if _ends_so(path, wanted)]
-        exact = [path for path in fitting if _ends_so(path, wanted, is_exact=True)]
+        target = name.strip("/")
+        near = self._by_name.get(target.rpartition("/")[2].casefold(), ())
+        fitting = [path for path in near if _has_suffix(path, target)]
+        exact = [path for path in fitting if _has_suffix(path, target, is_exact=True)]
         folder = dirname(source)
-        for place in (f"{folder}/{wanted}" if folder else wanted, wanted):
+        for place in (f"{folder}/{target}" if folder else target, target):
             for paths in (exact, fitting):
                 if at_place := [path for path in paths if _is_at(path, normpath(place))]:
                     return at_place[:1]
@@ -79,19 +79,19 @@ class WikiNames:
             return exact or fitting
         if self._by_alias is None:
             self._by_alias = {alias.casefold(): paths for alias, paths in self._aliases().items()}
-        return self._by_alias.get(wanted.casefold(), ())
+        return self._by_alias.get(target.casefold(), ())
 
 
-def _spellings(path: str) -> tuple[str, ...]:
+def _list_spellings(path: str) -> tuple[str, ...]:
     """A path as links write it: of Markdown also without the ending."""
     return (path, path.rpartition(".")[0]) if format_of(path) == "md" else (path,)
 
 
-def _ends_so(path: str, name: str, *, is_exact: bool = False) -> bool:
+def _has_suffix(path: str, name: str, *, is_exact: bool = False) -> bool:
     if not is_exact:
         path, name = path.casefold(), name.casefold()
-    return any(f"/{spelling}".endswith(f"/{name}") for spelling in _spellings(path))
+    return any(f"/{spelling}".endswith(f"/{name}") for spelling in _list_spellings(path))
 
 
 def _is_at(path: str, place: str) -> bool:
-    return place.casefold() in (spelling.casefold() for spelling in _spellings(path))
+    return place.casefold() in (spelling.casefold() for spelling in _list_spellings(path))

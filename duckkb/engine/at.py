@@ -27,26 +27,26 @@ _NO_FILE = Stamp(-1, 0, 0, 0)
 def configuration(root: Path, at: Revision, present: Iterable[str]) -> dict[str, bytes | None]:
     """What stands in the place of a base's configuration to read it as it was at a revision: as `config_files`, and None for
     the files that are `present` now alone. Raises as that does."""
-    gone: dict[str, bytes | None] = dict.fromkeys(present)
-    return gone | config_files(root, at)
+    removals: dict[str, bytes | None] = dict.fromkeys(present)
+    return removals | config_files(root, at)
 
 
 def config_files(root: Path, at: Revision) -> dict[str, bytes]:
     """The files of the configuration at a revision, by path; raises `errors.StateError` (E_NO_KB) where there was no base
     yet, and `errors.OntologyError` for a link."""
-    found = revisions.entries(root, at, (CONFIG, ONTOLOGY))
-    wanted = {path: entry for path, entry in found.items() if _is_configuration(path)}
-    if CONFIG not in wanted:
+    entries = revisions.entries(root, at, (CONFIG, ONTOLOGY))
+    config_entries = {path: entry for path, entry in entries.items() if _is_configuration(path)}
+    if CONFIG not in config_entries:
         raise StateError(
             f"there was no knowledge base here at {at.name}: it has no {CONFIG}",
             code="E_NO_KB",
             suggestion=f"`git log --oneline -- {CONFIG}` lists the commits that have one",
         )
-    links = [path for path, entry in wanted.items() if entry.mode not in REGULAR]
+    links = [path for path, entry in config_entries.items() if entry.mode not in REGULAR]
     if links:
-        said = [Finding("E_YAML", f"is no regular file at {at.name}", path) for path in links]
-        raise OntologyError(f"{links[0]} is no regular file at {at.name}", code="E_YAML", findings=said)
-    return revisions.contents(root, wanted)
+        findings = [Finding("E_YAML", f"is no regular file at {at.name}", path) for path in links]
+        raise OntologyError(f"{links[0]} is no regular file at {at.name}", code="E_YAML", findings=findings)
+    return revisions.contents(root, config_entries)
 
 
 def tree(wiring: Wiring, at: Revision) -> Tree:
@@ -54,10 +54,10 @@ def tree(wiring: Wiring, at: Revision) -> Tree:
     could not be read then (unless lenient)."""
     if has(wiring, layout.FORMAT_PATH):
         layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
-    found = _tree(wiring, at)
-    if found.unreadable and not wiring.lenient:
-        raise unreadable(found, f" at {at.name}", "`--lenient` reads on without them; or name another revision")
-    return found
+    past_tree = _read_tree(wiring, at)
+    if past_tree.unreadable and not wiring.lenient:
+        raise unreadable(past_tree, f" at {at.name}", "`--lenient` reads on without them; or name another revision")
+    return past_tree
 
 
 def has(wiring: Wiring, path: str) -> bool:
@@ -85,7 +85,7 @@ def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
     return (layout.DATA, *document_parts.folders(kinds), *places_above(root, kinds))
 
 
-def _tree(wiring: Wiring, at: Revision) -> Tree:
+def _read_tree(wiring: Wiring, at: Revision) -> Tree:
     entries = revisions.entries(wiring.root, at, places(wiring.root, wiring.ontology))
     return tree_of(wiring, entries, IgnoreFiles.read(wiring.root, entries))
 
@@ -93,14 +93,16 @@ def _tree(wiring: Wiring, at: Revision) -> Tree:
 def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry], ignored: IgnoreFiles) -> Tree:
     """What some files of a revision hold whose .gitignore files are these. Raises `errors.Unavailable` (E_GIT)."""
     entries = ignored.serve(wiring.ontology, entries)
-    wanted = {file: own for file in entries if (own := dict(document_parts.parts_in(wiring.ontology, file)))}
-    content = revisions.contents(wiring.root, {file: entries[file] for file in wanted})
+    parts_by_file = {
+        file: file_parts for file in entries if (file_parts := dict(document_parts.parts_in(wiring.ontology, file)))
+    }
+    content = revisions.contents(wiring.root, {file: entries[file] for file in parts_by_file})
     parts, findings = dict[str, Part](), list[Finding]()
     with collector_paused():
-        for file, own in wanted.items():
+        for file, file_parts in parts_by_file.items():
             if file in content:
-                parts |= document_parts.parts_at(own, content[file], wiring.limits, _NO_FILE)
-            elif any(kind.source is None for kind in own.values()):
-                said = "a link, where only files belong"
-                findings.append(Finding("E_SYMLINK", said, file, remedy=CODES["E_SYMLINK"].remedy))
+                parts |= document_parts.parts_at(file_parts, content[file], wiring.limits, _NO_FILE)
+            elif any(kind.source is None for kind in file_parts.values()):
+                message = "a link, where only files belong"
+                findings.append(Finding("E_SYMLINK", message, file, remedy=CODES["E_SYMLINK"].remedy))
     return Tree(wiring.ontology, wiring.limits, parts, findings)

@@ -110,18 +110,18 @@ class TreeRows:
 
     def __init__(self, base: "Base", kind: RecordType) -> None:
         self._base, self._tree, self._kind = base, base.tree, kind
-        self.changes = ChangeLog(self._lengths)
+        self.changes = ChangeLog(self._describe_lengths)
 
     @property
     def version(self) -> RowVersion:
-        return self._on_disk() or self.changes.version
+        return self._find_disk_version() or self.changes.version
 
-    def _on_disk(self) -> RowVersion | None:
+    def _find_disk_version(self) -> RowVersion | None:
         """What lanes on disk have to mirror; None where they are kept in memory."""
         base = self._base
         if base.lines is None or base.is_stale or base.in_memory:
             return None
-        return base.lines.version(self._kind, self._key, self._lengths)
+        return base.lines.version(self._kind, self._key, self._describe_lengths)
 
     def _key(self, lane: Lane | None) -> str:
         """Names what shapes the entries that a lane reads, beside the records."""
@@ -131,7 +131,7 @@ class TreeRows:
             shaped_by = [words if lane == "fts" else model, *self._base.builder.cut_by(self._kind)]
         return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
-    def _lengths(self) -> str:
+    def _describe_lengths(self) -> str:
         return str(self._base.lengths(self._kind)) if self._kind.given_vectors else ""
 
     def __len__(self) -> int:
@@ -148,16 +148,16 @@ class TreeRows:
         return row
 
     def record(self, record_id: int) -> Record:
-        stored = self._tree.by_id(self._kind, record_id)
-        if stored is None:
+        row = self._tree.by_id(self._kind, record_id)
+        if row is None:
             raise KeyError(record_id)
-        return stored.record
+        return row.record
 
     def identity(self, record_id: int) -> Identity:
-        found = self._tree.identity(self._kind, record_id)
-        if found is None:
+        record_identity = self._tree.identity(self._kind, record_id)
+        if record_identity is None:
             raise KeyError(record_id)
-        return found
+        return record_identity
 
     def words(self, record_id: int) -> Sequence[IndexEntry]:
         return self._base.builder.words(self._kind, self.record(record_id))
@@ -175,25 +175,25 @@ class TreeRows:
             yield from self._tree.records(self._kind)
 
     def batches(self, lane: Lane | None = None) -> Iterator[Sequence[Row]]:
-        left, size = self.records(), _FIRST
-        while records := list(islice(left, size)):
+        record_stream, size = self.records(), _FIRST
+        while records := list(islice(record_stream, size)):
             yield self._rows(records, lane)
             size = _BATCH
         self._base.cache.save()
 
     def some(self, ids: Iterable[int], lane: Lane | None = None) -> list[Row]:
-        stored = (self._tree.by_id(self._kind, record_id) for record_id in ids)
-        left = (row.record for row in stored if row is not None)
-        made: list[Row] = []
-        while records := list(islice(left, _BATCH)):
-            made += self._rows(records, lane)
-        return made
+        stored_rows = (self._tree.by_id(self._kind, record_id) for record_id in ids)
+        record_stream = (row.record for row in stored_rows if row is not None)
+        rows: list[Row] = []
+        while records := list(islice(record_stream, _BATCH)):
+            rows += self._rows(records, lane)
+        return rows
 
     def _rows(self, records: Sequence[Record], lane: Lane | None) -> list[Row]:
         if not (self._kind.full_text or self._kind.vectors):
             return [Row(record) for record in records]
-        made = self._base.builder.build(self._kind, records, lane)
-        return [Row(record, entries) for record, entries in zip(records, made, strict=True)]
+        entry_lists = self._base.builder.build(self._kind, records, lane)
+        return [Row(record, entries) for record, entries in zip(records, entry_lists, strict=True)]
 
 
 def made_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Concatenate[Base, Given], Made]":
@@ -335,12 +335,12 @@ class Base:
     def holders(self, kind: RecordType, text: str) -> list[StoredRow]:
         """The records under which a text stands, of a type that makes its keys of texts: one, if nobody gave it another key
         by hand or on two branches; the one whose key is made of it comes first."""
-        made = kind.generated
-        if made is None or not made.of:
+        key_rule = kind.generated
+        if key_rule is None or not key_rule.of:
             return []
         keys = [key_of_text(kind, text), *self.observed(kind).own_keys(text)]
         rows = [self.tree.get(kind, (key,)) for key in keys if key is not None]
-        return [row for row in rows if row is not None and row.record.fields.get(made.of) == text]
+        return [row for row in rows if row is not None and row.record.fields.get(key_rule.of) == text]
 
     @made_once
     def rows(self, kind: RecordType) -> TreeRows:
@@ -357,8 +357,8 @@ class Base:
         """What answers questions about a type. What it derives from the records is made when a question needs it."""
         if self.cache.dropped != self.dropped:  # rows of a file that turned out to be forged may be among them
             self.dropped = self.cache.dropped
-            for other in self.ontology:
-                self._made_lanes(other).discard()
+            for record_type in self.ontology:
+                self._made_lanes(record_type).discard()
         return self._made_lanes(kind)
 
     def _made_lanes(self, kind: RecordType) -> Lanes:
@@ -401,9 +401,9 @@ class Base:
                 self._observed.clear()  # from now on there is a note of it
             self._observe(differences, is_bulk=len(parts) > FEW)
             self._write_down(differences, parts)
-            for name, (upserts, gone) in differences.items():
+            for name, (upserts, deletions) in differences.items():
                 if name in self._rows:
-                    self._rows[name].changes.note([*upserts, *gone])
+                    self._rows[name].changes.note([*upserts, *deletions])
         except Lost:
             self.restart(read.load(self.root, self.ontology, self.limits), None)
             self.is_stale = True  # the next command asks the store again

@@ -20,8 +20,10 @@ MANY = 20_000
 def vectors_made_beside(base: Base, kinds: Sequence[RecordType]) -> Iterator[None]:
     """Have the lanes by vector of large types made while the block runs, where none lie on disk, and wait for that. What the
     child could not make is made by whoever asks it next."""
-    wanted = [kind for kind in kinds if _is_missing(base, kind)] if base.wiring.command and _cores() > 1 else []
-    child = _child(base, wanted) if wanted else 0
+    target_kinds = (
+        [kind for kind in kinds if _has_no_lane(base, kind)] if base.wiring.command and _count_cores() > 1 else []
+    )
+    child = _fork_child(base, target_kinds) if target_kinds else 0
     try:
         yield
     except BaseException:
@@ -35,13 +37,13 @@ def vectors_made_beside(base: Base, kinds: Sequence[RecordType]) -> Iterator[Non
                 os.waitpid(child, 0)
 
 
-def _is_missing(base: Base, kind: RecordType) -> bool:
+def _has_no_lane(base: Base, kind: RecordType) -> bool:
     if not kind.vectors or base.tree.count(kind) < MANY or base.rows(kind).version.folder is None:
         return False
     return base.lanes(kind).vectors.account() is None
 
 
-def _child(base: Base, kinds: Sequence[RecordType]) -> int:
+def _fork_child(base: Base, kinds: Sequence[RecordType]) -> int:
     """The number of the child; 0 where there can be none."""
     try:
         child = os.fork()
@@ -56,5 +58,5 @@ def _child(base: Base, kinds: Sequence[RecordType]) -> int:
         os._exit(0)
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

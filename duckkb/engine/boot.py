@@ -48,19 +48,19 @@ def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
         )
     with protocol.reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
-        opened = _opened(wiring)
+        load_result = _load_tree(wiring)
         if not wiring.lenient:
-            refuse_unreadable(opened.tree, wiring.root)
+            refuse_unreadable(load_result.tree, wiring.root)
         if not read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
-    return Base(wiring, opened.tree, cache or caches(wiring), opened.lines, read_only, opened.reason)
+    return Base(wiring, load_result.tree, cache or caches(wiring), load_result.lines, read_only, load_result.reason)
 
 
-def _opened(wiring: Wiring) -> loading.Opened:
+def _load_tree(wiring: Wiring) -> loading.Opened:
     """The tree as the files are, and the store that holds it; the caller holds the lock."""
-    opened = loading.load(wiring)
-    refuse_missing_truth(wiring.root, opened.tree)
-    return opened
+    load_result = loading.load(wiring)
+    refuse_missing_truth(wiring.root, load_result.tree)
+    return load_result
 
 
 def observe(wiring: Wiring) -> Base:
@@ -83,7 +83,7 @@ def refresh(base: Base) -> None:
         return
     whole, root = base.whole, base.whole.root
     whole.is_stale = whole.is_stale or (whole.lines is not None and whole.lines.is_dropped)
-    if whole.is_stale or _has_changed(whole):
+    if whole.is_stale or _has_changes(whole):
         refuse_tracked_state(root)
         with protocol.reading(root, whole.wiring.lock_timeout):
             sync(base)
@@ -96,7 +96,7 @@ def is_behind(base: Base) -> bool:
     `errors.Unreadable` as `refresh` does, `errors.StateError` (E_DATA_MISSING)."""
     if base.wiring.at is not None:
         return False
-    if base.is_stale or (base.lines is not None and base.lines.is_dropped) or _has_changed(base):
+    if base.is_stale or (base.lines is not None and base.lines.is_dropped) or _has_changes(base):
         return True
     refuse_missing_truth(base.root, base.tree)  # which may have come since it was loaded, and gone again
     if not base.wiring.lenient:
@@ -104,9 +104,9 @@ def is_behind(base: Base) -> bool:
     return False
 
 
-def _has_changed(base: Base) -> bool:
-    is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
-    return is_edited or bool(read.changed(base.tree, base.root)) or protocol.pending(base.root)
+def _has_changes(base: Base) -> bool:
+    has_edits = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
+    return has_edits or bool(read.changed(base.tree, base.root)) or protocol.pending(base.root)
 
 
 def sync(base: Base) -> None:
@@ -125,8 +125,8 @@ def sync(base: Base) -> None:
     if (
         whole.is_stale
     ):  # also where another process was faster just now: else lanes would be made in memory for one answer
-        opened = _opened(whole.wiring)
-        whole.restart(opened.tree, opened.lines)
+        load_result = _load_tree(whole.wiring)
+        whole.restart(load_result.tree, load_result.lines)
     base.renew()
     if not base.wiring.lenient:
         refuse_unreadable(base.tree, base.whole.root)
@@ -144,7 +144,7 @@ def answered(
     def until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
         attempts = 0
         while True:
-            dropped = base.cache.dropped
+            drop_count = base.cache.dropped
             try:
                 answer = ask(base, *given, **named)
             except BEHIND as problem:
@@ -159,7 +159,7 @@ def answered(
                 else:
                     raise
                 continue
-            if dropped == base.cache.dropped:
+            if drop_count == base.cache.dropped:
                 return answer
 
     return until_settled
@@ -193,52 +193,58 @@ def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
 
 def notices(base: Base) -> list[Notice]:
     """What a reader must know of the base as it stands."""
-    tree, said = base.tree, []
+    tree, reader_notices = base.tree, []
     with suppress(Unavailable, OSError):  # a read says what it can; nothing is undone because git cannot be asked
-        said += _left_out(base)
-    said += base.whole.standing(base.ontology)
+        reader_notices += _report_absent_files(base)
+    reader_notices += base.whole.standing(base.ontology)
     if base.read_only:
-        said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock"))
+        reader_notices.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock"))
     if base.reason:
-        said.append(Notice("W_NO_STORE", f"nothing is kept of what was read: {base.reason}"))
+        reader_notices.append(Notice("W_NO_STORE", f"nothing is kept of what was read: {base.reason}"))
     if tree.unreadable:
-        said.append(
+        reader_notices.append(
             Notice("W_LENIENT", f"{len(tree.unreadable)} lines cannot be read and were left out", "duckkb check")
         )
-    said += _not_served(tree)
+    reader_notices += _report_document_faults(tree)
     incomplete = sum(not row.complete for part in tree.parts.values() if not part.canonical for row in part.rows)
     if incomplete:
-        said.append(Notice("W_INCOMPLETE", f"{incomplete} hand-written lines have no id or times yet", "duckkb fmt"))
-    doubled = sum(len(tree.duplicates(kind)) for kind in base.ontology)
-    if doubled:
-        said.append(Notice("W_DUPLICATE", f"{doubled} records stand twice and were read merged", "duckkb dedupe"))
-    said += [_spoken(finding) for finding in base.cache.findings if not base.is_narrowed]
-    return list(dict.fromkeys(base.told(said)))  # a cache file is looked at once for each kind of its rows
+        reader_notices.append(
+            Notice("W_INCOMPLETE", f"{incomplete} hand-written lines have no id or times yet", "duckkb fmt")
+        )
+    duplicate_count = sum(len(tree.duplicates(kind)) for kind in base.ontology)
+    if duplicate_count:
+        reader_notices.append(
+            Notice("W_DUPLICATE", f"{duplicate_count} records stand twice and were read merged", "duckkb dedupe")
+        )
+    reader_notices += [_to_notice(finding) for finding in base.cache.findings if not base.is_narrowed]
+    return list(dict.fromkeys(base.told(reader_notices)))  # a cache file is looked at once for each kind of its rows
 
 
-def _left_out(base: Base) -> list[Notice]:
+def _report_absent_files(base: Base) -> list[Notice]:
     if base.wiring.at is not None or base.wiring.published:
         return []
-    root, known = base.whole.root, base.whole.ontology
-    lacking = filter(base.concerns, absent.missing(root, folders(known.nodes.values())))
-    paths = [path for path in lacking if absent.is_of_base(path) or type_at(known, path) is not None]
+    root, ontology = base.whole.root, base.whole.ontology
+    lacking = filter(base.concerns, absent.missing(root, folders(ontology.nodes.values())))
+    paths = [path for path in lacking if absent.is_of_base(path) or type_at(ontology, path) is not None]
     message = f"{absent.said(paths)}: what stands there is not found" if paths else ""
     return [Notice("W_PARTIAL", message, absent.remedy(root, paths))] if paths else []
 
 
-def _not_served(tree: Tree) -> list[Notice]:
+def _report_document_faults(tree: Tree) -> list[Notice]:
     """What of document collections is not there or cannot be read: one notice a type and code."""
     by_kind: dict[tuple[str, str], list[Finding]] = {}
-    for one in tree.not_served:
-        by_kind.setdefault((one.code, one.type), []).append(one)
-    said = []
-    for (code, name), found in by_kind.items():
-        more = f"; {len(found) - 1} more cannot be read" if len(found) > 1 else ""
-        said.append(Notice(code, f"{name}: {found[0].path}: {found[0].message}{more}", found[0].remedy))
-    return said
+    for finding in tree.not_served:
+        by_kind.setdefault((finding.code, finding.type), []).append(finding)
+    document_notices = []
+    for (code, name), findings in by_kind.items():
+        more = f"; {len(findings) - 1} more cannot be read" if len(findings) > 1 else ""
+        document_notices.append(
+            Notice(code, f"{name}: {findings[0].path}: {findings[0].message}{more}", findings[0].remedy)
+        )
+    return document_notices
 
 
-def _spoken(finding: Finding) -> Notice:
+def _to_notice(finding: Finding) -> Notice:
     return Notice(
         finding.code, f"{finding.place}: {finding.message}" if finding.place else finding.message, finding.remedy
     )

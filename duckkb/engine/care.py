@@ -20,7 +20,7 @@ def fmt(base: Base, *, check: bool = False) -> Receipt:
     if check:
         refuse_unreadable(base.tree)
         return Receipt(files=tuple(part.path for part in render.fmt_parts(base.tree)))
-    return _mended(base, lambda: render.fmt_parts(base.tree))
+    return _mend_parts(base, lambda: render.fmt_parts(base.tree))
 
 
 def dedupe(base: Base, *, reassign: bool = False, dry_run: bool = False) -> Receipt:
@@ -28,10 +28,10 @@ def dedupe(base: Base, *, reassign: bool = False, dry_run: bool = False) -> Rece
     of two records that share an id a free one."""
 
     def mended() -> list[RenderedPart]:
-        changes = _doubled(base.tree) + (_reassigned(base.tree) if reassign else [])
+        changes = _merge_duplicates(base.tree) + (_reassign_ids(base.tree) if reassign else [])
         return render.render(base.tree, Changeset(tuple(changes)), render.Writer())
 
-    return _mended(base, mended, dry_run)
+    return _mend_parts(base, mended, dry_run)
 
 
 def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
@@ -43,13 +43,13 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
         parts = render.compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
         if parts and run.find_repository(base.root) is not None:
-            _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
+            _refuse_branch_changes(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
         return parts
 
-    return _mended(base, joined, dry_run)
+    return _mend_parts(base, joined, dry_run)
 
 
-def _mended(base: Base, mend: Callable[[], list[RenderedPart]], dry_run: bool = False) -> Receipt:
+def _mend_parts(base: Base, mend: Callable[[], list[RenderedPart]], dry_run: bool = False) -> Receipt:
     """Write the parts that `mend` makes of the base once it holds still."""
     with writable(base):
         parts = mend()
@@ -59,28 +59,30 @@ def _mended(base: Base, mend: Callable[[], list[RenderedPart]], dry_run: bool = 
     return Receipt(files=tuple(part.path for part in parts), dry_run=dry_run, patch=patch)
 
 
-def _refuse_touched(found: Sequence[tuple[str, str]]) -> None:
-    if found:
-        path, branch = found[0]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+def _refuse_branch_changes(conflicts: Sequence[tuple[str, str]]) -> None:
+    if conflicts:
+        path, branch = conflicts[0]
+        more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
         raise Refused(
             f"{branch.removeprefix('refs/').removeprefix('heads/')} has changed {path}{more}",
             suggestion="merge that branch first, or delete it",
         )
 
 
-def _doubled(tree: Tree) -> list[Change]:
+def _merge_duplicates(tree: Tree) -> list[Change]:
     """Rendering a record that stands in several lines leaves one: the record as it was read, merged."""
     rows = (tree.get(kind, identity) for kind in tree.ontology for identity in tree.duplicates(kind))
     return [Change(row.record, row.record) for row in rows if row is not None]
 
 
-def _reassigned(tree: Tree) -> list[Change]:
+def _reassign_ids(tree: Tree) -> list[Change]:
     """In memory the later of two records with one id has a free one already; writing it keeps that."""
     changes = []
     for kind in tree.ontology:
-        doubled = tree.duplicates(kind)
+        duplicates = tree.duplicates(kind)
         for rows in tree.id_clashes(kind).values():
-            known = (tree.get(kind, row.record.identity) for row in rows[1:] if row.record.identity not in doubled)
-            changes += [Change(row.record, row.record) for row in known if row is not None]
+            later_rows = (
+                tree.get(kind, row.record.identity) for row in rows[1:] if row.record.identity not in duplicates
+            )
+            changes += [Change(row.record, row.record) for row in later_rows if row is not None]
     return changes

@@ -126,50 +126,50 @@ def draft(request: Request, tree: Tree, now: str) -> Draft:
         case Apply():
             return _apply(request, state)
         case Supersede():
-            return _supersede(request, state)
+            return _replace_records(request, state)
 
 
 def _upsert(request: Upsert, state: Drafting) -> Draft:
     last: dict[Identity, Given] = {}
-    replaced = []
-    for given in request.given:  # one identity given twice: the later line wins, as a second put would
-        earlier = last.get(given.identity)
-        last[given.identity] = _merged(earlier, given) if request.merge else given
-        if earlier and not same_fields(_clean(last[given.identity].fields), _clean(earlier.fields)):
-            replaced.append((earlier, given))
-    for given in request.given if request.merge else last.values():  # what is merged changes something in each version
-        if problem := _precondition(request.kind, given, state.tree):
+    replacements = []
+    for entry in request.given:  # one identity given twice: the later line wins, as a second put would
+        earlier = last.get(entry.identity)
+        last[entry.identity] = _merge_inputs(earlier, entry) if request.merge else entry
+        if earlier and not same_fields(_clean(last[entry.identity].fields), _clean(earlier.fields)):
+            replacements.append((earlier, entry))
+    for entry in request.given if request.merge else last.values():  # what is merged changes something in each version
+        if problem := _check_precondition(request.kind, entry, state.tree):
             state.findings.append(problem)
     _raise(state.findings, Conflict, "E_STALE", "the records are not at the versions named")
-    changes, unchanged = [], 0
-    for given in last.values():
-        change = _upserted(request, given, state.tree.get(request.kind, given.identity), state)
+    changes, unchanged_count = [], 0
+    for entry in last.values():
+        change = _upsert_record(request, entry, state.tree.get(request.kind, entry.identity), state)
         changes.append(change) if change else None
-        unchanged += change is None
-    asked = tuple((request.kind, given.identity) for given in request.given)
-    unchanged += len(request.given) - len(last) - len(replaced)
-    return Draft(Changeset(tuple(changes)), asked, unchanged, tuple(replaced))
+        unchanged_count += change is None
+    record_keys = tuple((request.kind, entry.identity) for entry in request.given)
+    unchanged_count += len(request.given) - len(last) - len(replacements)
+    return Draft(Changeset(tuple(changes)), record_keys, unchanged_count, tuple(replacements))
 
 
-def _merged(first: Given | None, second: Given) -> Given:
+def _merge_inputs(first: Given | None, second: Given) -> Given:
     return second if first is None else replace(second, fields={**first.fields, **second.fields})
 
 
-def _upserted(request: Upsert, given: Given, stored: StoredRow | None, state: Drafting) -> Change | None:
+def _upsert_record(request: Upsert, entry: Given, stored_row: StoredRow | None, state: Drafting) -> Change | None:
     kind = request.kind
-    if stored is None:
-        created = (given.created_at if request.keep_times else None) or state.now
-        updated = (given.updated_at if request.keep_times else None) or created
-        new_id = _free_id(kind, given.identity, state)
-        return Change(None, Record(kind.name, new_id, given.identity, _clean(given.fields), created, updated))
-    old = stored.record
-    fields = _clean({**old.fields, **given.fields} if request.merge else given.fields)
+    if stored_row is None:
+        created_at = (entry.created_at if request.keep_times else None) or state.now
+        updated_at = (entry.updated_at if request.keep_times else None) or created_at
+        new_id = _find_free_id(kind, entry.identity, state)
+        return Change(None, Record(kind.name, new_id, entry.identity, _clean(entry.fields), created_at, updated_at))
+    old = stored_row.record
+    fields = _clean({**old.fields, **entry.fields} if request.merge else entry.fields)
     if same_fields(fields, old.fields):
         return None
-    return _changed(old, fields, state, old.identity)
+    return _build_change(old, fields, state, old.identity)
 
 
-def _changed(old: Record, fields: Mapping[str, Any], state: Drafting, identity: Identity) -> Change:
+def _build_change(old: Record, fields: Mapping[str, Any], state: Drafting, identity: Identity) -> Change:
     moment = ids.next_time(state.now, old.updated_at)
     return Change(old, replace(old, identity=identity, fields=fields, updated_at=moment))
 
@@ -177,15 +177,15 @@ def _changed(old: Record, fields: Mapping[str, Any], state: Drafting, identity: 
 def same_fields(first: Any, second: Any) -> bool:
     """Equal as JSON text would be: 180 is not 180.0, True is not 1; the order of an object's keys does not matter."""
     if type(first) is not type(second):
-        return isinstance(first, Mapping) and isinstance(second, Mapping) and _same_mapping(first, second)
+        return isinstance(first, Mapping) and isinstance(second, Mapping) and _is_same_mapping(first, second)
     if isinstance(first, Mapping):
-        return _same_mapping(first, second)
+        return _is_same_mapping(first, second)
     if isinstance(first, list):
         return len(first) == len(second) and all(map(same_fields, first, second))
     return bool(first == second)
 
 
-def _same_mapping(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+def _is_same_mapping(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return first.keys() == second.keys() and all(same_fields(first[key], second[key]) for key in first)
 
 
@@ -196,61 +196,64 @@ def _clean(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
-    taken = state.taken.setdefault(kind.name, set())
+def _find_free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
+    taken_ids = state.taken.setdefault(kind.name, set())
     number = ids.free_id(
-        kind.kind, kind.table, identity, lambda one: one in taken or state.tree.by_id(kind, one) is not None
+        kind.kind,
+        kind.table,
+        identity,
+        lambda candidate: candidate in taken_ids or state.tree.by_id(kind, candidate) is not None,
     )
-    taken.add(number)
+    taken_ids.add(number)
     return number
 
 
-def _supersede(request: Supersede, state: Drafting) -> Draft:
-    drafts = [_upsert(one, state) for one in request.upserts]
-    changes = [change for one in drafts for change in one.changeset.changes]
-    for one in request.upserts:
-        kept = {given.identity for given in one.given}
-        rows = state.tree.rows(one.kind)
-        changes += [Change(row.record, None) for row in rows if row.record.identity not in kept]
-    replaced = tuple(pair for one in drafts for pair in one.replaced)
-    return Draft(Changeset(tuple(changes)), unchanged=sum(one.unchanged for one in drafts), replaced=replaced)
+def _replace_records(request: Supersede, state: Drafting) -> Draft:
+    drafts = [_upsert(item, state) for item in request.upserts]
+    changes = [change for item in drafts for change in item.changeset.changes]
+    for item in request.upserts:
+        identities = {entry.identity for entry in item.given}
+        rows = state.tree.rows(item.kind)
+        changes += [Change(row.record, None) for row in rows if row.record.identity not in identities]
+    replacements = tuple(pair for item in drafts for pair in item.replaced)
+    return Draft(Changeset(tuple(changes)), unchanged=sum(item.unchanged for item in drafts), replaced=replacements)
 
 
-def _precondition(kind: RecordType, given: Given, tree: Tree) -> Finding | None:
-    if given.etag is None and given.id is None:
+def _check_precondition(kind: RecordType, entry: Given, tree: Tree) -> Finding | None:
+    if entry.etag is None and entry.id is None:
         return None
-    stored = tree.get(kind, given.identity)
-    name, place = identity_text(given.identity), f"{given.place}: " if given.place else ""
-    if given.etag is not None and (stored is None or etag(stored.line) != given.etag):
-        where = record_arguments(kind.name, given.identity)
-        if stored is None:
-            have = f"does not exist, and _etag {given.etag} asks for it as it was"
+    stored_row = tree.get(kind, entry.identity)
+    name, place = identity_text(entry.identity), f"{entry.place}: " if entry.place else ""
+    if entry.etag is not None and (stored_row is None or etag(stored_row.line) != entry.etag):
+        where = record_arguments(kind.name, entry.identity)
+        if stored_row is None:
+            have = f"does not exist, and _etag {entry.etag} asks for it as it was"
             remedy = f"`duckkb log {where}` says who deleted it; without `_etag` the line is stored anew"
         else:
-            have, remedy = f"is at {etag(stored.line)}, not at {given.etag}", f"duckkb get {where}"
+            have, remedy = f"is at {etag(stored_row.line)}, not at {entry.etag}", f"duckkb get {where}"
         return Finding("E_STALE", f"{place}{name} {have}", remedy=remedy, type=kind.name, identity=name)
-    if given.id is not None and stored is not None and stored.record.id != given.id:
-        said = f"{place}__id of {name} is {stored.record.id}, not {given.id}; it never changes"
-        return Finding("E_ID", said, remedy="leave __id out", type=kind.name, identity=name)
+    if entry.id is not None and stored_row is not None and stored_row.record.id != entry.id:
+        message = f"{place}__id of {name} is {stored_row.record.id}, not {entry.id}; it never changes"
+        return Finding("E_ID", message, remedy="leave __id out", type=kind.name, identity=name)
     return None
 
 
 def _delete(request: Delete, state: Drafting) -> Draft:
     kind, rows = request.kind, []
     for identity in dict.fromkeys(request.identities):
-        stored = state.tree.get(kind, identity)
-        if stored is None:
+        stored_row = state.tree.get(kind, identity)
+        if stored_row is None:
             state.findings.append(not_found(kind, identity))
-        elif problem := _precondition(kind, Given(identity, {}, etag=request.etag), state.tree):
+        elif problem := _check_precondition(kind, Given(identity, {}, etag=request.etag), state.tree):
             state.findings.append(problem)
         else:
-            rows.append(stored)
+            rows.append(stored_row)
     stale = any(finding.code == "E_STALE" for finding in state.findings)
     family: type[DuckkbError] = Conflict if stale else NotFound
     _raise(state.findings, family, family.code, "not every record can be deleted")
-    edges = [row for _, row in _touching(kind, rows, state.tree).values()] if isinstance(kind, NodeType) else []
+    edges = [row for _, row in _find_edges(kind, rows, state.tree).values()] if isinstance(kind, NodeType) else []
     if edges and not request.cascade:
-        raise _edges_refusal(request, edges)
+        raise _build_edges_refusal(request, edges)
     changes = [Change(row.record, None) for row in (*edges, *rows)]
     return Draft(Changeset(tuple(changes)), tuple((kind, row.record.identity) for row in rows))
 
@@ -262,20 +265,20 @@ def not_found(kind: RecordType, identity: Identity) -> Finding:
     )
 
 
-def _touching(
+def _find_edges(
     kind: RecordType, rows: Iterable[StoredRow], tree: Tree
 ) -> dict[tuple[str, int], tuple[EdgeType, StoredRow]]:
     """The edges at these nodes, each once."""
-    found = (edge for row in rows for edge in tree.edges_at(kind.name, row.record.identity))
-    return {(edge_kind.name, edge.record.id): (edge_kind, edge) for edge_kind, edge, _ in found}
+    edges = (edge for row in rows for edge in tree.edges_at(kind.name, row.record.identity))
+    return {(edge_kind.name, edge.record.id): (edge_kind, edge) for edge_kind, edge, _ in edges}
 
 
-def _edges_refusal(request: Delete, edges: Sequence[StoredRow]) -> Refused:
-    shown = ", ".join(f"{row.record.type} {identity_text(row.record.identity)}" for row in edges[:5])
+def _build_edges_refusal(request: Delete, edges: Sequence[StoredRow]) -> Refused:
+    examples = ", ".join(f"{row.record.type} {identity_text(row.record.identity)}" for row in edges[:5])
     more = f" and {len(edges) - 5} more" if len(edges) > 5 else ""
     identities = " ".join(shell_word(identity_text(identity)) for identity in dict.fromkeys(request.identities))
     return Refused(
-        f"{len(edges)} edges touch what is to be deleted: {shown}{more}",
+        f"{len(edges)} edges touch what is to be deleted: {examples}{more}",
         code="E_EDGES",
         suggestion=f"duckkb delete {request.kind.name} {identities} --cascade",
     )
@@ -283,8 +286,8 @@ def _edges_refusal(request: Delete, edges: Sequence[StoredRow]) -> Refused:
 
 def _rename(request: Rename, state: Drafting) -> Draft:
     kind, tree = request.kind, state.tree
-    stored = tree.get(kind, request.old)
-    if stored is None:
+    stored_row = tree.get(kind, request.old)
+    if stored_row is None:
         raise NotFound(not_found(kind, request.old).message, suggestion=f"duckkb list {kind.name}")
     if request.new == request.old:
         return Draft(Changeset(), ((kind, request.new),), 1)
@@ -295,9 +298,9 @@ def _rename(request: Rename, state: Drafting) -> Draft:
             suggestion="choose another identity, or delete that record first",
         )
     names = zip(kind.identity_fields, request.new, strict=True)
-    fields = {**stored.record.fields, **{name: component_value(component) for name, component in names}}
-    changes = [_changed(stored.record, fields, state, request.new)]
-    for edge_kind, row in _touching(kind, [stored], tree).values() if isinstance(kind, NodeType) else ():
+    fields = {**stored_row.record.fields, **{name: component_value(component) for name, component in names}}
+    changes = [_build_change(stored_row.record, fields, state, request.new)]
+    for edge_kind, row in _find_edges(kind, [stored_row], tree).values() if isinstance(kind, NodeType) else ():
         changes.append(_with_end(edge_kind, row.record, kind, request, state))
     return Draft(Changeset(tuple(changes)), ((kind, request.new),))
 
@@ -308,7 +311,7 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
     refs = state.tree.ends(kind, edge.identity)
     for name, ref in zip((FROM, TO), refs, strict=True):
         if isinstance(ref, Ambiguous) and end_identity(component_of(fields[name])) == request.old:
-            raise _ambiguous_refusal(edge, name, ref)
+            raise _build_ambiguity_refusal(edge, name, ref)
         if ref == (node.name, request.old):
             bare = bare_end(request.new)
             fields[name] = (
@@ -323,10 +326,10 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
             code="E_EXISTS",
             suggestion="delete one of the two edges first",
         )
-    return _changed(edge, fields, state, identity)
+    return _build_change(edge, fields, state, identity)
 
 
-def _ambiguous_refusal(edge: Record, name: str, end: Ambiguous) -> Refused:
+def _build_ambiguity_refusal(edge: Record, name: str, end: Ambiguous) -> Refused:
     who, types = f"{edge.type} {identity_text(edge.identity)}", " or ".join(end.types)
     return Refused(
         f"`{name}` of {who} may name this node or another one ({types}); nothing was renamed",
@@ -336,55 +339,57 @@ def _ambiguous_refusal(edge: Record, name: str, end: Ambiguous) -> Refused:
 
 
 def _apply(request: Apply, state: Drafting) -> Draft:
-    tree, asked, changes = state.tree, [], []
+    tree, record_keys, changes = state.tree, [], []
     leaving = {(change.old.type, change.old.id) for change in request.changeset.changes if change.old is not None}
     for change in request.changeset.changes:
         kind = tree.ontology.find(change.record.type)
         if kind is None:
             raise StateError(f"no type {change.record.type}", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
-        stored = tree.by_id(kind, change.record.id)
-        taken = tree.get(kind, change.new.identity) if change.new is not None else None
-        if said := _unexpected(stored.record if stored else None, change.old, request.exact):
-            state.findings.append(_stale(change.record, stored, said))
-        elif taken and taken.record.id != change.record.id and (kind.name, taken.record.id) not in leaving:
-            state.findings.append(_stale(change.record, taken, f"exists already, with __id {taken.record.id}"))
-        asked.append((kind, change.record.identity))
+        stored_row = tree.by_id(kind, change.record.id)
+        holder = tree.get(kind, change.new.identity) if change.new is not None else None
+        if mismatch := _describe_mismatch(stored_row.record if stored_row else None, change.old, request.exact):
+            state.findings.append(_build_stale_finding(change.record, stored_row, mismatch))
+        elif holder and holder.record.id != change.record.id and (kind.name, holder.record.id) not in leaving:
+            state.findings.append(
+                _build_stale_finding(change.record, holder, f"exists already, with __id {holder.record.id}")
+            )
+        record_keys.append((kind, change.record.identity))
         changes.append(change)
     _raise(state.findings, Conflict, "E_STALE", "the changeset does not apply")
-    return Draft(Changeset(tuple(changes)), tuple(asked), places=request.places)
+    return Draft(Changeset(tuple(changes)), tuple(record_keys), places=request.places)
 
 
-def _stale(record: Record, stored: StoredRow | None, said: str) -> Finding:
+def _build_stale_finding(record: Record, stored_row: StoredRow | None, message: str) -> Finding:
     name = identity_text(record.identity)
-    path, line = (stored.path, stored.line_no) if stored else ("", 0)
+    path, line = (stored_row.path, stored_row.line_no) if stored_row else ("", 0)
     remedy = f"duckkb get {record_arguments(record.type, record.identity)}"
-    return Finding("E_STALE", f"{record.type} {name} {said}", path, line, "", remedy, record.type, name)
+    return Finding("E_STALE", f"{record.type} {name} {message}", path, line, "", remedy, record.type, name)
 
 
-def _unexpected(have: Record | None, expected: Record | None, exact: bool) -> str:
+def _describe_mismatch(have: Record | None, target: Record | None, exact: bool) -> str:
     """In which way a stored record is not the one expected; empty where it is."""
     if have is None:
-        return "is not there" if expected is not None else ""
-    if expected is None:
+        return "is not there" if target is not None else ""
+    if target is None:
         return "is there already"
-    names = [name for name in {**expected.fields, **have.fields} if _differ(name, have.fields, expected.fields)]
-    times = (have.created_at, have.updated_at), (expected.created_at, expected.updated_at)
+    names = [name for name in {**target.fields, **have.fields} if _is_different(name, have.fields, target.fields)]
+    times = (have.created_at, have.updated_at), (target.created_at, target.updated_at)
     names += [
         name for name, *both in zip((CREATED_AT, UPDATED_AT), *times, strict=True) if exact and len(set(both)) > 1
     ]
-    return f"is not as expected ({', '.join(names)})" if names or have.identity != expected.identity else ""
+    return f"is not as expected ({', '.join(names)})" if names or have.identity != target.identity else ""
 
 
-def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    return (name in some) != (name in others) or not same_fields(some.get(name), others.get(name))
+def _is_different(name: str, some: Mapping[str, Any], counterpart: Mapping[str, Any]) -> bool:
+    return (name in some) != (name in counterpart) or not same_fields(some.get(name), counterpart.get(name))
 
 
 def _raise(findings: Sequence[Finding], family: Callable[..., DuckkbError], code: str, message: str) -> None:
     if findings:
-        one = len(findings) == 1
+        is_single = len(findings) == 1
         raise family(
-            findings[0].message if one else message,
-            code=findings[0].code if one else code,
+            findings[0].message if is_single else message,
+            code=findings[0].code if is_single else code,
             suggestion=findings[0].remedy,
             findings=tuple(findings),
         )
@@ -395,8 +400,10 @@ def plain_request(tree: Tree, request: Request) -> Request:
     if not isinstance(request, (Upsert, Delete)) or not isinstance(request.kind, EdgeType):
         return request
     if isinstance(request, Delete):
-        return replace(request, identities=tuple(plain_identity(tree, request.kind, one) for one in request.identities))
-    return replace(request, given=tuple(_plain_given(tree, request.kind, one) for one in request.given))
+        return replace(
+            request, identities=tuple(plain_identity(tree, request.kind, entry) for entry in request.identities)
+        )
+    return replace(request, given=tuple(_simplify_edge(tree, request.kind, entry) for entry in request.given))
 
 
 def plain_identity(tree: Tree, kind: RecordType, identity: Identity) -> Identity:
@@ -404,36 +411,38 @@ def plain_identity(tree: Tree, kind: RecordType, identity: Identity) -> Identity
     another node comes to have, or has no longer, the identity that one of its ends names."""
     if not isinstance(kind, EdgeType) or tree.id_of(kind, identity) is not None:
         return identity
-    first, second, *rest = identity
-    plain = (_plain(tree, first, kind.from_types), _plain(tree, second, kind.to_types), *rest)
-    ends = _spellings(tree, plain[0], kind.from_types), _spellings(tree, plain[1], kind.to_types)
+    first, second, *tail = identity
+    plain = (_simplify_end(tree, first, kind.from_types), _simplify_end(tree, second, kind.to_types), *tail)
+    ends = _list_spellings(tree, plain[0], kind.from_types), _list_spellings(tree, plain[1], kind.to_types)
     if all(len(forms) == 1 for forms in ends):
         return plain
-    stored = [made for pair in product(*ends) if tree.id_of(kind, made := (*pair, *rest)) is not None]
-    return stored[0] if len(stored) == 1 else plain
+    stored_identities = [
+        candidate for pair in product(*ends) if tree.id_of(kind, candidate := (*pair, *tail)) is not None
+    ]
+    return stored_identities[0] if len(stored_identities) == 1 else plain
 
 
-def _spellings(tree: Tree, end: Component, allowed: tuple[str, ...]) -> list[Component]:
+def _list_spellings(tree: Tree, end: Component, allowed_types: tuple[str, ...]) -> list[Component]:
     """An end, and with its type as it may be stored: of the node that it leads to, or, where there is none, of any."""
-    if isinstance(end, TypedEnd) or len(allowed) == 1:
+    if isinstance(end, TypedEnd) or len(allowed_types) == 1:
         return [end]
     parts = end if isinstance(end, tuple) else (end,)
-    there = [name for name in allowed if tree.get(tree.ontology.nodes[name], parts) is not None]
-    return [end, *(TypedEnd(name, parts) for name in (there if len(there) == 1 else () if there else allowed))]
+    there = [name for name in allowed_types if tree.get(tree.ontology.nodes[name], parts) is not None]
+    return [end, *(TypedEnd(name, parts) for name in (there if len(there) == 1 else () if there else allowed_types))]
 
 
-def _plain_given(tree: Tree, kind: EdgeType, given: Given) -> Given:
-    identity = plain_identity(tree, kind, given.identity)
-    if identity == given.identity:
-        return given
+def _simplify_edge(tree: Tree, kind: EdgeType, entry: Given) -> Given:
+    identity = plain_identity(tree, kind, entry.identity)
+    if identity == entry.identity:
+        return entry
     ends = {FROM: component_value(identity[0]), TO: component_value(identity[1])}
-    return replace(given, identity=identity, fields={**given.fields, **ends})
+    return replace(entry, identity=identity, fields={**entry.fields, **ends})
 
 
-def _plain(tree: Tree, end: Component, allowed: tuple[str, ...]) -> Component:
+def _simplify_end(tree: Tree, end: Component, allowed_types: tuple[str, ...]) -> Component:
     if not isinstance(end, TypedEnd):
         return end
-    others = (tree.ontology.nodes[name] for name in allowed if name != end.type)
-    if any(tree.get(kind, end.id) is not None for kind in others):
+    other_types = (tree.ontology.nodes[name] for name in allowed_types if name != end.type)
+    if any(tree.get(kind, end.id) is not None for kind in other_types):
         return end
     return end.id if len(end.id) > 1 else end.id[0]

@@ -52,58 +52,58 @@ def neighbors(tree: Tree, start: Node, steps: Steps, depth: int, limit: int) -> 
 
     At depth 1 every edge gives a line, parallel ones too; beyond, each node comes once, over the first edge to it.
     """
-    found: list[Step] = []
+    results: list[Step] = []
     for step, is_new in _walk(tree, start, steps, depth):
         if is_new or step.depth == 1:
-            found.append(step)
-        if len(found) > limit:
-            return found[:limit], True
-    return found, False
+            results.append(step)
+        if len(results) > limit:
+            return results[:limit], True
+    return results, False
 
 
 def path(tree: Tree, start: Node, end: Node, steps: Steps, depth: int) -> list[Step]:
     """A shortest path of at most `depth` edges, both ends included; empty where there is none."""
     arrivals = (step for step, is_new in _walk(tree, start, steps, depth) if is_new and step.node.key == end.key)
     step = Step(start, 0) if start.key == end.key else next(arrivals, None)
-    found: list[Step] = []
+    route: list[Step] = []
     while step is not None:
-        found.append(step)
+        route.append(step)
         step = step.before
-    return found[::-1]
+    return route[::-1]
 
 
 def _walk(tree: Tree, start: Node, steps: Steps, depth: int) -> Iterator[tuple[Step, bool]]:
     """Every step within a depth, breadth first, and whether it is the first to its node."""
-    seen = {start.key}
+    visited_keys = {start.key}
     queue = deque([Step(start, 0)])
     while queue:
         here = queue.popleft()
-        for step in _onward(tree, here, steps) if here.depth < depth else ():
-            is_new = step.node.key not in seen
+        for step in _find_next_steps(tree, here, steps) if here.depth < depth else ():
+            is_new = step.node.key not in visited_keys
             yield step, is_new
             if is_new:
-                seen.add(step.node.key)
+                visited_keys.add(step.node.key)
                 queue.append(step)
 
 
-def _onward(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
+def _find_next_steps(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
     """The steps on from here, in the order of edge type, direction and identity: the same on every run."""
     sides = [
         (kind, way, names)
         for kind, way, names in tree.sides_at(here.node.kind.name, here.node.row.record.identity)
         if steps.direction in (way, "both") and (steps.labels is None or kind.name in steps.labels)
     ]
-    for kind, way, names in sorted(sides, key=lambda one: (one[0].name, one[1])):
-        for edge in islice(names, _first(names, (kind.name, way), steps.after), None):
-            row, other = tree.get(kind, edge), tree.ends(kind, edge)[1 if way == "out" else 0]
-            target = tree.node(other)
+    for kind, way, names in sorted(sides, key=lambda side: (side[0].name, side[1])):
+        for edge in islice(names, _find_first(names, (kind.name, way), steps.after), None):
+            row, far_end = tree.get(kind, edge), tree.ends(kind, edge)[1 if way == "out" else 0]
+            target = tree.node(far_end)
             if row is not None and target is not None:
                 yield Step(
                     Node(tree.ontology.nodes[target.record.type], target), here.depth + 1, (kind, row, way), here
                 )
 
 
-def _first(names: Sequence[Identity], side: tuple[str, str], after: Place | None) -> int:
+def _find_first(names: Sequence[Identity], side: tuple[str, str], after: Place | None) -> int:
     """The place of the first edge of a type and side, which are sorted, behind a place among all edges at a node."""
     if after is None or side > after[:2]:
         return 0

@@ -32,9 +32,9 @@ def refuse_unready(base: Base) -> None:
 def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema: bool) -> None:
     """Raise for everything that a changeset would break: `errors.InvalidRecord` where records do not fit their types, else
     `errors.Refused`. Without `check_schema` they were held against their types before."""
-    asked = [rule for rule in integrity.BEFORE_WRITE if check_schema or rule.find is not schema]
-    found = integrity.findings(WriteView(view(base), changeset, base.holders), asked)
-    findings = tuple(named(one) for one in found if one.is_error)
+    rules = [rule for rule in integrity.BEFORE_WRITE if check_schema or rule.find is not schema]
+    problems = integrity.findings(WriteView(view(base), changeset, base.holders), rules)
+    findings = tuple(named(one) for one in problems if one.is_error)
     if findings:
         first, one = findings[0], len(findings) == 1
         where = f"{first.field}: " if first.field.startswith("/") else ""
@@ -47,9 +47,9 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
             exit_code=1,
         )
     if not allow_shrink:
-        deleted = Counter(one.old.type for one in changeset.changes if one.new is None and one.old is not None)
-        totals = {name: base.tree.count(_kind(base, name)) for name in deleted}
-        refuse_mass_deletion({name: (count, totals[name]) for name, count in deleted.items()}, base.settings.shrink)
+        deletions = Counter(one.old.type for one in changeset.changes if one.new is None and one.old is not None)
+        totals = {name: base.tree.count(_find_type(base, name)) for name in deletions}
+        refuse_mass_deletion({name: (count, totals[name]) for name, count in deletions.items()}, base.settings.shrink)
 
 
 def view(base: Base) -> BaseView:
@@ -61,8 +61,8 @@ def refuse_documents(kinds: Iterable[RecordType]) -> None:
     """Raise `errors.Refused` (E_DOCUMENT) for types whose records are files: who changes these changes records."""
     for kind in kinds:
         if kind.source is not None:
-            said = f"the records of {kind.name} are the files of {kind.source.path}; nothing was written"
-            raise Refused(said, code="E_DOCUMENT", suggestion="edit, add or delete the file itself")
+            message = f"the records of {kind.name} are the files of {kind.source.path}; nothing was written"
+            raise Refused(message, code="E_DOCUMENT", suggestion="edit, add or delete the file itself")
 
 
 def refuse_taken(base: Base, name: str) -> None:
@@ -70,35 +70,35 @@ def refuse_taken(base: Base, name: str) -> None:
     now counts, not what they declared when the base was opened; who holds a lock of the base makes sure of it."""
     from duckkb.ontology.snapshot import path_of
 
-    taken = base.wiring.preview({}).find(name)
-    if taken is not None or (base.root / path_of(name)).exists():
-        other = f" as {taken.name}" if taken and taken.name != name else ""
-        place = f" ({taken.source.path})" if taken and taken.source else ""
-        raise Conflict(f"{name} exists already{other}{place}", "E_EXISTS", f"duckkb col show {name}")
+    holder = base.wiring.preview({}).find(name)
+    if holder is not None or (base.root / path_of(name)).exists():
+        alias = f" as {holder.name}" if holder and holder.name != name else ""
+        place = f" ({holder.source.path})" if holder and holder.source else ""
+        raise Conflict(f"{name} exists already{alias}{place}", "E_EXISTS", f"duckkb col show {name}")
 
 
 def refuse_agents(base: Base, changeset: Changeset) -> None:
     """Where an agent writes directly what the ontology wants reviewed, raise `errors.Refused` (E_REVIEW)."""
     if not base.wiring.env.agent or base.wiring.proposal is not None:
         return
-    found = []
+    findings = []
     for change in changeset.changes:
-        kind = _kind(base, change.record.type)
-        touched = sorted(_touched(change) & kind.reviewed_fields)
-        if kind.review or touched:
-            what = kind.name if kind.review else f"{kind.name} {', '.join(touched)}"
-            said, remedy = (
-                f"changes of {what} are reviewed before they count",
+        kind = _find_type(base, change.record.type)
+        changed_fields = sorted(_diff_fields(change) & kind.reviewed_fields)
+        if kind.review or changed_fields:
+            subject = kind.name if kind.review else f"{kind.name} {', '.join(changed_fields)}"
+            message, remedy = (
+                f"changes of {subject} are reviewed before they count",
                 "put `propose` in front of the verb: `duckkb propose put ...`",
             )
             name = identity_text(change.record.identity)
-            found.append(Finding("E_REVIEW", said, remedy=remedy, type=kind.name, identity=name))
-    if found:
+            findings.append(Finding("E_REVIEW", message, remedy=remedy, type=kind.name, identity=name))
+    if findings:
         raise Refused(
-            f"{found[0].message}, and DUCKKB_AGENT says that an agent writes; nothing was written",
+            f"{findings[0].message}, and DUCKKB_AGENT says that an agent writes; nothing was written",
             code="E_REVIEW",
             suggestion="put `propose` in front of the verb: `duckkb propose put ...` makes a branch to review",
-            findings=found,
+            findings=findings,
         )
 
 
@@ -112,13 +112,13 @@ def refuse_agent_of(base: Base, kind: RecordType) -> None:
         )
 
 
-def _touched(change: Change) -> set[str]:
+def _diff_fields(change: Change) -> set[str]:
     """The fields whose value a change gives, takes or replaces."""
     old, new = (record.fields if record is not None else {} for record in (change.old, change.new))
     return {name for name in {**old, **new} if not same_fields(old.get(name), new.get(name))}
 
 
-def _kind(base: Base, name: str) -> RecordType:
+def _find_type(base: Base, name: str) -> RecordType:
     kind = base.ontology.find(name)
     assert kind is not None, "a changeset names types of the ontology"
     return kind

@@ -54,16 +54,16 @@ def unreadable(tree: Tree, when: str, suggestion: str) -> Unreadable:
 
 def load(ground: Ground) -> Opened:
     """The base as its files are now; raises as `read.load` does."""
-    found = survey(ground.root, ground.ontology)
-    if sum(status.st_size for status in found.files.values()) < ground.settings.snapshot_bytes:
-        return Opened(read.load(ground.root, ground.ontology, ground.limits, found))
+    file_survey = survey(ground.root, ground.ontology)
+    if sum(status.st_size for status in file_survey.files.values()) < ground.settings.snapshot_bytes:
+        return Opened(read.load(ground.root, ground.ontology, ground.limits, file_survey))
     lines = StoredLines.open(ground.place, ground.ontology, ground.limits)
     tree = lines.tree()
-    is_current = not read.changed(tree, ground.root, found)
+    is_current = not read.changed(tree, ground.root, file_survey)
     if is_current and lines.is_whole and lines.knows_stamps(tree) and not lines.reason:
         return Opened(tree, lines)
     try:
-        return _caught_up(ground, lines, tree, found)
+        return _update_store(ground, lines, tree, file_survey)
     except (
         OSError,
         Unavailable,
@@ -74,31 +74,31 @@ def load(ground: Ground) -> Opened:
         return Opened(read.load(ground.root, ground.ontology, ground.limits), reason=reason)
 
 
-def _caught_up(ground: Ground, lines: StoredLines, tree: Tree, found: Survey) -> Opened:
-    """The store and the tree as the files were `found` just now. Raises OSError, `Unusable`, `errors.Unavailable`."""
+def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: Survey) -> Opened:
+    """The store and the tree as the files were in `file_survey`. Raises OSError, `Unusable`, `errors.Unavailable`."""
     with lines.writing(ground.lock_timeout) as is_current, collector_paused():
         if not is_current:
             lines.reopen()
-            tree, found = lines.tree(), survey(ground.root, ground.ontology)
-        changed = read.changed(tree, ground.root, found)
-        anew = [kind for kind in ground.ontology if _is_anew(kind, changed, lines, found)]
+            tree, file_survey = lines.tree(), survey(ground.root, ground.ontology)
+        changed_paths = read.changed(tree, ground.root, file_survey)
+        anew = [kind for kind in ground.ontology if _is_anew(kind, changed_paths, lines, file_survey)]
         if anew:
-            wanted = {path: kind for path, kind in found.kinds.items() if kind in anew}
+            kinds_by_path = {path: kind for path, kind in file_survey.kinds.items() if kind in anew}
             # A part with lines that cannot be read is not kept: it is read again until it is mended.
             lines.build(
-                anew, (part for part in read.read_parts(ground.root, wanted, ground.limits) if not part.findings)
+                anew, (part for part in read.read_parts(ground.root, kinds_by_path, ground.limits) if not part.findings)
             )
             tree = lines.tree()
-            changed = read.changed(tree, ground.root, found)
-        parts = read.reload(tree, ground.root, changed, found)
-        lines.save(tree, tree.replace(parts), changed)
+            changed_paths = read.changed(tree, ground.root, file_survey)
+        parts = read.reload(tree, ground.root, changed_paths, file_survey)
+        lines.save(tree, tree.replace(parts), changed_paths)
     lines.lean(tree)
     return Opened(tree, lines)
 
 
-def _is_anew(kind: RecordType, changed: Iterable[str], lines: StoredLines, found: Survey) -> bool:
+def _is_anew(kind: RecordType, changed_paths: Iterable[str], lines: StoredLines, file_survey: Survey) -> bool:
     """Whether reading a type as a stream is the shorter way."""
-    own = {path for path, known in found.kinds.items() if known is kind}
+    type_paths = {path for path, record_type in file_survey.kinds.items() if record_type is kind}
     if kind.name not in lines.holds:
-        return bool(own)
-    return len(own.intersection(changed)) > max(_FEW, len(own) // 2)
+        return bool(type_paths)
+    return len(type_paths.intersection(changed_paths)) > max(_FEW, len(type_paths) // 2)

@@ -47,27 +47,27 @@ def choose_fields(base: Base, request: Request) -> ChosenFields | None:
     from duckkb.ontology.snapshot import path_of
 
     kind, path = request.kind, path_of(request.kind.name)
-    records = [given.fields for given in request.given[:_LOOKED_AT]]
-    names = _chosen_names(base, kind, records)
+    records = [entry.fields for entry in request.given[:_LOOKED_AT]]
+    names = _choose_names(base, kind, records)
     if not names and request.definition is None:
         return None
-    stored = journal.read_target(base.root, path) if request.definition is None else None
-    definition = stored[0] if stored is not None else request.definition
-    data = _as_chosen(kind, definition, names) if definition is not None else None
-    changed = _read_again(base, kind, path, data) if data is not None else None
-    if data is None or changed is None:
+    stored_file = journal.read_target(base.root, path) if request.definition is None else None
+    definition = stored_file[0] if stored_file is not None else request.definition
+    data = _apply_choice(kind, definition, names) if definition is not None else None
+    changed_kind = _read_again(base, kind, path, data) if data is not None else None
+    if data is None or changed_kind is None:
         return None
-    change = FileChange(path, journal.digest(stored[0]) if stored is not None else None, data)
-    return ChosenFields(changed, change, _said_of_choice(changed, kind, path, is_new=stored is None))
+    change = FileChange(path, journal.digest(stored_file[0]) if stored_file is not None else None, data)
+    return ChosenFields(changed_kind, change, _describe_choice(changed_kind, kind, path, is_new=stored_file is None))
 
 
-def _chosen_names(base: Base, kind: RecordType, records: Sequence[Fields]) -> list[str]:
+def _choose_names(base: Base, kind: RecordType, records: Sequence[Fields]) -> list[str]:
     if not kind.is_collection or base.tree.count(kind) or not _has_fields_of_preset(kind):
         return []
     return [] if has_text(kind.vectors, records) else text_fields(kind, records)
 
 
-def _as_chosen(kind: RecordType, definition: bytes, names: Sequence[str]) -> bytes | None:
+def _apply_choice(kind: RecordType, definition: bytes, names: Sequence[str]) -> bytes | None:
     return with_vectors(definition, [field.name for field in kind.vectors], names) if names else definition
 
 
@@ -78,15 +78,15 @@ def _read_again(base: Base, kind: RecordType, path: str, data: bytes) -> RecordT
         return None  # the configuration is being edited
 
 
-def _said_of_choice(kind: RecordType, before: RecordType, path: str, *, is_new: bool) -> Notice:
-    names = _listed(kind, ", ")
+def _describe_choice(kind: RecordType, before: RecordType, path: str, *, is_new: bool) -> Notice:
+    names = _join_names(kind, ", ")
     if is_new:
-        said = f"{kind.name} is a new collection, by the policy {kind.policy.name if kind.policy else ''}, compared by meaning in {names}"
+        message = f"{kind.name} is a new collection, by the policy {kind.policy.name if kind.policy else ''}, compared by meaning in {names}"
         return Notice(
-            "W_NEW_COLLECTION", said, f"{path} says so; `duckkb col rm {kind.name} --yes` takes it away again"
+            "W_NEW_COLLECTION", message, f"{path} says so; `duckkb col rm {kind.name} --yes` takes it away again"
         )
-    said = f"{kind.name} is compared by meaning in {names}, as its first records have no {_listed(before)}"
-    return Notice("W_FIELDS_CHOSEN", said, f"{path} says so; other fields can be named there")
+    message = f"{kind.name} is compared by meaning in {names}, as its first records have no {_join_names(before)}"
+    return Notice("W_FIELDS_CHOSEN", message, f"{path} says so; other fields can be named there")
 
 
 def with_fields(request: Request, chosen: ChosenFields | None) -> Request:
@@ -100,7 +100,7 @@ def unsearchable(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
     return tuple(
         Notice(
             "W_NO_MEANING",
-            f"nothing of {kind.name} can be compared by meaning: no record has text in {_listed(kind)}",
+            f"nothing of {kind.name} can be compared by meaning: no record has text in {_join_names(kind)}",
             f"name fields that have text in {kind.place}, then `duckkb index build`",
         )
         for kind in kinds
@@ -113,7 +113,7 @@ def unsearchable_after(base: Base, request: Request) -> tuple[Notice, ...]:
     if (
         not isinstance(request, Upsert)
         or request.merge
-        or has_text(request.kind.vectors, (given.fields for given in request.given))
+        or has_text(request.kind.vectors, (entry.fields for entry in request.given))
     ):
         return ()
     return unsearchable(base, [request.kind])
@@ -124,10 +124,10 @@ def has_text(fields: Sequence[SearchField], records: Iterable[Fields]) -> bool:
     if any(field.reach is not None for field in fields):
         return True
     names = [field.name for field in fields if not field.given]
-    return any(bool(_text_at(record, name)) for record in records for name in names)
+    return any(bool(_find_text(record, name)) for record in records for name in names)
 
 
-def _text_at(record: Fields, name: str) -> str | list[Any] | None:
+def _find_text(record: Fields, name: str) -> str | list[Any] | None:
     value = searched_value(record, name)
     return value if isinstance(value, (str, list)) else None
 
@@ -141,30 +141,32 @@ def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
             for path, text in [(name, value)] if isinstance(value, str) else nested_texts(name, value):
                 if text.strip() and path not in kind.identity_fields:
                     values.setdefault(path, []).append(text.strip())
-    worded = {name: texts for name, texts in values.items() if not all(map(_NO_WORDS.fullmatch, texts))}
+    texts_by_field = {name: texts for name, texts in values.items() if not all(map(_NO_WORDS.fullmatch, texts))}
     several = [
-        name for name, texts in worded.items() if 2 * sum(map(bool, map(_SEVERAL_WORDS.search, texts))) >= len(texts)
+        name
+        for name, texts in texts_by_field.items()
+        if 2 * sum(map(bool, map(_SEVERAL_WORDS.search, texts))) >= len(texts)
     ]
-    return (several or [*worded])[:_MOST_FIELDS]
+    return (several or [*texts_by_field])[:_MOST_FIELDS]
 
 
 def with_vectors(definition: bytes, old: Sequence[str], new: Sequence[str]) -> bytes | None:
     """A definition with other fields under `vectors`, all else to the byte as it was; None where they do not stand there once, a
     line each."""
     text = definition.decode("utf-8", "replace")
-    wanted = (
+    section_pattern = (
         r"(?m)^(?P<indent> *(?:- )?)vectors:\n" + "".join(rf" *- {re.escape(name)}\n" for name in old) + r"(?! *- )"
     )
-    places = list(re.finditer(wanted, text))
+    places = list(re.finditer(section_pattern, text))
     if len(places) != 1:
         return None
     place = places[0]
     indent = " " * len(place["indent"])
-    lines = "".join(f"{indent}- {_as_yaml(name)}\n" for name in new)
+    lines = "".join(f"{indent}- {_to_yaml(name)}\n" for name in new)
     return f"{text[: place.start()]}{place['indent']}vectors:\n{lines}{text[place.end() :]}".encode()
 
 
-def _as_yaml(name: str) -> str:
+def _to_yaml(name: str) -> str:
     is_plain = _PLAIN_NAME.fullmatch(name) and name.casefold() not in _WORDS_OF_YAML
     return name if is_plain else json.dumps(name, ensure_ascii=False)
 
@@ -188,16 +190,16 @@ def _has_fields_of_preset(kind: RecordType) -> bool:
 def _is_unsearchable(base: Base, kind: RecordType) -> bool:
     if not kind.has_text_vectors or kind.source is not None or base.wiring.published or not base.tree.count(kind):
         return False
-    is_embedded = kind.settings(base.settings).embedding.model != "none"
-    if not is_embedded or any(field.reach is not None for field in kind.vectors):
+    has_model = kind.settings(base.settings).embedding.model != "none"
+    if not has_model or any(field.reach is not None for field in kind.vectors):
         return False
-    is_nested = any("." in field.name for field in kind.vectors)
-    first = (row.record.fields for row in islice(base.tree.rows(kind), _LOOKED_AT if is_nested else _FIRST))
+    has_nested_field = any("." in field.name for field in kind.vectors)
+    first = (row.record.fields for row in islice(base.tree.rows(kind), _LOOKED_AT if has_nested_field else _FIRST))
     if has_text(kind.vectors, first):
         return False
     types = base.observed(kind).types()
     return not any({"text", "a list"} & types.get(field.name, {}).keys() for field in kind.vectors if not field.given)
 
 
-def _listed(kind: RecordType, between: str = " or ") -> str:
+def _join_names(kind: RecordType, between: str = " or ") -> str:
     return between.join(field.name for field in kind.vectors if not field.given)

@@ -70,7 +70,7 @@ class NarrowedBase(Base):
         ontology = whole.ontology.narrowed(types)
         self._of, self.types, self._validators, self.turn = whole, types, {}, whole.turn
         self.is_generation = whole.is_generation
-        self.wiring = replace(whole.wiring, ontology=ontology, lenient=lenient, preview=_no_preview)
+        self.wiring = replace(whole.wiring, ontology=ontology, lenient=lenient, preview=_refuse_preview)
         self.cache, self.lines, self.read_only, self.reason = whole.cache, None, False, ""
         self.renew()
 
@@ -141,15 +141,15 @@ class NarrowedBase(Base):
 
     def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
         """Without what goes by the texts of all, and without words about the machine."""
-        return tuple(_told(one) for one in notices if one.code not in _OF_ALL_TEXTS)
+        return tuple(_redact_notice(notice) for notice in notices if notice.code not in _OF_ALL_TEXTS)
 
     @property
     def kept(self) -> tuple[str, ...]:
         """The visible types at which edges of hidden types may end, whose records are not deleted or renamed from here, as
         nobody could see what that breaks. Which these are follows from the ontology and the grant alone: whether a record has
         such an edge is never told."""
-        hidden = [edge for edge in self._of.ontology.edges.values() if edge.name not in self.ontology.edges]
-        ends = {name for edge in hidden for name in (*edge.from_types, *edge.to_types)}
+        hidden_edges = [edge for edge in self._of.ontology.edges.values() if edge.name not in self.ontology.edges]
+        ends = {name for edge in hidden_edges for name in (*edge.from_types, *edge.to_types)}
         return tuple(name for name in self.ontology.nodes if name in ends)
 
     def refuse_loss(self, kind: RecordType) -> None:
@@ -184,9 +184,13 @@ def told_to(types: frozenset[str] | None, *, asked_again: bool = False) -> Itera
     try:
         yield
     except DuckkbError as problem:
-        if types is None or (asked_again and isinstance(problem, BEHIND)) or (told := problem_told(problem)) is problem:
+        if (
+            types is None
+            or (asked_again and isinstance(problem, BEHIND))
+            or (public_error := problem_told(problem)) is problem
+        ):
             raise
-        raise told from problem
+        raise public_error from problem
 
 
 def problem_told(problem: DuckkbError) -> DuckkbError:
@@ -205,11 +209,11 @@ def unavailable() -> Unavailable:
     return Unavailable("the knowledge base does not answer now", suggestion="try again later")
 
 
-def _told(notice: Notice) -> Notice:
+def _redact_notice(notice: Notice) -> Notice:
     if notice.code == "W_DEGRADED":
         return Notice(notice.code, "answered in part without vectors")
     return replace(notice, remedy="") if notice.code == "W_PARTIAL" else notice
 
 
-def _no_preview(files: Mapping[str, bytes | None]) -> Ontology:
+def _refuse_preview(files: Mapping[str, bytes | None]) -> Ontology:
     raise forbidden("who sees only a part of the base does not change its types")

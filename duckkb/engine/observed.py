@@ -52,23 +52,23 @@ class Observed:
         """Add counts (`sign` 1), or take them away again (-1)."""
         for section, names in counts.items():
             for name, values in names.items():
-                own = self._counts[section].setdefault(name, Counter())
+                counter = self._counts[section].setdefault(name, Counter())
                 for value, count in values.items():
-                    own[value] += sign * count
+                    counter[value] += sign * count
 
     def _count(self, records: Iterable[Record]) -> None:
         shapes: Counter[_Shape] = Counter()
         has_more = self._has_more
         for record in records:
-            shapes[_shape(record.fields)] += 1
+            shapes[_compute_shape(record.fields)] += 1
             if has_more:
                 self._count_more(record)
         self._count_types(shapes)
 
     @property
     def _has_more(self) -> bool:
-        made = self._kind.generated
-        return bool(self._kind.given_vectors) or (made is not None and bool(made.of))
+        key_rule = self._kind.generated
+        return bool(self._kind.given_vectors) or (key_rule is not None and bool(key_rule.of))
 
     def _count_types(self, shapes: Mapping[_Shape, int]) -> None:
         types = self._counts["types"]
@@ -77,13 +77,13 @@ class Observed:
                 if name not in _OWN:
                     types.setdefault(name, Counter())[_TYPES[kind]] += count
 
-    def _of(self, rows: PartRows) -> "Observed":
+    def _count_rows(self, rows: PartRows) -> "Observed":
         """The counts of some rows; of most types no record is made for them."""
         if self._has_more:
             return Observed(self._kind, rows.records)
-        counted = Observed(self._kind)
-        counted._count_types(Counter(map(_shape, rows.values)))
-        return counted
+        result = Observed(self._kind)
+        result._count_types(Counter(map(_compute_shape, rows.values)))
+        return result
 
     def _count_more(self, record: Record) -> None:
         for name in self._kind.given_vectors:
@@ -96,100 +96,101 @@ class Observed:
 
     def types(self) -> dict[str, dict[str, int]]:
         """How many values of which type each field has, by the field's name."""
-        found = {
+        counts_by_field = {
             name: {word: count for word, count in sorted(types.items()) if count > 0}
             for name, types in self._counts["types"].items()
         }
-        return {name: types for name, types in sorted(found.items()) if types}
+        return {name: types for name, types in sorted(counts_by_field.items()) if types}
 
     def lengths(self) -> dict[str, int]:
         """How long the vectors of each given field are: what the policy fixes, else what most records have, of two that
         are as frequent the shorter; 0 where there is none."""
-        counted = self._counts["lengths"]
+        length_counts = self._counts["lengths"]
         return {
-            name: field.dimension or _most(counted.get(name, {})) for name, field in self._kind.given_vectors.items()
+            name: field.dimension or _pick_length(length_counts.get(name, {}))
+            for name, field in self._kind.given_vectors.items()
         }
 
     def other_lengths(self) -> int:
         """How many given vectors are not as long as `lengths` says of their field, and so are not searched."""
-        wanted = self.lengths()
-        counted = self._counts["lengths"].items()
+        expected_lengths = self.lengths()
+        length_counts = self._counts["lengths"].items()
         return sum(
             max(0, count)
-            for name, lengths in counted
+            for name, lengths in length_counts
             for length, count in lengths.items()
-            if name in wanted and int(length) != wanted[name]
+            if name in expected_lengths and int(length) != expected_lengths[name]
         )
 
     def own_keys(self, text: str) -> list[str | int]:
         """The keys, not made of their text, under which this text may stand."""
-        held: Mapping[str, int] = self._counts["keys"].get(_hash(text), {})
-        return [json.loads(key) for key, count in sorted(held.items()) if count > 0]
+        key_counts: Mapping[str, int] = self._counts["keys"].get(_hash(text), {})
+        return [json.loads(key) for key, count in sorted(key_counts.items()) if count > 0]
 
     def strange(self, records: Iterable[Record]) -> dict[tuple[str, str], tuple[str, Record]]:
         """Fields of these records whose type none has had so far, by (field, type): what there was, and the first record
         that differs."""
-        known = {name: set(types) for name, types in self.types().items()}
-        found: dict[tuple[str, str], tuple[str, Record]] = {}
-        seen: set[_Shape] = set()
+        known_types = {name: set(types) for name, types in self.types().items()}
+        differences: dict[tuple[str, str], tuple[str, Record]] = {}
+        seen_shapes: set[_Shape] = set()
         for record in records:
-            if (shape := _shape(record.fields)) in seen:
+            if (shape := _compute_shape(record.fields)) in seen_shapes:
                 continue
-            seen.add(shape)
+            seen_shapes.add(shape)
             for name, kind in zip(*shape, strict=True):
                 word = _TYPES[kind]
-                before = known.setdefault(name, {word})
+                before = known_types.setdefault(name, {word})
                 if word not in before:
-                    found[name, word] = (" or ".join(sorted(before)), record)
+                    differences[name, word] = (" or ".join(sorted(before)), record)
                     before.add(word)
-        return found
+        return differences
 
     def follow(self, tree: Tree) -> "Observed":
         """Have the counts be those of a type's parts in a tree. Costs what those cost that changed since the last time, or
         since they were noted."""
         if self._seen is tree.parts:  # another mapping as soon as a part changes
             return self
-        noted = _read(self._notes, self._kind) if self._parts is None else {}
-        known = self._parts = self._parts or {}
+        note_parts = _read(self._notes, self._kind) if self._parts is None else {}
+        known_parts = self._parts = self._parts or {}
         self._seen, parts = tree.parts, tree.parts_of(self._kind)
         digests = {part.path: part.digest for part in parts}
-        for path in [path for path, (digest, _) in known.items() if digests.get(path) != digest]:
-            self.add(known.pop(path)[1], -1)
-        counted = 0
+        for path in [path for path, (digest, _) in known_parts.items() if digests.get(path) != digest]:
+            self.add(known_parts.pop(path)[1], -1)
+        part_count = 0
         for part in parts:
-            if part.path not in known:
-                digest, counts = noted.get(part.path, ("", {}))
+            if part.path not in known_parts:
+                digest, counts = note_parts.get(part.path, ("", {}))
                 if digest != part.digest:
-                    counts, counted = self._of(part.rows).counts, counted + 1
-                known[part.path] = part.digest, counts
+                    counts, part_count = self._count_rows(part.rows).counts, part_count + 1
+                known_parts[part.path] = part.digest, counts
                 self.add(counts, 1)
-        if counted > FEW and self._notes is not None:
-            _write(self._notes, self._kind, known)
+        if part_count > FEW and self._notes is not None:
+            _write(self._notes, self._kind, known_parts)
         return self
 
 
-def _shape(fields: Mapping[str, Any]) -> _Shape:
+def _compute_shape(fields: Mapping[str, Any]) -> _Shape:
     return tuple(fields), tuple(map(type, fields.values()))
 
 
 def key_of_text(kind: RecordType, text: str) -> str | None:
     """The key that a type makes of a text; None where it makes none."""
-    made = kind.generated
-    if made is None or not made.of:
+    key_rule = kind.generated
+    if key_rule is None or not key_rule.of:
         return None
-    return ids.with_key({made.of: text}, kind.identity_fields, made).get(kind.identity_fields[0])
+    return ids.with_key({key_rule.of: text}, kind.identity_fields, key_rule).get(kind.identity_fields[0])
 
 
 def _hash(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-def _most(lengths: Mapping[str, int]) -> int:
+def _pick_length(lengths: Mapping[str, int]) -> int:
     present = {int(length): count for length, count in lengths.items() if count > 0}
     return min(present, key=lambda length: (-present[length], length), default=0)
 
 
-def _ground(kind: RecordType) -> str:
+def _compute_ground(kind: RecordType) -> str:
     """What shapes the counts of a type beside its lines."""
     return repr((kind.name, sorted(kind.given_vectors), kind.generated))
 
@@ -198,17 +199,17 @@ def _read(notes: BaseStore | None, kind: RecordType) -> dict[str, tuple[str, Cou
     """By path the digest and the counts of a part as noted; nothing where the note is not ours and whole."""
     note: Any = notes.note(f"{NAME}/{kind.table}") if notes is not None else None
     try:
-        if note["format"] != _FORMAT or note["ground"] != _ground(kind):
+        if note["format"] != _FORMAT or note["ground"] != _compute_ground(kind):
             return {}
-        found = {path: (str(digest), counts) for path, (digest, counts) in note["parts"].items()}
+        entries = {path: (str(digest), counts) for path, (digest, counts) in note["parts"].items()}
         trial = Observed(kind)
-        for _, counts in found.values():
+        for _, counts in entries.values():
             trial.add(counts, 1)
         trial.lengths()
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
-    return found
+    return entries
 
 
 def _write(notes: BaseStore, kind: RecordType, parts: Mapping[str, tuple[str, Counts]]) -> None:
-    notes.keep(f"{NAME}/{kind.table}", {"format": _FORMAT, "ground": _ground(kind), "parts": parts})
+    notes.keep(f"{NAME}/{kind.table}", {"format": _FORMAT, "ground": _compute_ground(kind), "parts": parts})

@@ -30,81 +30,86 @@ _LIMIT = 50
 def query(base: Base, intent: Intent, budget: ModelBudget) -> FindResult:
     """Answer the lines of an intent's text with its first `limit` records, each with the account of its score as its trace.
     Raises `errors.UsageError` (E_QUERY)."""
-    asked = typed.read(intent.text or "")
+    question_set = typed.read(intent.text or "")
     search = _search(base, intent)
-    readings, notices = _read(base, search, asked, budget)
+    readings, notices = _read(base, search, question_set, budget)
     lists = [source for reading in readings for source in reading.lists.values()]
-    is_filled = any(reading.is_filled for reading in readings[: len(asked.questions)])  # behind them are variants
-    words = LexicalQuery(" ".join(filter(None, map(_words, asked.questions))))
+    is_fallback = any(
+        reading.is_filled for reading in readings[: len(question_set.questions)]
+    )  # behind them are variants
+    words = LexicalQuery(" ".join(filter(None, map(_extract_words, question_set.questions))))
     with step("fuse"):
         records = fuse(lists, DOCUMENTS, search.tie)
     hits: dict[Key, Hit] = {}
 
     def hit(record: Fused) -> Hit:
         if record.key not in hits:
-            hits[record.key] = search.hit(record, words, is_filled=is_filled)
+            hits[record.key] = search.hit(record, words, is_filled=is_fallback)
         return hits[record.key]
 
-    reranked = _rerank(base, asked, records, hit, budget)
+    rerank_result = _rerank(base, question_set, records, hit, budget)
     lanes = dict.fromkeys(source.lane for source in lists)
-    blended = blend(records, lanes, reranked.scores, search.tie)[: intent.limit]
-    shown = tuple(replace(hit(one.record), score=one.final, trace=one.account) for one in blended)
-    notices = [*boot.notices(base), *dict.fromkeys(notices), *reranked.notices]
-    return FindResult(shown, "hybrid", "query", tuple(notices), _account(base, lists, reranked))
+    blended_records = blend(records, lanes, rerank_result.scores, search.tie)[: intent.limit]
+    final_hits = tuple(replace(hit(entry.record), score=entry.final, trace=entry.account) for entry in blended_records)
+    notices = [*boot.notices(base), *dict.fromkeys(notices), *rerank_result.notices]
+    return FindResult(final_hits, "hybrid", "query", tuple(notices), _build_account(base, lists, rerank_result))
 
 
 def _search(base: Base, intent: Intent) -> Search:
     """Plan a search by words and meaning; a lane that is lost is said and done without."""
     kinds = intent.kinds
     intent = Intent(intent.text, "hybrid", limit=_LIMIT, expansion=feedback_of(base.settings), exact=True, kinds=kinds)
-    chosen = plan(intent, sum(base.tree.count(kind) for kind in kinds), base.settings)
-    return Search(base, intent, replace(chosen, mode="hybrid"), dict.fromkeys(kind.name for kind in kinds))
+    search_plan = plan(intent, sum(base.tree.count(kind) for kind in kinds), base.settings)
+    return Search(base, intent, replace(search_plan, mode="hybrid"), dict.fromkeys(kind.name for kind in kinds))
 
 
 def _read(
-    base: Base, search: Search, asked: Questions, budget: ModelBudget
+    base: Base, search: Search, question_set: Questions, budget: ModelBudget
 ) -> tuple[list[QuestionReading], list[Notice]]:
     """Read the questions, each within the exclusions of all; behind them the variants of one that is to be expanded, which
     keep to its phrases and exclusions."""
-    excluded = [text for question in asked.questions if question.words for text in question.words.excluded]
-    limits = LexicalQuery(excluded=tuple(excluded))
-    readings = [search.read(question, limits) for question in asked.questions]
+    exclusions = [text for question in question_set.questions if question.words for text in question.words.excluded]
+    limits = LexicalQuery(excluded=tuple(exclusions))
+    readings = [search.read(question, limits) for question in question_set.questions]
     notices = [notice for reading in readings for notice in reading.notices]
-    first, words = asked.questions[0], readings[0].words
+    first, words = question_set.questions[0], readings[0].words
     if first.type == "expand":  # and alone
-        expanded = expand(base, first.text, budget)
+        expansion = expand(base, first.text, budget)
         limits = LexicalQuery(phrases=words.phrases, excluded=words.excluded)
-        variants = [search.read(Question(one.kind, one.text), limits, "variant") for one in expanded.variants]
-        notices += [*expanded.notices, *(notice for variant in variants for notice in variant.notices)]
+        variants = [
+            search.read(Question(wording.kind, wording.text), limits, "variant") for wording in expansion.variants
+        ]
+        notices += [*expansion.notices, *(notice for variant in variants for notice in variant.notices)]
         readings += variants
     return readings, notices
 
 
-def _words(question: Question) -> str:
+def _extract_words(question: Question) -> str:
     """What a question says, without what it excludes."""
     return question.words.relaxed.text if question.words else syntax.plain(syntax.wanted(question.text))
 
 
 def _rerank(
-    base: Base, asked: Questions, records: Sequence[Fused], hit: Callable[[Fused], Hit], budget: ModelBudget
+    base: Base, question_set: Questions, records: Sequence[Fused], hit: Callable[[Fused], Hit], budget: ModelBudget
 ) -> Reranked[Key]:
     """Have the reranker judge the first records, each by the chunk that it is shown by."""
     if base.wiring.reranker() is None:
         return Reranked()
     most = base.settings.rerank.max_candidates if budget.candidates is None else budget.candidates
     texts = [(record.key, chunk.text if (chunk := hit(record).chunk) else "") for record in records[:most]]
-    wanted = " ".join(filter(None, (asked.intent, *(question.text for question in asked.questions))))
-    return rerank(base, syntax.wanted(wanted), texts, budget)
+    query_text = " ".join(filter(None, (question_set.intent, *(question.text for question in question_set.questions))))
+    return rerank(base, syntax.wanted(query_text), texts, budget)
 
 
-def _account(base: Base, lists: Sequence[RankedList], reranked: Reranked[Key]) -> dict[str, Any]:
+def _build_account(base: Base, lists: Sequence[RankedList], rerank_result: Reranked[Key]) -> dict[str, Any]:
     questions = [
-        {"lane": one.lane, "query_kind": one.kind, "query": one.query, "hits": len(one.ranking)} for one in lists
+        {"lane": source.lane, "query_kind": source.kind, "query": source.query, "hits": len(source.ranking)}
+        for source in lists
     ]
     method = base.settings.rerank.method
     return {
         "mode": "query",
         "questions": questions,
         "expand": base.settings.expand.method,
-        "rerank": {"method": method, "asked": reranked.asked, "degraded": reranked.reason or None},
+        "rerank": {"method": method, "asked": rerank_result.asked, "degraded": rerank_result.reason or None},
     }

@@ -85,20 +85,22 @@ class QuestionReading(Struct, frozen=True):
 def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
-    chosen, intent, allowed, unasked = _prepare(base, intent)
-    if not chosen.lanes:
-        filtered = _filtered(base, intent, chosen, allowed)
-        return replace(filtered, notices=(*filtered.notices, *unasked))
-    search = Search(base, intent, chosen, allowed)
+    search_plan, intent, allowed_ids, unasked_notices = _prepare(base, intent)
+    if not search_plan.lanes:
+        filter_result = _answer_filter(base, intent, search_plan, allowed_ids)
+        return replace(filter_result, notices=(*filter_result.notices, *unasked_notices))
+    search = Search(base, intent, search_plan, allowed_ids)
     reading = search.read(Question("expand", intent.text or ""))
-    fused, gate = search.fuse(reading)
-    asked = reading.words.relaxed
-    hits = tuple(search.hit(record, asked, gate, is_filled=reading.is_filled) for record in fused[: chosen.limit])
-    unsaid = (*_note_filter(base, intent, allowed), *_unsearchable(base, intent, reading))
-    notices = (*boot.notices(base), *chosen.notices, *unasked, *reading.notices, *unsaid)
-    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in reading.expanded_by]
-    account = ranking.plan_account(chosen, moved_to, gate) if intent.explain else None
-    return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
+    fused_records, gate = search.fuse(reading)
+    words = reading.words.relaxed
+    hits = tuple(
+        search.hit(record, words, gate, is_filled=reading.is_filled) for record in fused_records[: search_plan.limit]
+    )
+    unsaid = (*_note_filter(base, intent, allowed_ids), *_note_unsearchable(base, intent, reading))
+    notices = (*boot.notices(base), *search_plan.notices, *unasked_notices, *reading.notices, *unsaid)
+    moved_to = [identity_value(_find_row(base, key)[1].record.identity) for key in reading.expanded_by]
+    account = ranking.plan_account(search_plan, moved_to, gate) if intent.explain else None
+    return FindResult(hits, search_plan.mode, _ENGINES[search_plan.mode], notices, account)
 
 
 class Ranked(Struct, frozen=True):
@@ -115,12 +117,12 @@ class Ranked(Struct, frozen=True):
 @boot.answered
 def rank(base: Base, intent: Intent) -> Ranked:
     """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
-    chosen, intent, allowed, _ = _prepare(base, intent)
-    records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
-    search = Search(base, intent, chosen, allowed, records)
+    search_plan, intent, allowed_ids, _ = _prepare(base, intent)
+    records = max(sum(base.tree.count(kind) for kind in intent.kinds), search_plan.depth)
+    search = Search(base, intent, search_plan, allowed_ids, records)
     reading = search.read(Question("expand", intent.text or ""))
-    fused, gate = search.fuse(reading)
-    return Ranked(chosen, reading, fused, gate, allowed)
+    fused_records, gate = search.fuse(reading)
+    return Ranked(search_plan, reading, fused_records, gate, allowed_ids)
 
 
 @stepped("plan")
@@ -133,22 +135,22 @@ def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[N
     records; where it fits none, their error is raised, best the one that says what the filter should be."""
     if intent.where is None:
         return _plan(base, intent), intent, dict.fromkeys((kind.name for kind in intent.kinds), None), ()
-    allowed, refusals = dict[str, IdSet | None](), dict[str, FilterError]()
+    allowed_ids, refusals = dict[str, IdSet | None](), dict[str, FilterError]()
     with step("filter"):
         for kind in intent.kinds:
             try:
-                allowed[kind.name] = base.sql.where(kind, intent.where)
+                allowed_ids[kind.name] = base.sql.where(kind, intent.where)
             except FilterError as error:
                 if error.code != FilterError.code:  # a limit was met
                     raise
                 refusals[kind.name] = error
-    if refusals and not allowed:
+    if refusals and not allowed_ids:
         raise max(refusals.values(), key=lambda error: error.correction is not None)
     notices = _report_left_out(
         {kind.name: refusals[kind.name] for kind in intent.kinds if kind.name in refusals and base.tree.count(kind)}
     )
-    intent = replace(intent, kinds=tuple(kind for kind in intent.kinds if kind.name in allowed))
-    return _plan(base, intent), intent, allowed, notices
+    intent = replace(intent, kinds=tuple(kind for kind in intent.kinds if kind.name in allowed_ids))
+    return _plan(base, intent), intent, allowed_ids, notices
 
 
 def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
@@ -161,8 +163,8 @@ def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
     notices = []
     for reason, names in by_reason.items():
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        named = f"{', '.join(names[:_MOST_NAMED])}{more}"
-        message = f"left out, as {reason}: {named}" if names[0] in lacking else f"left out: {named}. {reason}"
+        type_list = f"{', '.join(names[:_MOST_NAMED])}{more}"
+        message = f"left out, as {reason}: {type_list}" if names[0] in lacking else f"left out: {type_list}. {reason}"
         notices.append(Notice("W_NOT_ASKED", message, f"`duckkb schema {shell_word(names[0])}` has the fields of one"))
     return tuple(notices)
 
@@ -180,43 +182,43 @@ class Search:
     ) -> QuestionReading:
         """Run each lane of a question over every type, and rank across types. `limits` are phrases and exclusions of other
         questions that hold for this one too. A lane that a line of its own asks has a list, be it an empty one."""
-        chosen, kinds = self._plan, self._intent.kinds
-        lanes = [lane for lane in question.lanes if lane in chosen.lanes or question.type != "expand"]
-        words = self._words(question, limits, lanes)
+        search_plan, kinds = self._plan, self._intent.kinds
+        lanes = [lane for lane in question.lanes if lane in search_plan.lanes or question.type != "expand"]
+        words = self._parse_words(question, limits, lanes)
         hits: dict[Lane, dict[Key, LaneHit]] = {}
-        is_filled = False
+        is_fallback = False
         if "fts" in lanes:
             with vectors_made_beside(self._base, kinds if len(lanes) > 1 else ()):
-                hits["fts"] = self._lane("fts", words, {}, self._depth)
-            is_filled = not hits["fts"] and bool(words.phrases or words.prefixes) and question.words is None
-        if is_filled:  # a quoted word is often a quotation
+                hits["fts"] = self._search_lane("fts", words, {}, self._depth)
+            is_fallback = not hits["fts"] and bool(words.phrases or words.prefixes) and question.words is None
+        if is_fallback:  # a quoted word is often a quotation
             words = words.relaxed
-            hits["fts"] = self._lane("fts", words, {}, self._depth)
+            hits["fts"] = self._search_lane("fts", words, {}, self._depth)
         vectors: Mapping[str, Vector] = {}
         notices: tuple[Notice, ...] = ()
-        if "vector" in lanes and "vector" in chosen.lanes:
-            vectors, notices = embed_query(self._base, kinds, question.text, self._intent.vector, chosen)
+        if "vector" in lanes and "vector" in search_plan.lanes:
+            vectors, notices = embed_query(self._base, kinds, question.text, self._intent.vector, search_plan)
         expanded_by: tuple[Key, ...] = ()
-        if chosen.expansion.method == "feedback":
-            vectors, expanded_by = self._expanded(words, vectors)
+        if search_plan.expansion.method == "feedback":
+            vectors, expanded_by = self._expand_vectors(words, vectors)
         if "vector" in lanes:
-            hits["vector"] = self._lane("vector", words, vectors, self._depth)
+            hits["vector"] = self._search_lane("vector", words, vectors, self._depth)
         lists = {
-            lane: RankedList(lane, self._ranking(some, self._depth), kind, question.text, words, some)
+            lane: RankedList(lane, self._rank_hits(some, self._depth), kind, question.text, words, some)
             for lane, some in hits.items()
         }
-        notices += _PLAIN if is_filled and any(source.ranking for source in lists.values()) else ()
-        return QuestionReading(words, lists, notices, expanded_by, is_filled)
+        notices += _PLAIN if is_fallback and any(source.ranking for source in lists.values()) else ()
+        return QuestionReading(words, lists, notices, expanded_by, is_fallback)
 
-    def _words(self, question: Question, limits: LexicalQuery, lanes: Collection[Lane]) -> LexicalQuery:
+    def _parse_words(self, question: Question, limits: LexicalQuery, lanes: Collection[Lane]) -> LexicalQuery:
         """Return what the lexical lane is asked, with the limits; phrases of its own limit that lane alone."""
         if question.words is not None:
             words = question.words
         else:
             reads_signs = self._plan.mode != "similar"
             words = syntax.parse(question.text) if reads_signs else LexicalQuery(syntax.plain(question.text))
-        own = words.phrases if "fts" in lanes else ()
-        return replace(words, phrases=(*own, *limits.phrases), excluded=(*words.excluded, *limits.excluded))
+        own_phrases = words.phrases if "fts" in lanes else ()
+        return replace(words, phrases=(*own_phrases, *limits.phrases), excluded=(*words.excluded, *limits.excluded))
 
     @stepped("fuse")
     def fuse(self, reading: QuestionReading) -> tuple[list[Fused], Gate | None]:
@@ -230,7 +232,7 @@ class Search:
                 Fused(key, at, [Contribution(source, at, score, 1.0, score)], score) for at, (key, score) in first
             ]
             return records, None
-        gate = self._gate(reading)
+        gate = self._compute_gate(reading)
         counting = [
             replace(source, ranking=source.ranking[: plan.depth])
             for lane, source in lists.items()
@@ -238,7 +240,7 @@ class Search:
         ]
         return fuse(counting, Profile(plan.fusion), self.tie, self._limit), gate
 
-    def _gate(self, reading: QuestionReading) -> Gate | None:
+    def _compute_gate(self, reading: QuestionReading) -> Gate | None:
         """Whether the lexical lane counts; None where it always does: without a gate, or with no vectors to count instead."""
         fusion, lists = self._plan.fusion, reading.lists
         if fusion.method != "minmax" or not fusion.gate or "fts" not in lists:
@@ -248,10 +250,10 @@ class Search:
         best = next((key for key, _ in lists["fts"].ranking), None)
         if best is None:
             return Gate(fusion.gate, 0.0)
-        kind, row = _row(self._base, best)
+        kind, row = _find_row(self._base, best)
         return Gate(fusion.gate, self._base.lanes(kind).words.coverage(reading.words, row.record.id))
 
-    def _expanded(
+    def _expand_vectors(
         self, words: LexicalQuery, vectors: Mapping[str, Vector]
     ) -> tuple[dict[str, Vector], tuple[Key, ...]]:
         """The vectors of the question moved towards its first hits, for types with one model together, and which these were.
@@ -259,57 +261,61 @@ class Search:
         groups: dict[int, dict[str, Vector]] = {}
         for name, vector in vectors.items():
             groups.setdefault(id(vector), {})[name] = vector
-        wanted, moved, moved_to = self._plan.expansion, dict(vectors), list[Key]()
+        expansion, moved_vectors, moved_to = self._plan.expansion, dict(vectors), list[Key]()
         for group in groups.values():
-            hits = self._lane("vector", words, group, wanted.hits)
-            keys = [key for key, _ in self._ranking(hits, wanted.hits)]
-            found = [
+            hits = self._search_lane("vector", words, group, expansion.hits)
+            keys = [key for key, _ in self._rank_hits(hits, expansion.hits)]
+            hit_vectors = [
                 entry.vector.tolist()
                 for key in keys
-                for entry in self._base.rows(_row(self._base, key)[0])[key[1]].entries
+                for entry in self._base.rows(_find_row(self._base, key)[0])[key[1]].entries
                 if (entry.field, entry.seq) == (hits[key].field, hits[key].seq) and entry.vector is not None
             ]
             question = [float(value) for value in next(iter(group.values()))]
-            moved |= dict.fromkeys(group, feedback(question, found, wanted.weight))
+            moved_vectors |= dict.fromkeys(group, feedback(question, hit_vectors, expansion.weight))
             moved_to += keys
-        return moved, tuple(moved_to)
+        return moved_vectors, tuple(moved_to)
 
-    def _lane(self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int) -> dict[Key, LaneHit]:
+    def _search_lane(
+        self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int
+    ) -> dict[Key, LaneHit]:
         """What one lane finds over all types; nothing where it was given up."""
         with step("lexical" if lane == "fts" else "vector"):
-            return self._asked(lane, words, vectors, depth)
+            return self._ask_lane(lane, words, vectors, depth)
 
-    def _asked(self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int) -> dict[Key, LaneHit]:
-        """As `_lane`. A hybrid search honours phrases and `-word` in both."""
+    def _ask_lane(
+        self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int
+    ) -> dict[Key, LaneHit]:
+        """As `_search_lane`. A hybrid search honours phrases and `-word` in both."""
         hits: dict[Key, LaneHit] = {}
         if self._intent.exact:
             words = replace(words, exact=True)
         for kind in self._intent.kinds:
-            allowed, lanes = self._allowed[kind.name], self._base.lanes(kind)
-            found: Sequence[LaneHit] = ()
+            allowed_ids, lanes = self._allowed[kind.name], self._base.lanes(kind)
+            lane_hits: Sequence[LaneHit] = ()
             if lane == "fts" and kind.full_text:
-                found = lanes.words.ask(words, depth, allowed)
+                lane_hits = lanes.words.ask(words, depth, allowed_ids)
             elif lane == "vector" and kind.name in vectors:
                 if self._plan.mode == "hybrid" and (words.excluded or words.phrases):
-                    allowed = self._fitting(kind, words)
-                found = lanes.vectors.ask(vectors[kind.name], depth, allowed)
-            hits |= {(kind.name, hit.id): hit for hit in found}
+                    allowed_ids = self._find_allowed_ids(kind, words)
+                lane_hits = lanes.vectors.ask(vectors[kind.name], depth, allowed_ids)
+            hits |= {(kind.name, hit.id): hit for hit in lane_hits}
         return hits
 
-    def _fitting(self, kind: RecordType, words: LexicalQuery) -> IdSet | None:
+    def _find_allowed_ids(self, kind: RecordType, words: LexicalQuery) -> IdSet | None:
         """Ids of the allowed records that have the phrases and nothing of what is excluded. A type that is not searched by
         words has no phrase, and excludes nothing."""
-        allowed = self._allowed[kind.name]
+        allowed_ids = self._allowed[kind.name]
         if not kind.full_text:
-            return IdSet.of(()) if words.phrases else allowed
+            return IdSet.of(()) if words.phrases else allowed_ids
         lane = self._base.lanes(kind).words
         if words.phrases:
             limits = LexicalQuery(phrases=words.phrases, excluded=words.excluded)
-            return IdSet.of(hit.id for hit in lane.ask(limits, self._base.tree.count(kind), allowed))
-        everything = allowed if allowed is not None else IdSet.of(self._base.tree.ids(kind))
+            return IdSet.of(hit.id for hit in lane.ask(limits, self._base.tree.count(kind), allowed_ids))
+        everything = allowed_ids if allowed_ids is not None else IdSet.of(self._base.tree.ids(kind))
         return everything.without(lane.excluded(words))
 
-    def _ranking(self, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
+    def _rank_hits(self, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
         """Hits of all types in one order; those of one come in it."""
         if len({name for name, _ in hits}) < 2:
             return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
@@ -318,12 +324,12 @@ class Search:
 
     def tie(self, key: Key) -> Any:
         """What records with equal scores are ordered by."""
-        return identity_key(self._base.rows(_kind(self._base, key)).identity(key[1])), key[0]
+        return identity_key(self._base.rows(_find_type(self._base, key)).identity(key[1])), key[0]
 
     def hit(self, record: Fused, asked: LexicalQuery, gate: Gate | None = None, *, is_filled: bool = False) -> Hit:
         """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best (the
         vector lane on a tie), unless that has no word of what is `asked` in all lanes and another chunk has."""
-        kind, row = _row(self._base, record.key)
+        kind, row = _find_row(self._base, record.key)
         words, trace, source = self._base.lanes(kind).words, None, record.best.source
         if self._intent.explain:
             lexical = record.part("fts")
@@ -334,28 +340,28 @@ class Search:
         field, seq = words.chunk(source.words, best.id) if source.lane == "fts" else (best.field, best.seq)
         if kind.full_text and self._plan.mode != "similar":
             field, seq = words.chunk(asked, best.id, (field, seq))
-        found = self._base.rows(kind).chunk(best.id, field, seq)
-        chunk = ChunkRef(field, seq, found.text, found.start) if found else None
+        best_chunk = self._base.rows(kind).chunk(best.id, field, seq)
+        chunk = ChunkRef(field, seq, best_chunk.text, best_chunk.start) if best_chunk else None
         if trace is not None and chunk is not None:
             start, end = fitting_span(chunk.text, partial(words.weights, asked, field))
             trace["span"] = {"field": field, "start": chunk.start + start, "end": chunk.start + end}
-        shown = _shown(kind, row, _ENGINES[self._plan.mode], record.score, scores=scores, chunk=chunk, trace=trace)
-        return replace(shown, is_filled=is_filled, excerpt=self._excerpt(kind, shown, asked))
+        bare_hit = _to_hit(kind, row, _ENGINES[self._plan.mode], record.score, scores=scores, chunk=chunk, trace=trace)
+        return replace(bare_hit, is_filled=is_filled, excerpt=self._build_excerpt(kind, bare_hit, asked))
 
-    def _excerpt(self, kind: RecordType, hit: Hit, asked: LexicalQuery) -> Excerpt | None:
-        """Where the line begins, in the chunk that a hit is shown by, that has most of what is `asked`. Of a document in the chunk of its
-        text that has, also where its title was what was found."""
+    def _build_excerpt(self, kind: RecordType, hit: Hit, question_words: LexicalQuery) -> Excerpt | None:
+        """Where the line begins, in the chunk that a hit is shown by, that has most of `question_words`. Of a document in the
+        chunk of its text that has, also where its title was what was found."""
         words, chunk = self._base.lanes(kind).words, hit.chunk
         is_document = _is_document(kind)
         if is_document and (chunk is None or chunk.field != "text"):
-            field, seq = words.chunk(asked, hit.id, field="text")
-            found = self._base.rows(kind).chunk(hit.id, field, seq) if field == "text" else None
-            chunk = ChunkRef(field, seq, found.text, found.start) if found else None
+            field, seq = words.chunk(question_words, hit.id, field="text")
+            text_chunk = self._base.rows(kind).chunk(hit.id, field, seq) if field == "text" else None
+            chunk = ChunkRef(field, seq, text_chunk.text, text_chunk.start) if text_chunk else None
         if chunk is None:
             chunk = ChunkRef("text", 0, hit.record.get("text", "")[:_LOOKED_AT]) if is_document else None
         if chunk is None:
             return None
-        start = chunk.start + fitting_span(chunk.text, partial(words.weights, asked, chunk.field))[0]
+        start = chunk.start + fitting_span(chunk.text, partial(words.weights, question_words, chunk.field))[0]
         return Excerpt(chunk.field, start, line_at(hit.record, start) if is_document else None)
 
 
@@ -363,14 +369,14 @@ def _is_document(kind: RecordType) -> bool:
     return isinstance(kind, NodeType) and kind.source is not None
 
 
-def _kind(base: Base, key: Key) -> RecordType:
+def _find_type(base: Base, key: Key) -> RecordType:
     kind = base.ontology.find(key[0])
     assert kind is not None, "a lane is that of a type"
     return kind
 
 
-def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
-    kind = _kind(base, key)
+def _find_row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
+    kind = _find_type(base, key)
     row = base.tree.by_id(kind, key[1])
     assert row is not None, "a lane returns ids that exist"
     return kind, row
@@ -383,33 +389,33 @@ def match_filter(base: Base, kind: RecordType, where: str) -> tuple[IdSet, tuple
     return ids, _note_filter(base, Intent(kinds=(kind,), where=where), {kind.name: ids})
 
 
-def _note_filter(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]:
+def _note_filter(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[Notice, ...]:
     """What must be known of a filter: the records that it passes over, and where nothing satisfies it, why."""
-    return (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
+    return (*_note_skips(base, intent), *_note_dead_paths(base, intent, allowed_ids))
 
 
-def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
+def _note_skips(base: Base, intent: Intent) -> tuple[Notice, ...]:
     """What a filter that excludes something skips because it says nothing of it: records without the field are neither equal
     nor unequal to a value."""
     if intent.where is None or not _EXCLUDES.search(_NO_EXCLUSION.sub(" ", intent.where)):
         return ()
-    decided = (intent.where, f"NOT ({intent.where}\n)")
+    conditions = (intent.where, f"NOT ({intent.where}\n)")
     try:
-        counts = [len(base.sql.where(kind, condition)) for kind in intent.kinds for condition in decided]
+        counts = [len(base.sql.where(kind, condition)) for kind in intent.kinds for condition in conditions]
     except FilterError:  # the longer one is over a limit
         return ()
-    skipped = sum(base.tree.count(kind) for kind in intent.kinds) - sum(counts)
-    if not skipped:
+    skip_count = sum(base.tree.count(kind) for kind in intent.kinds) - sum(counts)
+    if not skip_count:
         return ()
-    records = "1 record is" if skipped == 1 else f"{skipped:,} records are"
+    records = "1 record is" if skip_count == 1 else f"{skip_count:,} records are"
     message = f"{records} left out, being neither in nor out of the filter: a value that it compares is missing"
     return (Notice("W_SKIPPED", message, f"to have them too: -w {shell_word(f'coalesce(({intent.where}), TRUE)')}"),)
 
 
-def _nowhere(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]:
+def _note_dead_paths(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[Notice, ...]:
     """Where a filter lets nothing through, the paths in it that lead to no value in any record: slips of a name inside a
     nested value, which no schema knows."""
-    if intent.where is None or any(allowed.values()):
+    if intent.where is None or any(allowed_ids.values()):
         return ()
     lacking = [
         (kind, path)
@@ -422,11 +428,11 @@ def _nowhere(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]
         some = [row.record.fields for row in islice(base.tree.rows(kind), _SOME_ROWS)]
         steps = steps_through_lists(some, path)
         if len(steps) > 1:
-            said = f"{path} of {kind.name} is inside a list: {steps[0]} has several values, and a filter asks whether one fits"
-            notices.append(Notice("W_NO_VALUE", said, _list_filter(intent.where, path, steps)))
+            message = f"{path} of {kind.name} is inside a list: {steps[0]} has several values, and a filter asks whether one fits"
+            notices.append(Notice("W_NO_VALUE", message, _list_filter(intent.where, path, steps)))
         else:
-            said = f"no record of {kind.name} has {path}"
-            notices.append(Notice("W_NO_VALUE", said, did_you_mean(path, paths_inside(some, path))))
+            message = f"no record of {kind.name} has {path}"
+            notices.append(Notice("W_NO_VALUE", message, did_you_mean(path, paths_inside(some, path))))
     return (*notices, *islice(_name_other_case(base, intent.where, intent.kinds), _MOST_NAMED))
 
 
@@ -436,9 +442,9 @@ def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Ite
         with suppress(FilterError):  # what stands left of the sign is no field of this type
             if base.sql.where(kind, f"{path} = {text}"):
                 continue
-            row = next(_rows(base, kind, base.sql.where(kind, f"lower({path}) = lower({text})")), None)
+            row = next(_load_rows(base, kind, base.sql.where(kind, f"lower({path}) = lower({text})")), None)
             fields: Any = row.record.fields if row else None
-            value = reduce(_value_below, path.split("."), fields)
+            value = reduce(_take_value, path.split("."), fields)
             if isinstance(value, str):
                 literal = "'{}'".format(value.replace("'", "''"))
                 message = f"no record of {kind.name} has {path} = {text}; there is {literal}"
@@ -447,8 +453,8 @@ def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Ite
 
 def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
     """The option whose filter asks the values inside lists what a filter asks `path`."""
-    asked = re.search(_COMPARED.format(re.escape(path)), where, re.IGNORECASE)
-    condition = f"{asked[1]} {asked[2]}" if asked else "LIKE '%TEXT%'"
+    comparison = re.search(_COMPARED.format(re.escape(path)), where, re.IGNORECASE)
+    condition = f"{comparison[1]} {comparison[2]}" if comparison else "LIKE '%TEXT%'"
     for depth in range(len(steps) - 1, 0, -1):
         name, outer = f"x{depth}", f"x{depth - 1}"
         inside = f"{name}->>'$.{steps[depth]}' {condition}" if depth == len(steps) - 1 else condition
@@ -458,7 +464,7 @@ def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
     return _filter_option(condition)
 
 
-def _value_below(outer: Any, name: str) -> Any:
+def _take_value(outer: Any, name: str) -> Any:
     return outer.get(name) if isinstance(outer, Mapping) else None
 
 
@@ -468,12 +474,12 @@ def _filter_option(condition: str) -> str:
     return "-w " + (shell_word(condition) if is_active else f'"{condition}"')
 
 
-def _unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> tuple[Notice, ...]:
+def _note_unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> tuple[Notice, ...]:
     """What is said of types of which no record was found by meaning as none can be."""
     if "vector" not in reading.lists or intent.vector is not None:
         return ()
-    compared = {name for name, _ in reading.lists["vector"].hits}
-    return base.told(unsearchable(base, [kind for kind in intent.kinds if kind.name not in compared]))
+    compared_types = {name for name, _ in reading.lists["vector"].hits}
+    return base.told(unsearchable(base, [kind for kind in intent.kinds if kind.name not in compared_types]))
 
 
 def _has_value(base: Base, kind: RecordType, path: str) -> bool:
@@ -483,40 +489,40 @@ def _has_value(base: Base, kind: RecordType, path: str) -> bool:
         return True
 
 
-def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Allowed) -> FindResult:
+def _answer_filter(base: Base, intent: Intent, search_plan: Plan, allowed_ids: Allowed) -> FindResult:
     """A structured filter: the first of the records that satisfy it, ordered by identity."""
     kinds = {kind.name: kind for kind in intent.kinds}
-    ids = {name: allowed[name] or IdSet.of(()) for name in kinds}
-    rows = heapq.merge(*(_rows(base, kind, ids[name]) for name, kind in kinds.items()), key=_identity_key)
-    hits = tuple(_shown(kinds[row.record.type], row, "relational") for row in islice(rows, chosen.limit))
-    account = ranking.plan_account(chosen) if intent.explain else None
+    ids = {name: allowed_ids[name] or IdSet.of(()) for name in kinds}
+    rows = heapq.merge(*(_load_rows(base, kind, ids[name]) for name, kind in kinds.items()), key=_to_identity_key)
+    hits = tuple(_to_hit(kinds[row.record.type], row, "relational") for row in islice(rows, search_plan.limit))
+    account = ranking.plan_account(search_plan) if intent.explain else None
     unsaid = (
-        *_note_filter(base, intent, allowed),
-        *_more(sum(map(len, ids.values())), chosen.limit),
+        *_note_filter(base, intent, allowed_ids),
+        *_note_truncation(sum(map(len, ids.values())), search_plan.limit),
     )
-    return FindResult(hits, "where", "relational", (*boot.notices(base), *chosen.notices, *unsaid), account)
+    return FindResult(hits, "where", "relational", (*boot.notices(base), *search_plan.notices, *unsaid), account)
 
 
-def _more(satisfy: int, limit: int) -> tuple[Notice, ...]:
+def _note_truncation(satisfy: int, limit: int) -> tuple[Notice, ...]:
     """That a filter alone lets more through than are given: an unranked answer has no tail that matters less."""
     if satisfy <= limit:
         return ()
     return (Notice("W_TRUNCATED", f"{limit:,} of {satisfy:,} records that satisfy the filter", f"--limit {satisfy}"),)
 
 
-def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
+def _load_rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
     """The rows of these records in the order of their identities: looked up one by one where they are few."""
     if len(ids) > _FEW:
         return base.tree.among(kind, frozenset(ids))
-    found = (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
-    return iter(sorted(found, key=_identity_key))
+    rows = (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
+    return iter(sorted(rows, key=_to_identity_key))
 
 
-def _identity_key(row: StoredRow) -> Any:
+def _to_identity_key(row: StoredRow) -> Any:
     return identity_key(row.record.identity)
 
 
-def _shown(kind: RecordType, row: StoredRow, engine: str, score: float | None = None, **more: Any) -> Hit:
+def _to_hit(kind: RecordType, row: StoredRow, engine: str, score: float | None = None, **more: Any) -> Hit:
     record = row.record
     return Hit(
         type=kind.name,

@@ -73,50 +73,58 @@ def rerank(
     """Have the base's reranker judge the first candidates of a question, best first, each with the text of its best chunk.
 
     Never raises for what a model does, and returns in time: a notice says why there are no scores."""
-    wanted, model = base.settings.rerank, base.wiring.reranker()
+    rerank_settings, model = base.settings.rerank, base.wiring.reranker()
     if model is None or not candidates:
         return Reranked()
-    until = _until(budget, wanted.timeout_ms)
-    chosen = candidates[: wanted.max_candidates if budget.candidates is None else budget.candidates]
+    until = _compute_deadline(budget, rerank_settings.timeout_ms)
+    selection = candidates[: rerank_settings.max_candidates if budget.candidates is None else budget.candidates]
     try:
-        room = room_for_texts(wanted, question)
-        texts = {text: beginning(text, room) for _, text in chosen}
-        known, asked = _scores(base, model, (budget.caller, question), list(dict.fromkeys(texts.values())), until)
+        room = room_for_texts(rerank_settings, question)
+        texts = {text: beginning(text, room) for _, text in selection}
+        scores, asked_count = _score_texts(
+            base, model, (budget.caller, question), list(dict.fromkeys(texts.values())), until
+        )
     except Unavailable as problem:
-        said = "The results are not reranked and keep their fused order"
-        return Reranked(None, (_degraded("rerank", said, problem),), _reason(problem))
-    unit = unit_scores(known)
-    shortened = sum(text != judged for text, judged in texts.items())
-    return Reranked({key: unit[texts[text]] for key, text in chosen}, _shortened(shortened), asked=asked)
+        message = "The results are not reranked and keep their fused order"
+        return Reranked(None, (_note_degradation("rerank", message, problem),), _extract_reason(problem))
+    unit = unit_scores(scores)
+    truncated_count = sum(text != excerpt for text, excerpt in texts.items())
+    return Reranked(
+        {key: unit[texts[text]] for key, text in selection}, _note_truncation(truncated_count), asked=asked_count
+    )
 
 
 def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expanded:
     """Have the base's expander write variants of a question. Words for the lexical lane come without the signs of operators:
     a model must not rule records out. As `rerank` it never raises for what a model does."""
-    wanted, model = base.settings.expand, base.wiring.expander()
+    expand_settings, model = base.settings.expand, base.wiring.expander()
     if model is None or not question.strip():
         return Expanded()
-    until, answers = _until(budget, wanted.timeout_ms), _answers(base)
-    found = answers.variants(model.fingerprint, question)
+    until, answers = _compute_deadline(budget, expand_settings.timeout_ms), _open_answers(base)
+    variants = answers.variants(model.fingerprint, question)
 
     def ask() -> tuple[Variant, ...]:
         with pool.slot(late):
-            made = _told(lambda: model.variants(question, late - time.monotonic()))
-        answers.keep_variants(model.fingerprint, question, made)
-        return made
+            new_variants = _call_model(lambda: model.variants(question, late - time.monotonic()))
+        answers.keep_variants(model.fingerprint, question, new_variants)
+        return new_variants
 
     try:
-        if not found:
-            if estimated_tokens(question) > wanted.context_tokens - _REPLY_TOKENS:
-                raise _too_long("expand")
+        if not variants:
+            if estimated_tokens(question) > expand_settings.context_tokens - _REPLY_TOKENS:
+                raise _build_length_error("expand")
             late = until + _LATE_S
             pool = CallPool.of(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)
             with step("expand"):
-                found = pool.ask((budget.caller, question), ask, until - time.monotonic())
+                variants = pool.ask((budget.caller, question), ask, until - time.monotonic())
     except Unavailable as problem:
-        return Expanded((), (_degraded("expand", "The question is asked as it stands", problem),), _reason(problem))
-    plain = (Variant(one.kind, syntax.plain(one.text)) if one.kind == "lex" else one for one in found)
-    return Expanded(tuple(one for one in plain if one.text.strip()))
+        return Expanded(
+            (), (_note_degradation("expand", "The question is asked as it stands", problem),), _extract_reason(problem)
+        )
+    plain = (
+        Variant(variant.kind, syntax.plain(variant.text)) if variant.kind == "lex" else variant for variant in variants
+    )
+    return Expanded(tuple(variant for variant in plain if variant.text.strip()))
 
 
 def feedback_of(settings: Settings) -> Expansion:
@@ -130,17 +138,17 @@ def room_for_texts(wanted: RerankSettings, question: str) -> int:
     """The tokens that a reranker reads of a text beside the question; raises `errors.Unavailable` where these are too few."""
     room = wanted.context_tokens - _PROMPT_TOKENS - estimated_tokens(question)
     if room < _LEAST_TOKENS:
-        raise _too_long("rerank")
+        raise _build_length_error("rerank")
     return room
 
 
 def judged(model: Reranker, question: str, texts: Sequence[str], seconds: float) -> list[float]:
     """The model's own scores of texts, within so many seconds; whatever it does wrong is `errors.Unavailable` (E_MODEL)."""
-    found = _told(lambda: model.scores(question, texts, seconds))
-    if len(found) != len(texts) or not all(math.isfinite(score) for score in found):
-        said = f"The reranker gave no {len(texts)} finite numbers."
-        raise Unavailable(said, code="E_MODEL", details={"reason": "bad_answer"})
-    return found
+    scores = _call_model(lambda: model.scores(question, texts, seconds))
+    if len(scores) != len(texts) or not all(math.isfinite(score) for score in scores):
+        message = f"The reranker gave no {len(texts)} finite numbers."
+        raise Unavailable(message, code="E_MODEL", details={"reason": "bad_answer"})
+    return scores
 
 
 def unit_scores(scores: Mapping[Key, float]) -> dict[Key, float]:
@@ -150,87 +158,89 @@ def unit_scores(scores: Mapping[Key, float]) -> dict[Key, float]:
     ({'a': 0.25, 'b': 1.0}, 0.5)
     """
     is_unit = all(-_ROUNDING <= score <= 1 + _ROUNDING for score in scores.values())
-    return {key: min(1.0, max(0.0, score)) if is_unit else _sigmoid(score) for key, score in scores.items()}
+    return {key: min(1.0, max(0.0, score)) if is_unit else _compute_sigmoid(score) for key, score in scores.items()}
 
 
-def _sigmoid(score: float) -> float:
+def _compute_sigmoid(score: float) -> float:
     part = math.exp(-abs(score))  # never too large
     return 1 / (1 + part) if score >= 0 else part / (1 + part)
 
 
 @stepped("rerank")
-def _scores(
+def _score_texts(
     base: Base, model: Reranker, asker: tuple[str, str], texts: Sequence[str], until: float
 ) -> tuple[Mapping[str, float], int]:
     """The model's own scores by text, and how many it was asked for; raises `errors.Unavailable`."""
-    wanted, answers, question = base.settings.rerank, _answers(base), asker[1]
-    known = answers.scores(model.fingerprint, question, texts)
-    missing = tuple(text for text in texts if text not in known)
+    rerank_settings, answers, question = base.settings.rerank, _open_answers(base), asker[1]
+    known_scores = answers.scores(model.fingerprint, question, texts)
+    missing = tuple(text for text in texts if text not in known_scores)
     if not missing:
-        return known, 0
+        return known_scores, 0
     late = until + _LATE_S
-    pool = CallPool.of(("rerank", str(model.fingerprint)), wanted.concurrency, wanted.queue_limit)
+    pool = CallPool.of(("rerank", str(model.fingerprint)), rerank_settings.concurrency, rerank_settings.queue_limit)
 
     def ask_some(some: Sequence[str]) -> list[float]:
         with pool.slot(late):
             return judged(model, question, some, late - time.monotonic())
 
     def ask() -> dict[str, float]:
-        made: dict[str, float] = {}
+        new_scores: dict[str, float] = {}
         try:
-            for some, outcome in side_by_side(_batches(model, missing), ask_some, wanted.concurrency):
+            for some, outcome in side_by_side(_split_batches(model, missing), ask_some, rerank_settings.concurrency):
                 if isinstance(outcome, Unavailable):
                     raise outcome
-                made |= zip(some, outcome, strict=True)
+                new_scores |= zip(some, outcome, strict=True)
         finally:
-            answers.keep_scores(model.fingerprint, question, made)
-        return made
+            answers.keep_scores(model.fingerprint, question, new_scores)
+        return new_scores
 
-    key: object = (asker, missing) if wanted.dedupe == "join" else object()
-    fresh = pool.ask(key, ask, until - time.monotonic(), waits=wanted.drop_policy == "wait")
-    return known | fresh, len(missing)
+    key: object = (asker, missing) if rerank_settings.dedupe == "join" else object()
+    fresh = pool.ask(key, ask, until - time.monotonic(), waits=rerank_settings.drop_policy == "wait")
+    return known_scores | fresh, len(missing)
 
 
-def _batches(model: Reranker, texts: Sequence[str]) -> "list[Sequence[str]]":
+def _split_batches(model: Reranker, texts: Sequence[str]) -> "list[Sequence[str]]":
     return list(batches(texts, model.at_once or len(texts)))
 
 
-def _told(call: Callable[[], Answer]) -> Answer:
+def _call_model(call: Callable[[], Answer]) -> Answer:
     """What a model gives; whatever it raises is `errors.Unavailable`. Callers bring models of their own."""
     try:
         return call()
     except DuckkbError:
         raise
     except Exception as error:  # nothing is known of what others raise, and its text may quote what they were given
-        said = f"The model failed ({type(error).__name__})."
-        raise Unavailable(said, code="E_MODEL", details={"reason": "failed"}) from error
+        message = f"The model failed ({type(error).__name__})."
+        raise Unavailable(message, code="E_MODEL", details={"reason": "failed"}) from error
 
 
-def _answers(base: Base) -> AnswerCache:
+def _open_answers(base: Base) -> AnswerCache:
     return AnswerCache(base.wiring.place.shared, base.wiring.env.cache_limit)
 
 
-def _until(budget: ModelBudget, timeout_ms: int) -> float:
+def _compute_deadline(budget: ModelBudget, timeout_ms: int) -> float:
     """The end of the wait, by the monotonic clock."""
     return time.monotonic() + (timeout_ms if budget.timeout_ms is None else budget.timeout_ms) / 1000
 
 
-def _too_long(name: str) -> Unavailable:
+def _build_length_error(name: str) -> Unavailable:
     remedy = f"ask a shorter question, or raise global.{name}.context_tokens"
-    said = "The question is too long for the model."
-    return Unavailable(said, code="E_MODEL", suggestion=remedy, details={"reason": "too_long"})
+    message = "The question is too long for the model."
+    return Unavailable(message, code="E_MODEL", suggestion=remedy, details={"reason": "too_long"})
 
 
-def _reason(problem: Unavailable) -> str:
+def _extract_reason(problem: Unavailable) -> str:
     return str(problem.details.get("reason", "failed"))
 
 
-def _degraded(part: str, said: str, problem: Unavailable) -> Notice:
-    return Notice("W_DEGRADED", f"{said}: {problem.message}", problem.suggestion, f"{part}_{_reason(problem)}")
+def _note_degradation(part: str, message: str, problem: Unavailable) -> Notice:
+    return Notice(
+        "W_DEGRADED", f"{message}: {problem.message}", problem.suggestion, f"{part}_{_extract_reason(problem)}"
+    )
 
 
-def _shortened(count: int) -> tuple[Notice, ...]:
+def _note_truncation(count: int) -> tuple[Notice, ...]:
     if not count:
         return ()
-    said = f"{count} texts are longer than the reranker reads, and were judged by their beginning"
-    return (Notice("W_TRUNCATED", said, "raise global.rerank.context_tokens, where the model reads more"),)
+    message = f"{count} texts are longer than the reranker reads, and were judged by their beginning"
+    return (Notice("W_TRUNCATED", message, "raise global.rerank.context_tokens, where the model reads more"),)

@@ -61,22 +61,22 @@ def batch_size(base: Base, kind: RecordType) -> int:
 
 def by_length(texts: Texts, size: int) -> "Iterator[Texts]":
     """Batches of texts of like length, the shortest first: a model pads what it is given together."""
-    ordered = sorted(texts.items(), key=lambda item: len(item[1]))
-    return (dict(batch) for batch in batches(ordered, size))
+    sorted_items = sorted(texts.items(), key=lambda item: len(item[1]))
+    return (dict(batch) for batch in batches(sorted_items, size))
 
 
 def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[MadeVectors, None, None]:
     """Vectors for batches of a type's texts as they are made, each in the cache already; saved now and then, and at the
     end. A batch that fails is given back with its problem and takes no other with it."""
     model = base.embedder(kind)
-    saved = time.monotonic()
+    saved_at = time.monotonic()
     try:
-        for made in unsaved(base, kind, texts):
-            _keep(base, model, made)
-            yield made
-            if base.cache.unsaved >= _SAVE_ROWS or time.monotonic() - saved > _SAVE_SECONDS:
+        for batch in unsaved(base, kind, texts):
+            _keep(base, model, batch)
+            yield batch
+            if base.cache.unsaved >= _SAVE_ROWS or time.monotonic() - saved_at > _SAVE_SECONDS:
                 base.cache.save()
-                saved = time.monotonic()
+                saved_at = time.monotonic()
     finally:
         base.cache.save()
 
@@ -84,21 +84,21 @@ def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[Ma
 def unsaved(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Iterator[MadeVectors]:
     """As `stream`, for who keeps the vectors elsewhere than in the cache."""
     model = base.embedder(kind)
-    found = side_by_side(texts, lambda batch: model.embed_passages(list(batch.values())), _width(base, kind))
-    return (_made(base, model, batch, vectors) for batch, vectors in found)
+    results = side_by_side(texts, lambda batch: model.embed_passages(list(batch.values())), _choose_width(base, kind))
+    return (_made(base, model, batch, vectors) for batch, vectors in results)
 
 
 def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray]":
     """Vectors for texts of a type by their key; raises `errors.Unavailable`, and what was made until then is kept."""
-    made: dict[bytes, np.ndarray] = {}
-    with closing(stream(base, kind, by_length(texts, batch_size(base, kind)))) as found:
-        for batch in found:
+    vectors: dict[bytes, np.ndarray] = {}
+    with closing(stream(base, kind, by_length(texts, batch_size(base, kind)))) as made_batches:
+        for batch in made_batches:
             if batch.problem:
                 raise batch.problem
-            made |= batch.vectors
+            vectors |= batch.vectors
             if base.wiring.progress:
-                base.wiring.progress("embedding", len(made), len(texts))
-    return made
+                base.wiring.progress("embedding", len(vectors), len(texts))
+    return vectors
 
 
 def embed_until(base: Base, kind: RecordType, texts: Texts, until: float) -> "Mapping[bytes, np.ndarray]":
@@ -108,11 +108,11 @@ def embed_until(base: Base, kind: RecordType, texts: Texts, until: float) -> "Ma
     vectors = within(until - time.monotonic(), lambda: model.embed_passages(list(texts.values())))
     if vectors is None:
         raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
-    made = _made(base, model, texts, vectors)
-    if made.problem:
-        raise made.problem
-    _keep(base, model, made)
-    return made.vectors
+    batch = _made(base, model, texts, vectors)
+    if batch.problem:
+        raise batch.problem
+    _keep(base, model, batch)
+    return batch.vectors
 
 
 def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
@@ -122,33 +122,33 @@ def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
 
 def _made(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> MadeVectors:
     """What the model gave; a problem where that is not of the length that its others have."""
-    problem = vectors if isinstance(vectors, Unavailable) else _exchanged(base, model, vectors.shape[1])
+    problem = vectors if isinstance(vectors, Unavailable) else _check_dimension(base, model, vectors.shape[1])
     if problem or isinstance(vectors, Unavailable):
         return MadeVectors(texts, {}, problem)
     return MadeVectors(texts, dict(zip(texts, vectors, strict=True)))
 
 
-def _keep(base: Base, model: Embedder, made: MadeVectors) -> None:
+def _keep(base: Base, model: Embedder, batch: MadeVectors) -> None:
     """Put what was made into the cache."""
-    if made.problem is None:
-        rows = {key: (made.texts[key], vector) for key, vector in made.vectors.items()}
+    if batch.problem is None:
+        rows = {key: (batch.texts[key], vector) for key, vector in batch.vectors.items()}
         base.cache.add_vectors(rows, model.fingerprint)
         base.register()
 
 
-def _exchanged(base: Base, model: Embedder, dimension: int) -> Unavailable | None:
+def _check_dimension(base: Base, model: Embedder, dimension: int) -> Unavailable | None:
     """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
-    known = base.cache.dimensions.of(model.fingerprint)
-    if known in (0, dimension):
+    known_dimension = base.cache.dimensions.of(model.fingerprint)
+    if known_dimension in (0, dimension):
         return None
     return Unavailable(
-        f"the model gives vectors of {dimension} numbers, the stored ones have {known}",
+        f"the model gives vectors of {dimension} numbers, the stored ones have {known_dimension}",
         code="E_MODEL",
         suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
     )
 
 
-def _width(base: Base, kind: RecordType) -> int:
+def _choose_width(base: Base, kind: RecordType) -> int:
     """How many batches are embedded at the same time."""
     settings: EmbeddingSettings = kind.settings(base.settings).embedding
     return settings.concurrency or (_REMOTE_WIDTH if settings.address else 1)
@@ -167,55 +167,59 @@ def embed_query(
     A type whose model cannot be used is left out, which is said (W_DEGRADED). Raises `errors.Unavailable` where that leaves
     a similar search no type at all."""
     if given is not None:
-        return _ready(base, kinds, {kind.name: given for kind in kinds if kind.vectors})
-    vectors, lost = _questions(base, kinds, text or "", chosen)
-    if lost and not vectors and chosen.mode != "hybrid":
-        raise next(iter(lost))
-    notices = base.told(_without(names if vectors else (), problem) for problem, names in lost.items())
+        return _prepare_lanes(base, kinds, {kind.name: given for kind in kinds if kind.vectors})
+    vectors, failures = _embed_questions(base, kinds, text or "", chosen)
+    if failures and not vectors and chosen.mode != "hybrid":
+        raise next(iter(failures))
+    notices = base.told(_note_missing_types(names if vectors else (), problem) for problem, names in failures.items())
     if not vectors:
         return {}, notices
-    asked, following = _ready(base, [kind for kind in kinds if kind.name in vectors], vectors)
-    return asked, (*notices, *following)
+    ready_vectors, following = _prepare_lanes(base, [kind for kind in kinds if kind.name in vectors], vectors)
+    return ready_vectors, (*notices, *following)
 
 
-def _without(names: Sequence[str], problem: Unavailable) -> Notice:
+def _note_missing_types(names: Sequence[str], problem: Unavailable) -> Notice:
     """Say that the vectors of some types, or (without names) of all, are not in the answer."""
     whose = f" of {', '.join(names)}" if names else ""
     cause = f"embed_{problem.details.get('reason', 'failed')}"
     return Notice("W_DEGRADED", f"answered without vectors{whose}: {problem.message}", problem.suggestion, cause)
 
 
-def _ready(
+def _prepare_lanes(
     base: Base, kinds: Sequence[RecordType], vectors: "Mapping[str, Vector]"
 ) -> "tuple[Mapping[str, Vector], tuple[Notice, ...]]":
-    asked = [kind for kind in kinds if kind.name in vectors]
-    notices = (*fill_pending(base, kinds), *_of_other_lengths(base, asked), *without_graph(base, asked))
+    searched_kinds = [kind for kind in kinds if kind.name in vectors]
+    notices = (
+        *fill_pending(base, kinds),
+        *_note_other_lengths(base, searched_kinds),
+        *without_graph(base, searched_kinds),
+    )
     return vectors, notices
 
 
-def _questions(
-    base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan
+def _embed_questions(
+    base: Base, kinds: Sequence[RecordType], text: str, search_plan: Plan
 ) -> "tuple[dict[str, Vector], dict[Unavailable, list[str]]]":
     """The question as each type's model sees it, asked once of each model; and why types have none, with their names."""
-    asked = syntax.wanted(text) if chosen.mode == "hybrid" else text
+    question_text = syntax.wanted(text) if search_plan.mode == "hybrid" else text
     answers: dict[Embedder, np.ndarray | Unavailable] = {}
     vectors: dict[str, Vector] = {}
-    lost: dict[Unavailable, list[str]] = {}
+    failures: dict[Unavailable, list[str]] = {}
     for kind in kinds:
         if not kind.has_text_vectors:
             continue
         model = base.embedder(kind)
         if model not in answers:
-            answers[model] = _question(base, model, asked or text)
+            answers[model] = _embed_question(base, model, question_text or text)
         answer = answers[model]
         if isinstance(answer, Unavailable):
-            lost.setdefault(answer, []).append(kind.name)
+            failures.setdefault(answer, []).append(kind.name)
         else:
             vectors[kind.name] = answer
-    return vectors, lost
+    return vectors, failures
 
 
-def _question(base: Base, model: Embedder, text: str) -> "np.ndarray | Unavailable":
+def _embed_question(base: Base, model: Embedder, text: str) -> "np.ndarray | Unavailable":
     try:
         vector: np.ndarray = model.embed_queries([text])[0]
     except Unavailable as problem:
@@ -226,36 +230,36 @@ def _question(base: Base, model: Embedder, text: str) -> "np.ndarray | Unavailab
 
 def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; how many that were, and what is left, is told."""
-    made: set[bytes] = set()
-    why = fill_each(base, kinds, time.monotonic() + base.settings.embed_wait_s, made)
-    left = _lacking(base, kinds)
-    said = f"{left} {'chunk has' if left == 1 else 'chunks have'} no vector yet{why}"
-    pending = (Notice("W_DEGRADED", said, "duckkb index build", "vectors_pending"),) if left else ()
-    return base.told([*_computed(made), *pending])
+    computed_keys: set[bytes] = set()
+    why = fill_each(base, kinds, time.monotonic() + base.settings.embed_wait_s, computed_keys)
+    missing_count = _count_missing(base, kinds)
+    message = f"{missing_count} {'chunk has' if missing_count == 1 else 'chunks have'} no vector yet{why}"
+    pending = (Notice("W_DEGRADED", message, "duckkb index build", "vectors_pending"),) if missing_count else ()
+    return base.told([*_note_computation(computed_keys), *pending])
 
 
 @boot.answered
 def count_lacking(base: Base, kinds: Sequence[RecordType]) -> int:
     """How many chunks of these types have no vector."""
-    return _lacking(base, kinds)
+    return _count_missing(base, kinds)
 
 
-def _lacking(base: Base, kinds: Sequence[RecordType]) -> int:
+def _count_missing(base: Base, kinds: Sequence[RecordType]) -> int:
     return sum(len(base.lanes(kind).vectors.lacking()) for kind in kinds if kind.vectors)
 
 
 def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: set[bytes]) -> str:
     """`fill` for each type; return what to say of the models that failed. They take nothing from types with other models."""
     problems: dict[str, list[str]] = {}
-    failed: set[Embedder] = set()
+    failed_models: set[Embedder] = set()
     try:
         for kind in kinds:
             if not kind.has_text_vectors:
                 continue
             try:  # a model that failed is not asked again: caches alone are
-                fill(base, kind, -math.inf if base.embedder(kind) in failed else deadline, made)
+                fill(base, kind, -math.inf if base.embedder(kind) in failed_models else deadline, made)
             except Unavailable as problem:
-                failed.add(base.embedder(kind))
+                failed_models.add(base.embedder(kind))
                 problems.setdefault(problem.message, []).append(kind.name)
     finally:
         base.cache.save()
@@ -302,60 +306,65 @@ def _has_faiss() -> bool:
         return False
 
 
-def _computed(made: Collection[bytes]) -> tuple[Notice, ...]:
-    if not made:
+def _note_computation(computed_keys: Collection[bytes]) -> tuple[Notice, ...]:
+    if not computed_keys:
         return ()
-    said = f"{len(made)} vectors that no cache had were computed for this answer"
-    return (Notice("W_COMPUTED", said, "`duckkb index build` on the main branch"),)
+    message = f"{len(computed_keys)} vectors that no cache had were computed for this answer"
+    return (Notice("W_COMPUTED", message, "`duckkb index build` on the main branch"),)
 
 
 def _discard_other_lengths(base: Base, kind: RecordType) -> None:
     """Vectors of a model that was exchanged under its name are as good as none."""
     model = base.fingerprint(kind)
-    wanted = base.cache.dimensions.of(model) if model is not None else 0
-    if wanted and not kind.given_vectors:
+    dimension = base.cache.dimensions.of(model) if model is not None else 0
+    if dimension and not kind.given_vectors:
         lane = base.lanes(kind).vectors
         lane.lacking()  # which opens it
-        if (lane.account() or {"dimension": 0})["dimension"] not in (0, wanted):
+        if (lane.account() or {"dimension": 0})["dimension"] not in (0, dimension):
             base.lanes(kind).discard()
 
 
-def _of_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
+def _note_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
     """Where records are left out as their given vectors are not as long as those of their type are to be."""
     notices = []
     for kind in kinds:
         if kind.given_vectors and (count := base.observed(kind).other_lengths()):
-            wanted = " and ".join(f"{length} ({name})" for name, length in base.lengths(kind).items())
-            said = f"{kind.name} leaves out {count} vectors: their length is not {wanted}"
+            expected_lengths = " and ".join(f"{length} ({name})" for name, length in base.lengths(kind).items())
+            message = f"{kind.name} leaves out {count} vectors: their length is not {expected_lengths}"
             notices.append(
-                Notice("W_DEGRADED", said, "`duckkb check` names their records: put them anew", "vector_lengths")
+                Notice("W_DEGRADED", message, "`duckkb check` names their records: put them anew", "vector_lengths")
             )
     return base.told(notices)
 
 
 def without_graph(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
     """Where all vectors are compared though the settings want a graph, because there is none."""
-    found = []
+    notices = []
     for kind in kinds:
         settings = kind.settings(base.settings).vectors
         if not kind.vectors or settings.ann == "exact" or base.rows(kind).version.folder is None:
             continue
-        told = base.lanes(kind).vectors.account()
-        if told is not None and told["ann"] == "exact" and told["rows"] and settings.wants_graph(told["rows"]):
-            found.append(_exact(kind))
-    return tuple(found)
+        account = base.lanes(kind).vectors.account()
+        if (
+            account is not None
+            and account["ann"] == "exact"
+            and account["rows"]
+            and settings.wants_graph(account["rows"])
+        ):
+            notices.append(_note_exact_search(kind))
+    return tuple(notices)
 
 
-def _exact(kind: RecordType) -> Notice:
-    is_installed = _has_faiss()
-    remedy = "duckkb index refresh" if is_installed else "pip install 'duckkb[ann]', then `duckkb index refresh`"
-    why = "has not been made" if is_installed else "needs faiss, which is not installed"
+def _note_exact_search(kind: RecordType) -> Notice:
+    has_faiss = _has_faiss()
+    remedy = "duckkb index refresh" if has_faiss else "pip install 'duckkb[ann]', then `duckkb index refresh`"
+    why = "has not been made" if has_faiss else "needs faiss, which is not installed"
     return Notice("W_EXACT", f"{kind.name}: all vectors were compared, as the graph {why}", remedy)
 
 
 def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:
     """Have the vectors of a text in the cache before it is stored; raises `errors.Unavailable`."""
-    texts = _chunks(base, kind, field, text)
+    texts = _collect_chunks(base, kind, field, text)
     model = base.embedder(kind)
     if not texts:
         model.embed_passages([text])  # which says why there is no model
@@ -367,7 +376,7 @@ def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:
 def question(base: Base, kind: RecordType, field: str, text: str) -> "np.ndarray":
     """The vectors of a question's chunks, float32 of shape (chunks, dimension); raises `errors.Unavailable`."""
     model = base.embedder(kind)
-    vectors = model.embed_queries(list(_chunks(base, kind, field, text).values()) or [text])
+    vectors = model.embed_queries(list(_collect_chunks(base, kind, field, text).values()) or [text])
     base.cache.dimensions.expect(model.fingerprint, vectors.shape[1])
     return vectors
 
@@ -378,26 +387,28 @@ def nearest(
     """The `limit` records, out of `allowed` where given, nearest to a question that is given as the vectors of its chunks;
     each with its distance, 0 to 2: for each chunk of the question that of the record's best one, and the mean of these."""
     depth = limit if len(chunks) == 1 else base.tree.count(kind)
-    found: dict[int, list[float]] = defaultdict(list)
+    chunk_distances: dict[int, list[float]] = defaultdict(list)
     for chunk in chunks:
         for hit in base.lanes(kind).vectors.ask(chunk, depth, allowed):
-            found[hit.id].append(1.0 - hit.score)
-    distances = {number: max(0.0, round(sum(some) / len(chunks), _DECIMALS)) for number, some in found.items()}
+            chunk_distances[hit.id].append(1.0 - hit.score)
+    distances = {
+        number: max(0.0, round(sum(some) / len(chunks), _DECIMALS)) for number, some in chunk_distances.items()
+    }
     rows = [(row, distance) for number, distance in distances.items() if (row := base.tree.by_id(kind, number))]
-    return sorted(rows, key=lambda one: one[1])[:limit]
+    return sorted(rows, key=lambda pair: pair[1])[:limit]
 
 
 def embeddings(base: Base, kind: RecordType, field: str, rows: Sequence[StoredRow]) -> list[list[float] | None]:
     """For each record the mean of its chunks' vectors, of unit length; None where one of them is missing."""
-    return [_embedding(base, kind, field, row) for row in rows]
+    return [_compute_mean(base, kind, field, row) for row in rows]
 
 
-def _embedding(base: Base, kind: RecordType, field: str, row: StoredRow) -> list[float] | None:
-    found = [entry.vector for entry in base.rows(kind)[row.record.id].entries if entry.field == field]
-    vectors = [vector for vector in found if vector is not None]
-    return mean_of(vectors) if vectors and len(vectors) == len(found) else None
+def _compute_mean(base: Base, kind: RecordType, field: str, row: StoredRow) -> list[float] | None:
+    entry_vectors = [entry.vector for entry in base.rows(kind)[row.record.id].entries if entry.field == field]
+    vectors = [vector for vector in entry_vectors if vector is not None]
+    return mean_of(vectors) if vectors and len(vectors) == len(entry_vectors) else None
 
 
-def _chunks(base: Base, kind: RecordType, field: str, text: str) -> dict[bytes, str]:
+def _collect_chunks(base: Base, kind: RecordType, field: str, text: str) -> dict[bytes, str]:
     """The chunks of a text by the keys of their vectors; none where there is no model to name them by."""
     return base.builder.needs(kind, [Record(kind.name, 0, ("",), {field: text}, "", "")]).vectors

@@ -55,38 +55,46 @@ class WriteOptions(Struct, frozen=True):
 def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
-    guard.refuse_documents(_kinds(base, request))
+    guard.refuse_documents(_collect_types(base, request))
     if not isinstance(request, Upsert):
-        for kind in _kinds(base, request):
+        for kind in _collect_types(base, request):
             base.refuse_loss(kind)
-    chosen = choose_fields(base, request)
-    searched = with_fields(request, chosen)
-    notices = _warm(base, searched) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
+    field_choice = choose_fields(base, request)
+    search_request = with_fields(request, field_choice)
+    notices = (
+        _fill_caches(base, search_request)
+        if options.embed and not options.dry_run and base.wiring.proposal is None
+        else ()
+    )
     with writable(base):
-        if chosen is not None and chosen.change.old is not None and base.tree.count(chosen.kind):
-            chosen = None  # another process was first
-        if chosen is not None and chosen.change.old is None:
-            guard.refuse_taken(base, chosen.kind.name)
-        drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
-        _check(base, request, drafted, options)
-        guard.refuse_agents(base, drafted.changeset)
-        parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
-        notices += field_notices(base, request, drafted) + ((chosen.notice,) if chosen and parts else ())
+        if field_choice is not None and field_choice.change.old is not None and base.tree.count(field_choice.kind):
+            field_choice = None  # another process was first
+        if field_choice is not None and field_choice.change.old is None:
+            guard.refuse_taken(base, field_choice.kind.name)
+        write_draft = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
+        _check(base, request, write_draft, options)
+        guard.refuse_agents(base, write_draft.changeset)
+        parts = render.render(base.tree, write_draft.changeset, _choose_writer(base), write_draft.places)
+        notices += field_notices(base, request, write_draft) + (
+            (field_choice.notice,) if field_choice and parts else ()
+        )
         if options.dry_run:
-            return _receipt(base, drafted, parts, notices, chosen, patch=patch_of(base, parts, chosen))
-        known = known_before(base.whole) if base.wiring.at is None else None
-        commit(base, parts, chosen)
-        if known:
-            carry(base.whole, known, drafted.changeset)
-    notices += unsearchable_after(base, request) if chosen is None else ()
-    return _receipt(base, drafted, parts, notices, chosen)
+            return _build_receipt(
+                base, write_draft, parts, notices, field_choice, patch=patch_of(base, parts, field_choice)
+            )
+        counts_before = known_before(base.whole) if base.wiring.at is None else None
+        commit(base, parts, field_choice)
+        if counts_before:
+            carry(base.whole, counts_before, write_draft.changeset)
+    notices += unsearchable_after(base, request) if field_choice is None else ()
+    return _build_receipt(base, write_draft, parts, notices, field_choice)
 
 
-def _kinds(base: Base, request: Request) -> Iterable[RecordType]:
+def _collect_types(base: Base, request: Request) -> Iterable[RecordType]:
     if isinstance(request, Apply):
-        found = (base.ontology.find(change.record.type) for change in request.changeset.changes)
-        return [kind for kind in found if kind is not None]
-    return [one.kind for one in request.upserts] if isinstance(request, Supersede) else [request.kind]
+        kinds = (base.ontology.find(change.record.type) for change in request.changeset.changes)
+        return [kind for kind in kinds if kind is not None]
+    return [upsert.kind for upsert in request.upserts] if isinstance(request, Supersede) else [request.kind]
 
 
 @contextmanager
@@ -114,13 +122,13 @@ def commit(base: Base, parts: Sequence[RenderedPart], chosen: ChosenFields | Non
         return
     changes = [protocol.FileChange(part.path, part.before, part.data) for part in parts]
     changes += [chosen.change] if chosen is not None else []
-    root, known = base.whole.root, render.format_change(base.whole.root)
-    if known is not None:
-        changes.append(protocol.FileChange(layout.FORMAT_PATH, None, known))
+    root, format_data = base.whole.root, render.format_change(base.whole.root)
+    if format_data is not None:
+        changes.append(protocol.FileChange(layout.FORMAT_PATH, None, format_data))
     with emptying(base, changes):
         facts = protocol.commit(root, changes)
-    stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
-    base.take_in(stored)
+    new_parts = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
+    base.take_in(new_parts)
 
 
 def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> None:
@@ -135,19 +143,19 @@ def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> N
 @contextmanager
 def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[None]:
     """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
-    gone = {change.path for change in changes if change.data is None}
-    added = any(change.data for change in changes if layout.parse_part(change.path))
-    root, stored = base.whole.root, base.whole.tree.stored_parts
-    last = bool(stored) and gone.issuperset(stored) and not added
+    removed_paths = {change.path for change in changes if change.data is None}
+    has_additions = any(change.data for change in changes if layout.parse_part(change.path))
+    root, stored_parts = base.whole.root, base.whole.tree.stored_parts
+    last = bool(stored_parts) and removed_paths.issuperset(stored_parts) and not has_additions
     if last:
         state.mark_emptied(root, repository.head_commit(root))
     try:
         yield
     except BaseException:
-        if last and any((root / path).exists() for path in gone):
+        if last and any((root / path).exists() for path in removed_paths):
             state.unmark_emptied(root)
         raise
-    if added:
+    if has_additions:
         state.unmark_emptied(root)
 
 
@@ -155,10 +163,12 @@ def patch_of(base: Base, parts: Iterable[RenderedPart], chosen: ChosenFields | N
     """The unified diff that git would show for these parts, and the definition for which fields were chosen."""
     files = [(part.path, part.before, part.data) for part in parts]
     files += [(chosen.change.path, chosen.change.old, chosen.change.data)] if chosen is not None and files else []
-    return patch.unified((path, _bytes(base, path) if old is not None else None, data) for path, old, data in files)
+    return patch.unified(
+        (path, _read_bytes(base, path) if old is not None else None, data) for path, old, data in files
+    )
 
 
-def _bytes(base: Base, path: str) -> bytes:
+def _read_bytes(base: Base, path: str) -> bytes:
     if base.wiring.at is None:
         return (base.whole.root / path).read_bytes()
     from duckkb.engine import at
@@ -166,46 +176,46 @@ def _bytes(base: Base, path: str) -> bytes:
     return at.bytes_of(base.wiring, path)
 
 
-def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
+def _fill_caches(base: Base, request: Request) -> tuple[Notice, ...]:
     """Vectors of what is about to be written go into the local cache, and tokens where there are enough to be kept; a
     failing model blocks nothing."""
     if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
         return ()
-    records = [_preview(base, request, given) for given in request.given]
+    records = [_build_preview(base, request, entry) for entry in request.given]
     base.builder.make_tokens(request.kind, records)
     missing = dict(base.builder.unembedded(request.kind, records))
-    offered = _offer(base, request.kind, len(missing))
+    offer_notices = _offer(base, request.kind, len(missing))
     try:
         if missing:
             embed(base, request.kind, missing)
     except Unavailable as problem:
-        said = f"stored without vectors: {problem.message}"
-        return base.told([Notice("W_PENDING", said, problem.suggestion or "duckkb index build")])
+        message = f"stored without vectors: {problem.message}"
+        return base.told([Notice("W_PENDING", message, problem.suggestion or "duckkb index build")])
     base.cache.save()
-    return base.told(offered)
+    return base.told(offer_notices)
 
 
-def _offer(base: Base, kind: RecordType, computed: int) -> tuple[Notice, ...]:
+def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
     """Where a clone begins to compute vectors, or computed many, that others expect to get from the team's cache; its first
     records are nobody's to share yet."""
-    if not computed or base.cache.team_paths() or base.wiring.place.sealed is not None or not base.tree.count(kind):
+    if not count or base.cache.team_paths() or base.wiring.place.sealed is not None or not base.tree.count(kind):
         return ()
-    if computed < _MANY_VECTORS and _has_vectors(base, kind):
+    if count < _MANY_VECTORS and _has_vectors(base, kind):
         return ()
-    if not _is_shared(base.whole.root):
+    if not _should_share_cache(base.whole.root):
         return ()
     code = CODES["W_NO_TEAM_CACHE"]
-    vectors = "1 vector was" if computed == 1 else f"{computed:,} vectors were"
-    said = f"{vectors} computed for this clone alone: the team's cache, which this base is to have, is not there"
-    return (Notice(code.name, said, code.remedy),)
+    vectors = "1 vector was" if count == 1 else f"{count:,} vectors were"
+    message = f"{vectors} computed for this clone alone: the team's cache, which this base is to have, is not there"
+    return (Notice(code.name, message, code.remedy),)
 
 
-def _is_shared(root: Path) -> bool:
+def _should_share_cache(root: Path) -> bool:
     """Whether a base is to have a team's cache: git keeps it in LFS, a nightly job builds it, or it was committed before."""
-    found = run.find_repository(root)
-    if found is None:
+    checkout = run.find_repository(root)
+    if checkout is None:
         return False
-    if os.path.lexists(found.work_tree / layout.INDEX_WORKFLOW):
+    if os.path.lexists(checkout.work_tree / layout.INDEX_WORKFLOW):
         return True
     about = repository.attributes(root, f"{layout.INDICES}/x", ("filter",)) or {}
     return about.get("filter") == "lfs" or repository.was_committed(root, layout.INDICES)
@@ -217,14 +227,14 @@ def _has_vectors(base: Base, kind: RecordType) -> bool:
     return len(base.cache.lacking("vector", texts)) < len(texts)
 
 
-def _preview(base: Base, request: Upsert, given: Given) -> Record:
+def _build_preview(base: Base, request: Upsert, entry: Given) -> Record:
     """The record as it will probably be written: what `--merge` leaves alone is taken from the rows as they are now."""
-    stored = base.tree.get(request.kind, given.identity) if request.merge else None
-    fields = {**stored.record.fields, **given.fields} if stored else given.fields
-    return Record(request.kind.name, 0, given.identity, fields, "", "")
+    stored_row = base.tree.get(request.kind, entry.identity) if request.merge else None
+    fields = {**stored_row.record.fields, **entry.fields} if stored_row else entry.fields
+    return Record(request.kind.name, 0, entry.identity, fields, "", "")
 
 
-def _writer(base: Base) -> render.Writer:
+def _choose_writer(base: Base) -> render.Writer:
     """Which part this clone and branch write to."""
     if base.settings.part == "fixed":
         return render.Writer()
@@ -234,40 +244,42 @@ def _writer(base: Base) -> render.Writer:
     return render.Writer(layout.base_number(clone, proposal.branch if proposal else repository.branch(root)))
 
 
-def _check(base: Base, request: Request, drafted: Draft, options: WriteOptions) -> None:
+def _check(base: Base, request: Request, write_draft: Draft, options: WriteOptions) -> None:
     """Records given whole were held against the schema before the lock; what was merged with stored fields was not."""
-    merged = not isinstance(request, Upsert) or request.merge
-    guard.check(base, drafted.changeset, allow_shrink=options.allow_shrink, check_schema=merged)
+    needs_schema_check = not isinstance(request, Upsert) or request.merge
+    guard.check(base, write_draft.changeset, allow_shrink=options.allow_shrink, check_schema=needs_schema_check)
 
 
-def _receipt(
+def _build_receipt(
     base: Base,
-    drafted: Draft,
+    write_draft: Draft,
     parts: Sequence[RenderedPart],
     notices: tuple[Notice, ...],
-    chosen: ChosenFields | None = None,
+    field_choice: ChosenFields | None = None,
     patch: str | None = None,
 ) -> Receipt:
-    changeset = drafted.changeset
+    changeset = write_draft.changeset
     rows = {(part.kind.name, row.record.identity): row for part in parts for row in part.come}
-    told = [rows.get((kind.name, identity)) or base.tree.get(kind, identity) for kind, identity in drafted.asked]
+    record_rows = [
+        rows.get((kind.name, identity)) or base.tree.get(kind, identity) for kind, identity in write_draft.asked
+    ]
     return Receipt(
         inserted=changeset.count("insert"),
-        updated=changeset.count("update") + len(drafted.replaced),
-        unchanged=drafted.unchanged,
+        updated=changeset.count("update") + len(write_draft.replaced),
+        unchanged=write_draft.unchanged,
         deleted=changeset.count("delete"),
-        files=(*(part.path for part in parts), *((chosen.change.path,) if chosen and parts else ())),
-        identities=tuple(identity for _, identity in drafted.asked),
-        ids=tuple(row.record.id for row in told if row),
-        etags=tuple(etag(row.line) for row in told if row),
-        pending=_pending(base, (change.new for change in changeset.changes if change.new), chosen),
+        files=(*(part.path for part in parts), *((field_choice.change.path,) if field_choice and parts else ())),
+        identities=tuple(identity for _, identity in write_draft.asked),
+        ids=tuple(row.record.id for row in record_rows if row),
+        etags=tuple(etag(row.line) for row in record_rows if row),
+        pending=_count_missing_vectors(base, (change.new for change in changeset.changes if change.new), field_choice),
         notices=notices,
         dry_run=patch is not None,
         patch=patch or "",
     )
 
 
-def _pending(base: Base, records: Iterable[Record], chosen: ChosenFields | None) -> int:
+def _count_missing_vectors(base: Base, records: Iterable[Record], field_choice: ChosenFields | None) -> int:
     """Chunks of these records that have no vector yet; 0 for who sees a part of the base, as a text has one where it stands in
     another part too."""
     if base.is_narrowed:
@@ -277,7 +289,7 @@ def _pending(base: Base, records: Iterable[Record], chosen: ChosenFields | None)
         by_type.setdefault(record.type, []).append(record)
     count = 0
     for name, some in by_type.items():
-        kind = chosen.kind if chosen is not None else base.ontology.find(name)
+        kind = field_choice.kind if field_choice is not None else base.ontology.find(name)
         if kind is not None and kind.vectors:
             count += sum(len(base.builder.unembedded(kind, slab)) for slab in batches(some, _SLAB))
     return count
@@ -287,127 +299,141 @@ def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice,
     """What the caller must know of the fields that were given, though nothing of it keeps a record from being stored: nulls,
     names that nearly are those of other fields, and values of another type than so far."""
     if isinstance(request, Upsert):
-        told = (*_nulls(request), *_misspelt(base, request), *_strange(base, drafted))
-        return told if request.merge else (*told, *_replaced(drafted), *_dropped(base, request, drafted))
-    return tuple(_strange(base, drafted))
+        field_notes = (*_note_nulls(request), *_note_misspellings(base, request), *_note_strange_types(base, drafted))
+        return (
+            field_notes
+            if request.merge
+            else (*field_notes, *_note_replacements(drafted), *_note_dropped_fields(base, request, drafted))
+        )
+    return tuple(_note_strange_types(base, drafted))
 
 
-def _replaced(drafted: Draft) -> Iterator[Notice]:
+def _note_replacements(write_draft: Draft) -> Iterator[Notice]:
     """One identity in several lines, of which the last counts."""
-    shown = [
+    examples = [
         f"{identity_text(later.identity)} ({later.place or 'a later one'} replaces {earlier.place or 'an earlier one'})"
-        for earlier, later in drafted.replaced[:_SHOWN_REPLACED]
+        for earlier, later in write_draft.replaced[:_SHOWN_REPLACED]
     ]
-    if shown:
-        more = len(drafted.replaced) - len(shown)
-        said = f"{drafted.asked[0][0].name} {', '.join(shown)}{f' and {more} more' if more else ''}"
-        yield Notice("W_REPLACED", said, "leave out the lines that are not meant, or join them with `put --merge`")
+    if examples:
+        more = len(write_draft.replaced) - len(examples)
+        message = f"{write_draft.asked[0][0].name} {', '.join(examples)}{f' and {more} more' if more else ''}"
+        yield Notice("W_REPLACED", message, "leave out the lines that are not meant, or join them with `put --merge`")
 
 
-def _dropped(base: Base, request: Upsert, drafted: Draft) -> Iterator[Notice]:
+def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Iterator[Notice]:
     """Fields that stored records lose, as they are replaced by ones without; not those that were given as null."""
-    nulls = {one.identity: [name for name, value in one.fields.items() if value is None] for one in request.given}
-    lost: list[tuple[Record, dict[str, Any]]] = []
-    for old, new in ((change.old, change.new) for change in drafted.changeset.changes):
+    nulls = {entry.identity: [name for name, value in entry.fields.items() if value is None] for entry in request.given}
+    losses: list[tuple[Record, dict[str, Any]]] = []
+    for old, new in ((change.old, change.new) for change in write_draft.changeset.changes):
         if old is not None and new is not None:
-            kept = {*new.fields, *nulls.get(new.identity, ())}
-            lost += (
-                [(old, gone)] if (gone := {name: old.fields[name] for name in old.fields if name not in kept}) else []
+            kept_names = {*new.fields, *nulls.get(new.identity, ())}
+            losses += (
+                [(old, lost_fields)]
+                if (lost_fields := {name: old.fields[name] for name in old.fields if name not in kept_names})
+                else []
             )
-    if not lost:
+    if not losses:
         return
-    names, (old, gone) = dict.fromkeys(name for _, fields in lost for name in fields), lost[0]
-    where = identity_text(old.identity) if len(lost) == 1 else _counted(len(lost))
-    said = f"{old.type} {where}: {_listed([*names])} dropped, as the record was replaced whole"
-    lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | gone
+    names, (old, lost_fields) = dict.fromkeys(name for _, fields in losses for name in fields), losses[0]
+    where = identity_text(old.identity) if len(losses) == 1 else _format_count(len(losses))
+    message = f"{old.type} {where}: {_format_names([*names])} dropped, as the record was replaced whole"
+    lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | lost_fields
     proposal = base.wiring.proposal
     put = f"propose --branch {shell_word(proposal.branch)} put" if proposal else "put"
     command = f"duckkb {put} {old.type} {shell_word(json.dumps(lacking, ensure_ascii=False))} --merge"
     remedy = (
-        f"`{command}` brings {'it' if len(gone) == 1 else 'them'} back; "
-        if len(lost) == 1 and len(command) <= _LONGEST
+        f"`{command}` brings {'it' if len(lost_fields) == 1 else 'them'} back; "
+        if len(losses) == 1 and len(command) <= _LONGEST
         else ""
     )
-    yield Notice("W_DROPPED", said, f"{remedy}with --merge only the fields given change")
+    yield Notice("W_DROPPED", message, f"{remedy}with --merge only the fields given change")
 
 
-def _nulls(request: Upsert) -> Iterator[Notice]:
+def _note_nulls(request: Upsert) -> Iterator[Notice]:
     """A field that is null is a field that is absent. Whoever merges says by null that a field is to go."""
     if request.merge:
         return
     names: dict[str, None] = {}
     records = 0
-    for given in request.given:
-        if None in given.fields.values():
+    for entry in request.given:
+        if None in entry.fields.values():
             records += 1
-            names |= dict.fromkeys(name for name, value in given.fields.items() if value is None)
+            names |= dict.fromkeys(name for name, value in entry.fields.items() if value is None)
     if records:
-        where = identity_text(request.given[0].identity) if len(request.given) == 1 else _counted(records)
-        said = f"{request.kind.name} {where}: {_listed(list(names))} given as null, which is not stored: absent is null"
-        yield Notice("W_NULL", said, 'leave such fields out, or give "" where an empty text is meant')
+        where = identity_text(request.given[0].identity) if len(request.given) == 1 else _format_count(records)
+        message = f"{request.kind.name} {where}: {_format_names(list(names))} given as null, which is not stored: absent is null"
+        yield Notice("W_NULL", message, 'leave such fields out, or give "" where an empty text is meant')
 
 
-def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
+def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
     """Fields that are new to the type, next to one that it has and the record lacks."""
     kind = request.kind
-    declared = {*kind.properties, *kind.identity_fields}
-    found: dict[str, str] = {}
-    known: set[str] | None = None
-    seen: set[frozenset[str]] = set()
-    for given in request.given:
-        if given.fields.keys() <= declared or (shape := frozenset(given.fields)) in seen:
+    declared_names = {*kind.properties, *kind.identity_fields}
+    near_names: dict[str, str] = {}
+    known_names: set[str] | None = None
+    seen_shapes: set[frozenset[str]] = set()
+    for entry in request.given:
+        if entry.fields.keys() <= declared_names or (shape := frozenset(entry.fields)) in seen_shapes:
             continue  # what records with these names lack has been found
-        seen.add(shape)
-        if known is None:
-            known = declared | _stored(base, kind)
-        for name in given.fields:
-            if name not in known | found.keys() and (near := _near(name, known - given.fields.keys())):
-                found[name] = near
-    if not found:
+        seen_shapes.add(shape)
+        if known_names is None:
+            known_names = declared_names | _collect_stored_fields(base, kind)
+        for name in entry.fields:
+            if name not in known_names | near_names.keys() and (
+                near := _find_near_name(name, known_names - entry.fields.keys())
+            ):
+                near_names[name] = near
+    if not near_names:
         return
-    records = [given.identity for given in request.given if not found.keys().isdisjoint(given.fields)]
-    where = identity_text(records[0]) if len(records) == 1 else _counted(len(records))
-    names = _listed(list(found))
-    nears = _listed(list(dict.fromkeys(found.values()))).rpartition(" ")[0]
-    said = f"{kind.name} {where}: {names} stored, but so far there is no such field; did you mean {nears}?"
-    shown = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
+    records = [entry.identity for entry in request.given if not near_names.keys().isdisjoint(entry.fields)]
+    where = identity_text(records[0]) if len(records) == 1 else _format_count(len(records))
+    names = _format_names(list(near_names))
+    nears = _format_names(list(dict.fromkeys(near_names.values()))).rpartition(" ")[0]
+    message = f"{kind.name} {where}: {names} stored, but so far there is no such field; did you mean {nears}?"
+    command = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
     record = "it" if len(records) == 1 else "them"
-    yield Notice("W_FIELD", said, f"put {record} again with {nears}, if that is meant; `{shown}` names the fields")
+    yield Notice("W_FIELD", message, f"put {record} again with {nears}, if that is meant; `{command}` names the fields")
 
 
-def _stored(base: Base, kind: RecordType) -> set[str]:
+def _collect_stored_fields(base: Base, kind: RecordType) -> set[str]:
     """The fields that records of a type without a schema have."""
     return set(base.observed(kind).types()) if kind.is_collection else set()
 
 
-def _near(name: str, known: set[str]) -> str:
+def _find_near_name(name: str, known_names: set[str]) -> str:
     """The field that this name is a slip of; `name2` is none of `name1`."""
-    folded = {
-        re.sub(r"\d+", "0", other.casefold()): other for other in sorted(known) if abs(len(other) - len(name)) < 2
+    folded_names = {
+        re.sub(r"\d+", "0", candidate.casefold()): candidate
+        for candidate in sorted(known_names)
+        if abs(len(candidate) - len(name)) < 2
     }
-    near = get_close_matches(own := re.sub(r"\d+", "0", name.casefold()), folded, 1, _NEAR)
-    return folded[near[0]] if near and (near[0] != own or folded[near[0]].casefold() == name.casefold()) else ""
+    near = get_close_matches(folded_name := re.sub(r"\d+", "0", name.casefold()), folded_names, 1, _NEAR)
+    return (
+        folded_names[near[0]]
+        if near and (near[0] != folded_name or folded_names[near[0]].casefold() == name.casefold())
+        else ""
+    )
 
 
-def _strange(base: Base, drafted: Draft) -> Iterator[Notice]:
+def _note_strange_types(base: Base, write_draft: Draft) -> Iterator[Notice]:
     """Values of another type than their field has had, in collections, where no schema forbids them."""
-    new: list[Record] = [change.new for change in drafted.changeset.changes if change.new is not None]
+    new: list[Record] = [change.new for change in write_draft.changeset.changes if change.new is not None]
     for name in dict.fromkeys(record.type for record in new):
         kind = base.ontology.nodes.get(name)
         if kind is None or not kind.is_collection:
             continue
-        found = base.observed(kind).strange(record for record in new if record.type == name)
-        for (field, word), (before, record) in found.items():
-            said = (
+        differences = base.observed(kind).strange(record for record in new if record.type == name)
+        for (field, word), (before, record) in differences.items():
+            message = (
                 f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"
             )
-            yield Notice("W_TYPE", said, f"filters compare {field} only with values of one type")
+            yield Notice("W_TYPE", message, f"filters compare {field} only with values of one type")
 
 
-def _counted(records: int) -> str:
+def _format_count(records: int) -> str:
     return "1 record" if records == 1 else f"{records:,} records"
 
 
-def _listed(names: list[str]) -> str:
+def _format_names(names: list[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more + (" were" if len(names) > 1 else " was")

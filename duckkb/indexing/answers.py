@@ -31,32 +31,35 @@ class AnswerCache:
 
     def scores(self, model: Fingerprint, question: str, texts: Iterable[str]) -> dict[str, float]:
         """By text what the model said of it for this question; those that it was not asked for are left out."""
-        keys = {_key(model, "score", question, text): text for text in texts}
-        found = {keys[key]: _score(payload) for key, payload in self._payloads(keys)}
-        return {text: score for text, score in found.items() if score is not None}
+        keys = {_compute_key(model, "score", question, text): text for text in texts}
+        scores_by_text = {keys[key]: _score(payload) for key, payload in self._load_payloads(keys)}
+        return {text: score for text, score in scores_by_text.items() if score is not None}
 
     def keep_scores(self, model: Fingerprint, question: str, scores: Mapping[str, float]) -> None:
         """Nothing where it cannot be written."""
         rows = [
-            (_key(model, "score", question, text), content_hash(text), str(model), _SCORE.pack(score))
+            (_compute_key(model, "score", question, text), content_hash(text), str(model), _SCORE.pack(score))
             for text, score in scores.items()
         ]
         self._keep(rows)
 
     def variants(self, model: Fingerprint, question: str) -> tuple[Variant, ...]:
         """What the model made of the question; nothing where it was not asked."""
-        found = [_variants(payload) for _, payload in self._payloads([_key(model, "variants", question, "")])]
-        return found[0] if found else ()
+        answers = [
+            _parse_variants(payload)
+            for _, payload in self._load_payloads([_compute_key(model, "variants", question, "")])
+        ]
+        return answers[0] if answers else ()
 
     def keep_variants(self, model: Fingerprint, question: str, variants: Sequence[Variant]) -> None:
         """Nothing where it cannot be written."""
-        payload = json.dumps([[one.kind, one.text] for one in variants]).encode()
-        self._keep([(_key(model, "variants", question, ""), content_hash(question), str(model), payload)])
+        payload = json.dumps([[variant.kind, variant.text] for variant in variants]).encode()
+        self._keep([(_compute_key(model, "variants", question, ""), content_hash(question), str(model), payload)])
 
-    def _payloads(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    def _load_payloads(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         with closing(CacheStore(self._folder, limit=self._limit)) as store:
             if store.is_there:
-                yield from ((stored.row[0], stored.row[3]) for stored in store.rows("answer", keys))
+                yield from ((stored_row.row[0], stored_row.row[3]) for stored_row in store.rows("answer", keys))
                 store.flush()
 
     def _keep(self, rows: Sequence[CacheRow]) -> None:
@@ -66,14 +69,14 @@ class AnswerCache:
                 store.trim()
 
 
-def _key(model: Fingerprint, what: str, question: str, text: str) -> bytes:
+def _compute_key(model: Fingerprint, answer_kind: str, question: str, text: str) -> bytes:
     """16 bytes over each of them, told apart by their lengths."""
-    parts = (str(model), what, question, text)
-    made = blake2b(digest_size=16)
+    parts = (str(model), answer_kind, question, text)
+    hasher = blake2b(digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        made.update(len(data).to_bytes(8, "little") + data)
-    return made.digest()
+        hasher.update(len(data).to_bytes(8, "little") + data)
+    return hasher.digest()
 
 
 def _score(payload: bytes) -> float | None:
@@ -83,9 +86,13 @@ def _score(payload: bytes) -> float | None:
     return score if math.isfinite(score) else None
 
 
-def _variants(payload: bytes) -> tuple[Variant, ...]:
+def _parse_variants(payload: bytes) -> tuple[Variant, ...]:
     try:
-        found = tuple(Variant(kind, text) for kind, text in json.loads(payload))
+        variants = tuple(Variant(kind, text) for kind, text in json.loads(payload))
     except (ValueError, TypeError):
         return ()
-    return found if all(one.kind in get_args(VariantKind) and isinstance(one.text, str) for one in found) else ()
+    return (
+        variants
+        if all(variant.kind in get_args(VariantKind) and isinstance(variant.text, str) for variant in variants)
+        else ()
+    )

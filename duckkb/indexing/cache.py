@@ -126,29 +126,29 @@ class SearchCache:
     @alone
     def tokens(self, keys: Sequence[bytes]) -> list[Tokens | None]:
         """The tokens of each key; None where they are missing or untrusted (see `verify_tokens`)."""
-        return [None if payload is None else tokens_of(payload) for payload in self._payloads("tokens", keys)]
+        return [None if payload is None else tokens_of(payload) for payload in self._load_payloads("tokens", keys)]
 
     @alone
     def vectors(self, keys: Sequence[bytes], model: Fingerprint = _ANY_MODEL) -> "list[np.ndarray | None]":
         """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`), or
         not of the model's dimension: that of most, where the model does not say."""
-        payloads = self._payloads("vector", keys)
-        return self.dimensions.fitting(model, [None if one is None else vector_of(one) for one in payloads])
+        payloads = self._load_payloads("vector", keys)
+        return self.dimensions.fitting(model, [None if payload is None else vector_of(payload) for payload in payloads])
 
     @alone
     def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
         """Those of the keys that `tokens` or `vectors` has nothing for. No row is read for that."""
-        wanted, made = list(keys), self._made[kind]
-        lengths = {key: len(made[key][3]) for key in wanted if key in made}
-        lengths |= self.store.lengths(kind, (key for key in wanted if key not in lengths))
-        found = [range(lengths[key] // 4) if key in lengths else None for key in wanted]
-        fitting = self.dimensions.fitting(model, found) if kind == "vector" else found
-        return [key for key, row in zip(wanted, fitting, strict=True) if row is None]
+        wanted_keys, own_rows = list(keys), self._made[kind]
+        lengths = {key: len(own_rows[key][3]) for key in wanted_keys if key in own_rows}
+        lengths |= self.store.lengths(kind, (key for key in wanted_keys if key not in lengths))
+        ranges = [range(lengths[key] // 4) if key in lengths else None for key in wanted_keys]
+        fitting = self.dimensions.fitting(model, ranges) if kind == "vector" else ranges
+        return [key for key, row in zip(wanted_keys, fitting, strict=True) if row is None]
 
     @alone
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
-        return {stored.row[0] for stored in self.store.withheld("vector", keys)}
+        return {stored_row.row[0] for stored_row in self.store.withheld("vector", keys)}
 
     @alone
     def look_again(self) -> None:
@@ -189,7 +189,7 @@ class SearchCache:
 
     def verify_tokens(self, texts: Mapping[bytes, str], tokenize: Callable[[list[str]], list[Tokens]]) -> None:
         """Recompute a sample of the rows for these texts that come from files not made here: use them or drop the files."""
-        self._verify("tokens", texts, tokenize, lambda stored, made: tokens_of(stored) == made)
+        self._verify("tokens", texts, tokenize, lambda payload, tokens: tokens_of(payload) == tokens)
 
     def verify_vectors(
         self,
@@ -206,11 +206,11 @@ class SearchCache:
     def save(self) -> bool:
         """Write what was made; True where nothing is left to write, False where it cannot be written now."""
         self._weight = 0
-        for kind, made in self._made.items():
+        for kind, rows in self._made.items():
             with suppress(Unusable):
-                if made:
-                    self._store.add(kind, made.values())
-                    made.clear()
+                if rows:
+                    self._store.add(kind, rows.values())
+                    rows.clear()
         self._store.flush()
         if self.unsaved:
             return False
@@ -223,7 +223,7 @@ class SearchCache:
         them and removes the other paths of `team_paths`. A function of rows and present segments, see `team`."""
         live = dict.fromkeys(live_keys)
         rows = {kind: list(self.rows(kind, live.keys())) for kind in KINDS}
-        files = team_layout(rows, list(self._standing()))
+        files = team_layout(rows, list(self._iter_segments()))
         for data in files.values():  # each was made just now, or was trusted whole before
             self._team.trust(digest(data))
         return files
@@ -254,14 +254,14 @@ class SearchCache:
 
     def rows(self, kind: Kind, keys: Collection[bytes]) -> Iterator[CacheRow]:
         """Usable rows of these keys, each once. The team's come first, so that they stay as they are."""
-        found: dict[bytes, Stored] = {}
-        for stored in self.store.rows(kind, keys):
-            key = stored.row[0]
-            if key not in found or stored.is_shared > found[key].is_shared:
-                found[key] = stored
-        made = self._made[kind]
-        yield from (stored.row for stored in found.values())
-        yield from (made[key] for key in dict.fromkeys(keys) if key in made and key not in found)
+        stored_rows: dict[bytes, Stored] = {}
+        for stored_row in self.store.rows(kind, keys):
+            key = stored_row.row[0]
+            if key not in stored_rows or stored_row.is_shared > stored_rows[key].is_shared:
+                stored_rows[key] = stored_row
+        own_rows = self._made[kind]
+        yield from (stored_row.row for stored_row in stored_rows.values())
+        yield from (own_rows[key] for key in dict.fromkeys(keys) if key in own_rows and key not in stored_rows)
 
     @alone
     def table(self, keys: Collection[bytes]) -> "pa.Table":
@@ -275,17 +275,17 @@ class SearchCache:
         self.save()
         self._store.close()
 
-    def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[bytes | None]:
+    def _load_payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[bytes | None]:
         """What was made here comes first."""
-        made = self._made[kind]
-        found = self.store.payloads(kind, (key for key in keys if key not in made))
-        return [made[key][3] if key in made else found.get(key) for key in keys]
+        own_rows = self._made[kind]
+        payloads = self.store.payloads(kind, (key for key in keys if key not in own_rows))
+        return [own_rows[key][3] if key in own_rows else payloads.get(key) for key in keys]
 
     def _add(self, kind: Kind, rows: Mapping[bytes, tuple[str, Any]], fingerprint: Fingerprint) -> None:
         name = str(fingerprint)
-        made = {key: (key, content_hash(text), name, packed(kind, value)) for key, (text, value) in rows.items()}
-        self._made[kind] |= made
-        self._weight += sum(len(row[3]) for row in made.values())
+        new_rows = {key: (key, content_hash(text), name, packed(kind, value)) for key, (text, value) in rows.items()}
+        self._made[kind] |= new_rows
+        self._weight += sum(len(row[3]) for row in new_rows.values())
         if self._weight > _UNSAVED_BYTES:
             self.save()
 
@@ -307,30 +307,30 @@ class SearchCache:
             if not goes_on():
                 break
             sample = draw(unknown)
-            wanted = [stored.row[0] for stored in sample if stored.row[0] not in fresh]
-            fresh |= zip(wanted, recompute([texts[key] for key in wanted]), strict=True)
+            sample_keys = [stored_row.row[0] for stored_row in sample if stored_row.row[0] not in fresh]
+            fresh |= zip(sample_keys, recompute([texts[key] for key in sample_keys]), strict=True)
             with self.turn:  # which nobody held while the model worked
-                if all(agree(stored.row[3], fresh[stored.row[0]]) for stored in sample):
-                    self._store.vouch(number, (stored.id for stored in unknown))
+                if all(agree(stored_row.row[3], fresh[stored_row.row[0]]) for stored_row in sample):
+                    self._store.vouch(number, (stored_row.id for stored_row in unknown))
                 else:
                     self._team.drop(file)
                     self.dropped += 1
                     honest = False
         return honest
 
-    def _standing(self) -> Iterator[Standing]:
+    def _iter_segments(self) -> Iterator[Standing]:
         """The team's segments of which every row may be used."""
         for file, number in self._team.numbers().items():
             keys = self._store.held_keys([number])
             is_whole = keys == self._store.held_keys([number], vouched=True) and file not in self._team.imperfect
             if is_whole and file.path.startswith(f"{TEAM_FOLDER}/"):
-                with file.opened() as opened:
-                    data = opened.read()
+                with file.opened() as stream:
+                    data = stream.read()
                 yield Standing(file.path, "tokens" if "/tokens-" in file.path else "vector", data, keys)
 
 
-def _is_same_vector(stored: bytes, made: "np.ndarray") -> bool:
-    return same_direction(vector_of(stored), made)
+def _is_same_vector(payload: bytes, vector: "np.ndarray") -> bool:
+    return same_direction(vector_of(payload), vector)
 
 
 def draw(rows: Sequence[Stored], count: int = SAMPLE) -> list[Stored]:

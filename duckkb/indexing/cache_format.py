@@ -46,7 +46,7 @@ def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
     sink = pa.BufferOutputStream()
     options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": False, "compression": "zstd"}
     with pq.ParquetWriter(sink, SCHEMA, store_schema=False, version="2.6", **options) as writer:
-        for table in (_table("tokens", tokens), _table("vector", vectors)):
+        for table in (_build_table("tokens", tokens), _build_table("vector", vectors)):
             if table.num_rows:
                 writer.write_table(table, row_group_size=GROUP_ROWS)
     return bytes(sink.getvalue())
@@ -54,7 +54,7 @@ def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
 
 def table_of(rows: Mapping[Kind, Iterable[CacheRow]]) -> pa.Table:
     """The rows as one table, by kind and key."""
-    return pa.concat_tables([_table(kind, rows[kind]) for kind in KINDS])
+    return pa.concat_tables([_build_table(kind, rows[kind]) for kind in KINDS])
 
 
 def decode(data: bytes) -> Iterator[Batch]:
@@ -67,9 +67,9 @@ def decode(data: bytes) -> Iterator[Batch]:
             table = file.read_row_groups([group], use_threads=False).combine_chunks()
             table.validate(full=True)
             for kind in KINDS:
-                own = table.filter(pc.equal(table["kind"], kind)).combine_chunks()
-                if own.num_rows:
-                    yield _checked(kind, own)
+                kind_table = table.filter(pc.equal(table["kind"], kind)).combine_chunks()
+                if kind_table.num_rows:
+                    yield _check_rows(kind, kind_table)
     except Damaged:
         raise
     except _TORN as problem:
@@ -77,15 +77,15 @@ def decode(data: bytes) -> Iterator[Batch]:
 
 
 def _refuse_shape(file: pq.ParquetFile) -> None:
-    if not _same_columns(file.schema_arrow):
+    if not _has_same_columns(file.schema_arrow):
         raise Damaged("it has other columns than a cache")
     groups = [file.metadata.row_group(at).num_rows for at in range(min(file.num_row_groups, MOST_GROUPS + 1))]
     if len(groups) > MOST_GROUPS or max(groups, default=0) > MOST_GROUP_ROWS:
         raise Damaged("it has more rows, or groups of them, than a cache")
 
 
-def _table(kind: Kind, unsorted: Iterable[CacheRow]) -> pa.Table:
-    rows = sorted(unsorted, key=lambda row: row[0])
+def _build_table(kind: Kind, cache_rows: Iterable[CacheRow]) -> pa.Table:
+    rows = sorted(cache_rows, key=lambda row: row[0])
     keys, hashes, fingerprints, payloads = zip(*rows, strict=True) if rows else ((), (), (), ())
     nothing = pa.nulls(len(rows), SCHEMA.field("vector" if kind == "tokens" else "fts_content").type)
     if kind == "tokens":
@@ -95,28 +95,30 @@ def _table(kind: Kind, unsorted: Iterable[CacheRow]) -> pa.Table:
         values = np.frombuffer(b"".join(payloads), "<f4").astype(np.float32, copy=False)
         texts, vectors = nothing, pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
     columns = [[kind] * len(rows), keys, hashes, texts, vectors, fingerprints, checksums(kind, rows)]
-    return pa.table([_column(column, field) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+    return pa.table(
+        [_build_column(column, field) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
 
 
-def _column(values: Any, field: pa.Field) -> pa.Array:
+def _build_column(values: Any, field: pa.Field) -> pa.Array:
     return values.cast(field.type) if isinstance(values, pa.Array) else pa.array(values, field.type)
 
 
-def _same_columns(schema: pa.Schema) -> bool:
+def _has_same_columns(schema: pa.Schema) -> bool:
     """Parquet names the inside of a list as it likes, so that is not compared."""
     if schema.names != SCHEMA.names:
         return False
     return all(
-        pa.types.is_list(found.type) and found.type.value_type == pa.float32()
-        if wanted.name == "vector"
-        else found.type == wanted.type
-        for found, wanted in zip(schema, SCHEMA, strict=True)
+        pa.types.is_list(field.type) and field.type.value_type == pa.float32()
+        if schema_field.name == "vector"
+        else field.type == schema_field.type
+        for field, schema_field in zip(schema, SCHEMA, strict=True)
     )
 
 
-def _checked(kind: Kind, table: pa.Table) -> Batch:
-    required = [table[name] for name in ("key", "content_hash", "fingerprint", "checksum", _PAYLOAD[kind])]
-    whole = np.logical_and.reduce([column.is_valid().to_numpy() for column in required])
+def _check_rows(kind: Kind, table: pa.Table) -> Batch:
+    required_columns = [table[name] for name in ("key", "content_hash", "fingerprint", "checksum", _PAYLOAD[kind])]
+    whole = np.logical_and.reduce([column.is_valid().to_numpy() for column in required_columns])
     left_out = Counter({"a value is missing": int(len(whole) - whole.sum())})
     if not whole.all():
         table = table.filter(pa.array(whole)).combine_chunks()
@@ -125,25 +127,31 @@ def _checked(kind: Kind, table: pa.Table) -> Batch:
     if kind == "tokens":
         payloads = payload.cast(pa.binary()).to_pylist()
     else:
-        payloads, wrong = _vectors(payload, fingerprints)
+        payloads, wrong = _check_vectors(payload, fingerprints)
     rows = list(zip(table["key"].to_pylist(), table["content_hash"].to_pylist(), fingerprints, payloads, strict=True))
     fitting = zip(checksums(kind, rows), table["checksum"].to_pylist(), strict=True)
-    wrong |= {row: "the checksum does not fit" for row, (made, stored) in enumerate(fitting) if made != stored}
+    wrong |= {
+        row: "the checksum does not fit"
+        for row, (computed_checksum, stored_checksum) in enumerate(fitting)
+        if computed_checksum != stored_checksum
+    }
     good = [row for at, row in enumerate(rows) if at not in wrong]
     return Batch(kind, good, +(left_out + Counter(wrong.values())))
 
 
-def _vectors(column: pa.ListArray, fingerprints: Sequence[str]) -> tuple[list[bytes], dict[int, str]]:
+def _check_vectors(column: pa.ListArray, fingerprints: Sequence[str]) -> tuple[list[bytes], dict[int, str]]:
     """The bytes of each vector, and of some rows what is wrong with it."""
     values, offsets = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy().tolist()
     vectors = [values[offsets[at] : offsets[at + 1]].astype("<f4", copy=False) for at in range(len(column))]
     usual = {
-        name: Counter(len(vector) for own, vector in zip(fingerprints, vectors, strict=True) if own == name)
+        name: Counter(
+            len(vector) for fingerprint, vector in zip(fingerprints, vectors, strict=True) if fingerprint == name
+        )
         for name in set(fingerprints)
     }
     wrong = {}
     for at, (name, vector) in enumerate(zip(fingerprints, vectors, strict=True)):
-        if len(vector) != (_dimension(name) or usual[name].most_common(1)[0][0]) or not len(vector):
+        if len(vector) != (_parse_dimension(name) or usual[name].most_common(1)[0][0]) or not len(vector):
             wrong[at] = "the vector has another dimension than its model"
             continue
         with np.errstate(over="ignore", invalid="ignore"):
@@ -152,7 +160,7 @@ def _vectors(column: pa.ListArray, fingerprints: Sequence[str]) -> tuple[list[by
     return [vector.tobytes() for vector in vectors], wrong
 
 
-def _dimension(fingerprint: str) -> int:
+def _parse_dimension(fingerprint: str) -> int:
     """The dimension that a model's fingerprint names (`name/dimension/digest`), 0 where it names none: then that of most of
     its vectors here counts."""
     parts = fingerprint.rsplit("/", 2)

@@ -55,11 +55,11 @@ def content_hash(text: str) -> bytes:
 def checksums(kind: Kind, rows: Iterable[CacheRow]) -> list[bytes]:
     """8 bytes for each row, over all of it: they tell damage, and are no protection from a forger (see `cache`)."""
     heads: dict[str, bytes] = {}
-    made = []
+    digests = []
     for key, content, fingerprint, payload in rows:
         head = heads.get(fingerprint) or heads.setdefault(fingerprint, f"{kind}\0{fingerprint}\0".encode())
-        made.append(blake2b(b"".join((head, key, content, payload)), digest_size=8).digest())
-    return made
+        digests.append(blake2b(b"".join((head, key, content, payload)), digest_size=8).digest())
+    return digests
 
 
 def packed(kind: Kind, value: Any) -> bytes:

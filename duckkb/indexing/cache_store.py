@@ -103,14 +103,14 @@ class CacheStore:
 
     def rows(self, kind: Kind, keys: Iterable[bytes]) -> Iterator[Stored]:
         """The rows of these keys that may be used, in any order."""
-        for some in self._asked(self._usable, kind, keys):
-            yield from self._sound(kind, some)
+        for some in self._query_batches(self._usable, kind, keys):
+            yield from self._iter_sound_rows(kind, some)
 
     def payloads(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """By key the payload that is taken of what `rows` gives: its own before others."""
         found: dict[bytes, bytes] = {}
-        for some in self._asked(self._usable, kind, keys):
-            for _, key, _, _, _, is_own, _, payload, _ in self._checked(kind, some):
+        for some in self._query_batches(self._usable, kind, keys):
+            for _, key, _, _, _, is_own, _, payload, _ in self._check_rows(kind, some):
                 if is_own or key not in found:
                     found[key] = payload
         return found
@@ -118,48 +118,51 @@ class CacheStore:
     def lengths(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, int]:
         """By key the bytes of the payload that is taken of what `rows` would give: its own before others. Reads none."""
         usable = f"r.kind = ? AND r.key IN (%s) AND (r.is_own OR {self._shared})"
-        wanted = f"SELECT r.key, length(r.payload) FROM row r WHERE {usable} ORDER BY r.is_own"
-        return {key: length for some in self._asked(wanted, kind, keys) for key, length in some}
+        statement = f"SELECT r.key, length(r.payload) FROM row r WHERE {usable} ORDER BY r.is_own"
+        return {key: length for some in self._query_batches(statement, kind, keys) for key, length in some}
 
     def withheld(self, kind: Kind, keys: Iterable[bytes], file: int | None = None) -> Iterator[Stored]:
         """The rows of these keys in files of the base, or in one of them, for which nobody vouches yet."""
         files = self.present if file is None else (file,)
-        wanted = (
-            f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.key IN (%s) AND NOT r.is_own AND {_in(files, 0)}"
-        )
-        for some in self._asked(wanted, kind, keys):
-            yield from self._sound(kind, some)
+        statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.key IN (%s) AND NOT r.is_own AND {_build_condition(files, 0)}"
+        for some in self._query_batches(statement, kind, keys):
+            yield from self._iter_sound_rows(kind, some)
 
     def held_keys(self, files: Sequence[int], *, vouched: bool = False) -> set[bytes]:
         """The keys in some files; only those that may be used where they must be `vouched` for."""
-        counts, listed = "AND (h.vouched OR r.is_own)" if vouched else "", ",".join(map(str, files))
-        wanted = f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({listed}) {counts}"
-        return {key for (key,) in self._read(wanted)}
+        counts, id_list = "AND (h.vouched OR r.is_own)" if vouched else "", ",".join(map(str, files))
+        statement = f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({id_list}) {counts}"
+        return {key for (key,) in self._read(statement)}
 
     def fingerprints(self, files: Sequence[int]) -> Counter[str]:
         """The vectors in some files by the model that made them."""
-        wanted = (
+        statement = (
             "SELECT r.fingerprint, count(*) FROM held h JOIN row r ON r.id = h.row"
             f" WHERE r.kind = 'vector' AND h.file IN ({','.join(map(str, files))}) GROUP BY 1"
         )
-        return Counter(dict(self._read(wanted)))
+        return Counter(dict(self._read(statement)))
 
     def add(self, kind: Kind, rows: Iterable[CacheRow], file: int | None = None, *, vouched: bool = False) -> None:
         """Take rows that were made here, or out of a file by its number. Raises `Unusable`."""
-        day, own = _today(), file is None
+        day, is_own = _compute_today(), file is None
         # What was made here takes the place of what others claim to be the same.
-        replaced = "UPDATE SET is_own = 1, payload = excluded.payload, used_on = excluded.used_on" if own else "NOTHING"
-        for some in _batches(rows, _WRITTEN_AT_ONCE):
+        conflict_action = (
+            "UPDATE SET is_own = 1, payload = excluded.payload, used_on = excluded.used_on" if is_own else "NOTHING"
+        )
+        for some in _split_batches(rows, _WRITTEN_AT_ONCE):
             sums = checksums(kind, some)
-            values = [(kind, row[0], made, *row[1:3], own, day, row[3]) for row, made in zip(some, sums, strict=True)]
+            values = [
+                (kind, row[0], checksum, *row[1:3], is_own, day, row[3])
+                for row, checksum in zip(some, sums, strict=True)
+            ]
             with self.database.writing() as connection:
                 connection.executemany(
                     "INSERT INTO row (kind, key, checksum, content_hash, fingerprint, is_own, used_on, payload)"
-                    f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {replaced}",
+                    f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {conflict_action}",
                     values,
                 )
                 if file is None:
-                    _supersede(connection, [value[:3] for value in values])
+                    _replace_older_rows(connection, [value[:3] for value in values])
                 else:
                     connection.executemany(
                         "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
@@ -169,30 +172,30 @@ class CacheStore:
                     _count(connection, "added")
 
     def known(self, file_hash: str) -> Known | None:
-        for number, state, said in self._read("SELECT id, state, said FROM file WHERE hash = ?", (file_hash,)):
+        for number, state, details in self._read("SELECT id, state, said FROM file WHERE hash = ?", (file_hash,)):
             with suppress(ValueError):
-                return Known(number, state, json.loads(said))
+                return Known(number, state, json.loads(details))
         return None
 
     def adopt(self, root: Path, files: Iterable[int]) -> None:
         """Have a base use files by their numbers, though they do not lie in it. Raises `Unusable`."""
-        wanted = json.dumps(sorted({*self.adopted(root), *files}))
+        file_ids = json.dumps(sorted({*self.adopted(root), *files}))
         with self.database.writing() as connection:
             connection.execute(
                 "INSERT INTO file (hash, state, said) VALUES (?, 'adopted', ?)"
                 " ON CONFLICT (hash) DO UPDATE SET said = excluded.said",
-                (_name_of_adopted(root), wanted),
+                (_name_adoption(root), file_ids),
             )
             _count(connection, "added")
 
     def adopted(self, root: Path) -> tuple[int, ...]:
         """The numbers of the files that a base has adopted and that can be used."""
-        known = self.known(_name_of_adopted(root))
-        if known is None or not isinstance(known.said, list):
+        file_record = self.known(_name_adoption(root))
+        if file_record is None or not isinstance(file_record.said, list):
             return ()
-        listed = ",".join(str(int(number)) for number in known.said)
+        id_list = ",".join(str(int(number)) for number in file_record.said)
         return tuple(
-            number for (number,) in self._read(f"SELECT id FROM file WHERE state = 'read' AND id IN ({listed})")
+            number for (number,) in self._read(f"SELECT id FROM file WHERE state = 'read' AND id IN ({id_list})")
         )
 
     def begin(self, file_hash: str) -> int:
@@ -228,15 +231,17 @@ class CacheStore:
         """The hash of a file that is open to read; it is not read where it surely is the one that was hashed before."""
         read_ns, about = time.time_ns(), os.fstat(file.fileno())
         stamp = json.dumps(stamp_of(about))
-        for (known,) in self._read("SELECT hash FROM stamp WHERE path = ? AND stamp = ?", (os.fspath(path), stamp)):
-            return str(known)
+        for (known_hash,) in self._read(
+            "SELECT hash FROM stamp WHERE path = ? AND stamp = ?", (os.fspath(path), stamp)
+        ):
+            return str(known_hash)
         file.seek(0)
-        found = file_digest(file, "sha256").hexdigest()
+        file_hash = file_digest(file, "sha256").hexdigest()
         if max(about.st_mtime_ns, about.st_ctime_ns) <= min(read_ns, time.time_ns()) - _GRANULARITY_NS:
             with suppress(Unusable), self.database.writing() as connection:
                 connection.execute("DELETE FROM stamp WHERE rowid <= (SELECT max(rowid) FROM stamp) - ?", (_STAMPS,))
-                connection.execute("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?)", (os.fspath(path), stamp, found))
-        return found
+                connection.execute("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?)", (os.fspath(path), stamp, file_hash))
+        return file_hash
 
     def counters(self) -> dict[str, int]:
         """How often rows were `added`, and how often some have `gone`; numbers that nobody else gave before."""
@@ -244,14 +249,14 @@ class CacheStore:
 
     def flush(self) -> None:
         """Write down what was found out while rows were read: which of them are damaged, which are in use."""
-        used, damaged = self._used, self._damaged
-        if not used and not damaged:
+        used_ids, damaged_ids = self._used, self._damaged
+        if not used_ids and not damaged_ids:
             return
         self._used, self._damaged = set(), set()
         with suppress(Unusable), self.database.writing() as connection:
-            day = _today()
-            connection.executemany("UPDATE row SET used_on = ? WHERE id = ?", ((day, row) for row in used))
-            _forget(connection, damaged)
+            day = _compute_today()
+            connection.executemany("UPDATE row SET used_on = ? WHERE id = ?", ((day, row) for row in used_ids))
+            _forget(connection, damaged_ids)
 
     @property
     def path(self) -> Path | None:
@@ -267,32 +272,34 @@ class CacheStore:
         """What is wrong with the file, where all of it is looked at; None: nothing, or there is none."""
         if not self.is_there:
             return None
-        found = untouched_problem(self.path) if self._looks and self.path else self.database.problem()
-        count = self._count_damaged() if found is None else 0
-        return f"{count} of its rows are damaged" if count else found
+        message = untouched_problem(self.path) if self._looks and self.path else self.database.problem()
+        count = self._count_damage() if message is None else 0
+        return f"{count} of its rows are damaged" if count else message
 
     def repair(self) -> int:
         """Keep what is good, and drop the rest: the file where it is damaged itself. How many rows were kept."""
         if self.database.drop_damaged():
             return 0
-        self._count_damaged()
+        self._count_damage()
         self.flush()
         return int(sum(count for (count,) in self._read("SELECT count(*) FROM row")))
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Let the rows of some keys go, of whatever kind."""
-        wanted = "SELECT r.id FROM row r WHERE r.kind = ? AND r.key IN (%s)"
+        statement = "SELECT r.id FROM row r WHERE r.kind = ? AND r.key IN (%s)"
         with suppress(Unusable):
-            self.let_go([row for kind in ALL_KINDS for some in self._asked(wanted, kind, keys) for (row,) in some])
+            self.let_go(
+                [row for kind in ALL_KINDS for some in self._query_batches(statement, kind, keys) for (row,) in some]
+            )
 
-    def _count_damaged(self) -> int:
+    def _count_damage(self) -> int:
         """Of all rows, each of which is read: those are no longer used."""
         for kind in ALL_KINDS:
             statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.id > ? ORDER BY r.id LIMIT {_AT_ONCE}"
             last = 0
-            while found := self._read(statement, (kind, last)):
-                last = found[-1][0]
-                list(self._sound(kind, found))
+            while rows := self._read(statement, (kind, last)):
+                last = rows[-1][0]
+                list(self._iter_sound_rows(kind, rows))
         return len(self._damaged)
 
     def trim(self) -> None:
@@ -314,11 +321,11 @@ class CacheStore:
 
     def of_models(self) -> dict[str, dict[int, int]]:
         """By model's fingerprint the rows of its vectors, with the bytes that each takes, about."""
-        found: dict[str, dict[int, int]] = {}
-        wanted = "SELECT CAST(fingerprint AS BLOB), id, length(payload) + 200 FROM row WHERE kind = 'vector'"
-        for model, row, size in self._read(wanted):
-            found.setdefault(model.decode(errors="replace"), {})[row] = size
-        return found
+        rows_by_model: dict[str, dict[int, int]] = {}
+        statement = "SELECT CAST(fingerprint AS BLOB), id, length(payload) + 200 FROM row WHERE kind = 'vector'"
+        for model, row, size in self._read(statement):
+            rows_by_model.setdefault(model.decode(errors="replace"), {})[row] = size
+        return rows_by_model
 
     def let_go(self, rows: Collection[int]) -> None:
         """Have rows be gone, by their numbers. Raises `Unusable`."""
@@ -329,18 +336,18 @@ class CacheStore:
     @property
     def size(self) -> int:
         """Bytes in use."""
-        return self._bytes("page_count - freelist_count")
+        return self._measure_pages("page_count - freelist_count")
 
     @property
     def unused(self) -> int:
         """Bytes of the file that hold nothing."""
-        return self._bytes("freelist_count")
+        return self._measure_pages("freelist_count")
 
-    def _bytes(self, pages: str) -> int:
-        found = self._read(
+    def _measure_pages(self, pages: str) -> int:
+        rows = self._read(
             f"SELECT ({pages}) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
         )
-        return int(found[0][0]) if found else 0
+        return int(rows[0][0]) if rows else 0
 
     def go_on_in_memory(self) -> None:
         """Use the file no more: it can be read, perhaps, but takes nothing."""
@@ -354,10 +361,10 @@ class CacheStore:
 
     @property
     def _shared(self) -> str:
-        return _in(self.present, 1)
+        return _build_condition(self.present, 1)
 
-    def _asked(self, statement: str, kind: Kind, keys: Iterable[bytes]) -> Iterator[list[tuple[Any, ...]]]:
-        for some in _batches(dict.fromkeys(keys), _AT_ONCE):
+    def _query_batches(self, statement: str, kind: Kind, keys: Iterable[bytes]) -> Iterator[list[tuple[Any, ...]]]:
+        for some in _split_batches(dict.fromkeys(keys), _AT_ONCE):
             yield self._read(statement % ",".join("?" * len(some)), (kind, *some))
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -370,20 +377,22 @@ class CacheStore:
 
     @property
     def _usable(self) -> str:
-        shared = f"{self._shared} AS shared"
-        return f"SELECT {_COLUMNS}, {shared} FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR shared)"
+        shared_column = f"{self._shared} AS shared"
+        return (
+            f"SELECT {_COLUMNS}, {shared_column} FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR shared)"
+        )
 
-    def _sound(self, kind: Kind, found: list[tuple[Any, ...]]) -> Iterator[Stored]:
-        for row in self._checked(kind, found):
+    def _iter_sound_rows(self, kind: Kind, raw_rows: list[tuple[Any, ...]]) -> Iterator[Stored]:
+        for row in self._check_rows(kind, raw_rows):
             content = (row[1], row[3], row[4].decode(errors="replace"), row[7])
             yield Stored(row[0], content, bool(row[5]), bool(row[8]))
 
-    def _checked(self, kind: Kind, found: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    def _check_rows(self, kind: Kind, raw_rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Those of some rows whose checksum holds."""
-        rows = [(row[1], row[3], row[4].decode(errors="replace"), row[7]) for row in found]
-        oldest = _today() - _USED_DAYS
-        for row, made in zip(found, checksums(kind, rows), strict=True):
-            if made != row[2]:
+        rows = [(row[1], row[3], row[4].decode(errors="replace"), row[7]) for row in raw_rows]
+        oldest = _compute_today() - _USED_DAYS
+        for row, checksum in zip(raw_rows, checksums(kind, rows), strict=True):
+            if checksum != row[2]:
                 self._damaged.add(row[0])
                 continue
             if row[6] < oldest:
@@ -391,20 +400,20 @@ class CacheStore:
             yield row
 
 
-def _supersede(connection: Any, made: Sequence[tuple[Any, ...]]) -> None:
+def _replace_older_rows(connection: Any, row_keys: Sequence[tuple[Any, ...]]) -> None:
     """What was made here lately stands alone under its key: a model may give other vectors than it gave before, of another
     length even, without another name."""
     older = "kind = ? AND key = ? AND checksum <> ? AND is_own"
     before = connection.total_changes
     connection.executemany(
-        f"DELETE FROM row WHERE {older} AND NOT EXISTS (SELECT 1 FROM held h WHERE h.row = row.id)", made
+        f"DELETE FROM row WHERE {older} AND NOT EXISTS (SELECT 1 FROM held h WHERE h.row = row.id)", row_keys
     )
-    connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", made)
+    connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", row_keys)
     if connection.total_changes > before:
         _count(connection, "gone")
 
 
-def _name_of_adopted(root: Path) -> str:
+def _name_adoption(root: Path) -> str:
     """Stands for a file's hash, as what the adopted rows are held by."""
     return f"adopted {sha256(os.fsencode(root.resolve())).hexdigest()}"
 
@@ -426,18 +435,18 @@ def _place(folder: Path | None) -> Path | None:
     return folder / FILE
 
 
-def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def _split_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     source = iter(items)
     while some := list(islice(source, size)):
         yield some
 
 
-def _in(files: Sequence[int], vouched: int) -> str:
+def _build_condition(files: Sequence[int], vouch_state: int) -> str:
     """Whether a row is held by one of some files, vouched for or not."""
-    listed = ",".join(map(str, files))
-    if not listed:
+    id_list = ",".join(map(str, files))
+    if not id_list:
         return "0"
-    return f"EXISTS (SELECT 1 FROM held h WHERE h.row = r.id AND h.vouched = {vouched} AND h.file IN ({listed}))"
+    return f"EXISTS (SELECT 1 FROM held h WHERE h.row = r.id AND h.vouched = {vouch_state} AND h.file IN ({id_list}))"
 
 
 def _forget(connection: Any, rows: Iterable[int]) -> None:
@@ -460,5 +469,5 @@ def _count(connection: Any, name: str) -> None:
     connection.execute("UPDATE counter SET value = value + 1 WHERE name = ?", (name,))
 
 
-def _today() -> int:
+def _compute_today() -> int:
     return int(time.time()) // _DAY

@@ -57,13 +57,13 @@ def chinese_words(cache_dir: Path | None) -> Segment:
     Loads the dictionary, 65 ms (rjieba) or 500 ms (jieba, which keeps its own cache file in `cache_dir`).
     """
     try:
-        return _quick_words()
+        return _load_quick_words()
     except ImportError:
         return reference_words(cache_dir)
 
 
 @cache
-def _quick_words() -> Segment:
+def _load_quick_words() -> Segment:
     words: Segment = native().Jieba().cut_for_search
     return words
 
@@ -79,7 +79,7 @@ def reference_words(cache_dir: Path | None) -> Segment:
         import jieba
     jieba.setLogLevel(logging.CRITICAL)  # it would print its loading times
     tokenizer = jieba.Tokenizer()
-    tokenizer.tmp_dir = _own_folder(cache_dir)
+    tokenizer.tmp_dir = _prepare_folder(cache_dir)
 
     def words(run: str) -> list[str]:
         return list(tokenizer.cut_for_search(run))
@@ -87,7 +87,7 @@ def reference_words(cache_dir: Path | None) -> Segment:
     return words
 
 
-def _own_folder(cache_dir: Path | None) -> str:
+def _prepare_folder(cache_dir: Path | None) -> str:
     """jieba reads back what it finds in its folder, so that one must not be the shared temporary folder. Given one that
     does not exist, it goes without a cache file."""
     if cache_dir is not None:
@@ -154,20 +154,20 @@ class Glossary:
     def words(self, run: str) -> list[str]:
         """The words of a run of Han characters, those that lie in others too."""
         with self._lock:  # nobody may cut while words are added
-            found = {word: times for word, times in self._words_in(run) if word not in self._known}
-            for word, times in found.items():
+            new_words = {word: times for word, times in self._find_words(run) if word not in self._known}
+            for word, times in new_words.items():
                 self._segmenter.add_word(word, times, None)
-            self._known |= found
+            self._known |= new_words
             self._segmenter.add_word(_REST, _TOTAL - sum(self._known.values()), None)
             words: list[str] = self._segmenter.cut_for_search(run)
         return words
 
-    def _words_in(self, run: str) -> Iterator[tuple[str, int]]:
+    def _find_words(self, run: str) -> Iterator[tuple[str, int]]:
         """Every word that stands in a run, and how often it occurs elsewhere."""
         for start in range(len(run)):
             group = self._group(run[start])
             for end in range(start + 1, len(run) + 1):
-                times = _times(group, run[start:end])
+                times = _count_occurrences(group, run[start:end])
                 if times is None:
                     break
                 if times:
@@ -176,11 +176,11 @@ class Glossary:
     def _group(self, first: str) -> bytes:
         """The lines of the words that begin with a character, and the end of the line before them."""
         if first not in self._groups:
-            start, end = (self._bound(chr(code).encode()) for code in (ord(first), ord(first) + 1))
+            start, end = (self._find_boundary(chr(code).encode()) for code in (ord(first), ord(first) + 1))
             self._groups[first] = self._dictionary[start:end]
         return self._groups[first]
 
-    def _bound(self, key: bytes) -> int:
+    def _find_boundary(self, key: bytes) -> int:
         """Where the line before the first one ends that begins with `key` or what comes behind it."""
         low, high = self._start, len(self._dictionary) - 1
         while low < high:
@@ -194,7 +194,7 @@ class Glossary:
         return low
 
 
-def _times(group: bytes, word: str) -> int | None:
+def _count_occurrences(group: bytes, word: str) -> int | None:
     """How often a word of the group occurs: 0 where it is only the beginning of others, None where it is not even that."""
     start = group.find(b"\n" + word.encode())
     if start < 0:

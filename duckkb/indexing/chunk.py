@@ -49,8 +49,8 @@ def chunk(text: str, size: int) -> list[Chunk]:
         raise ValueError(f"a chunk of {size} characters cannot be")
     if len(text) <= size:
         return [Chunk(0, 0, text)] if text else []
-    borders = _borders(text, size)
-    cuts = _evened(text, _joined(text, borders, size), sorted(borders), size)
+    borders = _find_borders(text, size)
+    cuts = _balance_chunks(text, _merge_pieces(text, borders, size), sorted(borders), size)
     return [Chunk(seq, start, text[start:end]) for seq, (start, end) in enumerate(pairwise(cuts))]
 
 
@@ -77,15 +77,15 @@ def searched_value(fields: Any, name: str) -> Any:
     """
     if isinstance(fields, list):
         values = [value for item in fields if (value := searched_value(item, name)) is not None]
-        return [one for value in values for one in (value if isinstance(value, list) else [value])] or None
+        return [element for value in values for element in (value if isinstance(value, list) else [value])] or None
     if not isinstance(fields, Mapping):
         return None
     if name in fields or "." not in name:
         return fields.get(name)
     steps = name.split(".")
     heads = ((".".join(steps[:at]), ".".join(steps[at:])) for at in range(1, len(steps)))
-    found = (searched_value(fields[head], rest) for head, rest in heads if head in fields)
-    return next((value for value in found if value is not None), None)
+    candidates = (searched_value(fields[head], tail) for head, tail in heads if head in fields)
+    return next((value for value in candidates if value is not None), None)
 
 
 def nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -103,28 +103,28 @@ def nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
             yield from nested_texts(path, inside)
 
 
-def _borders(text: str, size: int) -> dict[int, int]:
+def _find_borders(text: str, size: int) -> dict[int, int]:
     """Where the text may be cut, and how good that is (0: in the middle of a word). What fits into a chunk is not looked
     into: no border in it would be left."""
-    headings = list(_headings(text))
+    headings = list(_find_headings(text))
     behind = {end for _, end in headings}  # a heading is not cut off from what it is the heading of
     borders = {start: len(_BOUNDARIES) + 1 for start, _ in headings if start}
     may_tear = not text.isascii() or "\r\n" in text
     for worse, boundary in enumerate(_BOUNDARIES):
         # `re` keeps what is compiled; compiling takes 8 ms, which short texts go without
-        for first, last in _too_long(text, borders, size):
+        for first, last in _find_long_pieces(text, borders, size):
             ends = [match.end() for match in re.compile(boundary).finditer(text, first, last)]
             if ends and ends[-1] == last:
                 del ends[-1]
             if behind or may_tear:
                 ends = [end for end in ends if end not in behind and not splits(text, first, end)]
             borders |= dict.fromkeys(ends, len(_BOUNDARIES) - worse)
-    for first, last in _too_long(text, borders, size):
-        borders |= dict.fromkeys(_anywhere(text, first, last, size), 0)
+    for first, last in _find_long_pieces(text, borders, size):
+        borders |= dict.fromkeys(_cut_evenly(text, first, last, size), 0)
     return borders
 
 
-def _headings(text: str) -> Iterator[tuple[int, int]]:
+def _find_headings(text: str) -> Iterator[tuple[int, int]]:
     """Where each heading begins and where what it stands over does; the # of a fenced program are none."""
     if "#" not in text:
         return
@@ -136,12 +136,12 @@ def _headings(text: str) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
-def _too_long(text: str, borders: Iterable[int], size: int) -> list[tuple[int, int]]:
+def _find_long_pieces(text: str, borders: Iterable[int], size: int) -> list[tuple[int, int]]:
     places = [0, *sorted(borders), len(text)]
     return [(first, last) for first, last in pairwise(places) if last - first > size]
 
 
-def _anywhere(text: str, first: int, last: int, size: int) -> Iterator[int]:
+def _cut_evenly(text: str, first: int, last: int, size: int) -> Iterator[int]:
     """Borders for what has none, as far apart as may be."""
     while last - first > size:
         goal = first + size
@@ -149,22 +149,22 @@ def _anywhere(text: str, first: int, last: int, size: int) -> Iterator[int]:
         yield first
 
 
-def _joined(text: str, borders: dict[int, int], size: int) -> list[int]:
+def _merge_pieces(text: str, borders: dict[int, int], size: int) -> list[int]:
     """The cuts that are left, with both ends: borders are taken away wherever what lies between their neighbours fits into
     one chunk, the worst first, those of one kind in an order that is as good as drawn by lot. So what becomes of a border
     hangs on few others, all of them near."""
     places = [0, *sorted(borders), len(text)]
     before, after = list(range(-1, len(places) - 1)), list(range(1, len(places) + 1))
-    kept = [True] * len(places)
-    ranks = [(borders.get(at, 0) << 32) + lot for at, lot in zip(places, _lots(text, places), strict=True)]
+    keep_flags = [True] * len(places)
+    ranks = [(borders.get(at, 0) << 32) + lot for at, lot in zip(places, _compute_lots(text, places), strict=True)]
     for at in sorted(range(1, len(places) - 1), key=ranks.__getitem__):
         left, right = before[at], after[at]
         if places[right] - places[left] <= size:
-            after[left], before[right], kept[at] = right, left, False
-    return [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
+            after[left], before[right], keep_flags[at] = right, left, False
+    return [place for place, is_kept in zip(places, keep_flags, strict=True) if is_kept]
 
 
-def _lots(text: str, places: list[int]) -> list[int]:
+def _compute_lots(text: str, places: list[int]) -> list[int]:
     """A number for each place that hangs on the text around it alone."""
     if text.isascii():
         raw = text.encode()
@@ -173,24 +173,24 @@ def _lots(text: str, places: list[int]) -> list[int]:
     return [crc32(piece.encode("utf-8", "surrogatepass")) for piece in around]
 
 
-def _evened(text: str, cuts: list[int], borders: list[int], size: int) -> list[int]:
+def _balance_chunks(text: str, cuts: list[int], borders: list[int], size: int) -> list[int]:
     """The cuts without tiny chunks: one is joined with the next, the last with the one before; what does not fit into one
     chunk then is cut in its middle."""
-    least, made, left = size // _LEAST, [0], deque(cuts[1:])
-    while left:
-        end = left.popleft()
-        if end - made[-1] < least and (left or len(made) > 1):
-            if left:
-                end = left.popleft()
+    least, new_cuts, pending_cuts = size // _LEAST, [0], deque(cuts[1:])
+    while pending_cuts:
+        end = pending_cuts.popleft()
+        if end - new_cuts[-1] < least and (pending_cuts or len(new_cuts) > 1):
+            if pending_cuts:
+                end = pending_cuts.popleft()
             else:
-                made.pop()
-            if end - made[-1] > size:
-                made.append(_middle(text, made[-1], end, borders, least))
-        made.append(end)
-    return made
+                new_cuts.pop()
+            if end - new_cuts[-1] > size:
+                new_cuts.append(_find_middle(text, new_cuts[-1], end, borders, least))
+        new_cuts.append(end)
+    return new_cuts
 
 
-def _middle(text: str, first: int, last: int, borders: list[int], least: int) -> int:
+def _find_middle(text: str, first: int, last: int, borders: list[int], least: int) -> int:
     """The border next to the middle of what is between, or a place in a piece that has none."""
     middle = (first + last) // 2
     near = borders[bisect_left(borders, first + least) : bisect_right(borders, last - least)]

@@ -36,7 +36,7 @@ Lengths = Callable[[RecordType], Mapping[str, int]]
 
 def text_key(maker: Fingerprint, text: str) -> bytes:
     """Names the tokens that a tokenizer, or the vector that a model, makes of a text: 16 bytes of BLAKE2b."""
-    return _keys(maker, [text])[0]
+    return _hash_texts(maker, [text])[0]
 
 
 class _Field(Struct, frozen=True):
@@ -88,35 +88,42 @@ class EntryBuilder:
     ) -> list[tuple[IndexEntry, ...]]:
         """The entries of each record: its fields in the order of the ontology (lexical ones first, then those that have
         vectors alone), each field's chunks in the order of the text. Of a lane, those that it reads, with what it reads."""
-        pieces = self._pieces(kind, records, lane)
-        tokens = self._tokens(_texts(pieces, "lexical")) if lane != "vector" else {}
-        vectors = self._vectors(self._models(kind), _texts(pieces, "vectors")) if lane != "fts" else {}
-        made = [tuple([_entry(piece, tokens, vectors) for piece in row]) for row in pieces]
-        return _with_given(self._lengths(kind), records, made) if kind.given_vectors and lane != "fts" else made
+        pieces = self._cut_records(kind, records, lane)
+        tokens = self._collect_tokens(_collect_texts(pieces, "lexical")) if lane != "vector" else {}
+        vectors = self._fetch_vectors(self._models(kind), _collect_texts(pieces, "vectors")) if lane != "fts" else {}
+        record_entries = [tuple([_build_entry(piece, tokens, vectors) for piece in row]) for row in pieces]
+        return (
+            _append_record_vectors(self._lengths(kind), records, record_entries)
+            if kind.given_vectors and lane != "fts"
+            else record_entries
+        )
 
     def words(self, kind: RecordType, record: Record) -> list[IndexEntry]:
         """The chunks of a record that are searched by words, with their tokens where there are several, and those of what they
         stand under. They are made here: for the few records that are shown, opening a cache would cost more."""
-        found = [piece for piece in self._pieces(kind, [record])[0] if piece[0].lexical]
-        if len(found) < 2:
-            return [IndexEntry(field.name, seq, text) for field, seq, text, _ in found]
-        tokens = self._tokenizer.tokenize([one.meaning if one else text for _, _, text, one in found])
+        lexical_pieces = [piece for piece in self._cut_records(kind, [record])[0] if piece[0].lexical]
+        if len(lexical_pieces) < 2:
+            return [IndexEntry(field.name, seq, text) for field, seq, text, _ in lexical_pieces]
+        tokens = self._tokenizer.tokenize(
+            [passage.meaning if passage else text for _, _, text, passage in lexical_pieces]
+        )
         return [
-            IndexEntry(field.name, seq, text, made) for (field, seq, text, _), made in zip(found, tokens, strict=True)
+            IndexEntry(field.name, seq, text, piece_tokens)
+            for (field, seq, text, _), piece_tokens in zip(lexical_pieces, tokens, strict=True)
         ]
 
     def text(self, kind: RecordType, record: Record, field: str, seq: int) -> str | None:
         """The text of one chunk of a record as it is shown; None where it has no such chunk."""
-        found = self.chunk(kind, record, field, seq)
-        return found.text if found else None
+        record_chunk = self.chunk(kind, record, field, seq)
+        return record_chunk.text if record_chunk else None
 
     def chunk(self, kind: RecordType, record: Record, field: str, seq: int) -> Chunk | None:
         """One chunk of a record with its place in the field's text; None where it has no such chunk."""
         start = 0
-        for own, number, text, one in self._pieces(kind, [record])[0]:
-            if own.name == field:
+        for piece_field, number, text, passage in self._cut_records(kind, [record])[0]:
+            if piece_field.name == field:
                 if number == seq:
-                    return Chunk(seq, one.start if one else start, text)
+                    return Chunk(seq, passage.start if passage else start, text)
                 start += len(text)
         return None
 
@@ -134,50 +141,54 @@ class EntryBuilder:
 
     def needs(self, kind: RecordType, records: Sequence[Record]) -> Needs:
         """What the entries of these records take. Computes neither tokens nor vectors."""
-        pieces = self._pieces(kind, records)
-        given = _with_given(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
-        entries = sum(map(len, pieces)) + sum(map(len, given))
-        lexical = [text for text in _texts(pieces, "lexical") if not text.isascii()]
-        vectors = _texts(pieces, "vectors")
-        tokens = dict(zip(_keys(self._tokenizer.fingerprint, lexical), lexical, strict=True))
+        pieces = self._cut_records(kind, records)
+        vector_entries = (
+            _append_record_vectors(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
+        )
+        entries = sum(map(len, pieces)) + sum(map(len, vector_entries))
+        lexical = [text for text in _collect_texts(pieces, "lexical") if not text.isascii()]
+        vectors = _collect_texts(pieces, "vectors")
+        tokens = dict(zip(_hash_texts(self._tokenizer.fingerprint, lexical), lexical, strict=True))
         model = self._models(kind)
-        return Needs(entries, tokens, dict(zip(_keys(model, vectors), vectors, strict=True)) if model else {})
+        return Needs(entries, tokens, dict(zip(_hash_texts(model, vectors), vectors, strict=True)) if model else {})
 
     def make_tokens(self, kind: RecordType, records: Sequence[Record]) -> None:
         """Have the tokens of these records' chunks in the cache, as far as they are cached."""
         some = [record for record in records if kind.source is not None or not _is_ascii(record)]
-        self._cached([text for text in _texts(self._pieces(kind, some), "lexical") if not text.isascii()])
+        self._fetch_cached_tokens(
+            [text for text in _collect_texts(self._cut_records(kind, some), "lexical") if not text.isascii()]
+        )
 
     def unembedded(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
         """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
         model = self._models(kind)
-        texts = list(_meant(self._pieces(kind, records))) if model else []
+        texts = list(_iter_meanings(self._cut_records(kind, records))) if model else []
         if model is None or not texts:
             return []
-        keys = _keys(model, texts)
+        keys = _hash_texts(model, texts)
         lacking = set(self._cache.lacking("vector", dict.fromkeys(keys), model))
         return [(key, text) for key, text in zip(keys, texts, strict=True) if key in lacking]
 
-    def _pieces(self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None) -> "_Pieces":
+    def _cut_records(self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None) -> "_Pieces":
         """The chunks of each record; of a lane, those that it reads. Words are of records, not of chunks: a text of which no
         token is cached, cut nowhere, has those of its chunks, and a word that a border would lie in besides."""
         whole = lane == "fts"
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors if not item.given}
-        size, documents = kind.settings(self._settings).chunk_size, self._documents(kind)
+        size, documents = kind.settings(self._settings).chunk_size, self._build_document_cutter(kind)
         names = dict.fromkeys([*lexical, *vectors])
         if EVERY not in names:
-            fields = [_field(name, lexical.get(name), vectors.get(name), size, documents) for name in names]
+            fields = [_build_field(name, lexical.get(name), vectors.get(name), size, documents) for name in names]
             read = [field for field in fields if field.is_read_by(lane)]
             return [_cut(read, record, whole=whole) for record in records]
         lanes = lexical, vectors
-        of_records = (_of_record(kind, record, lanes, size, documents) for record in records)
+        of_records = (_iter_record_fields(kind, record, lanes, size, documents) for record in records)
         return [
             _cut([field for field in some if field.is_read_by(lane)], record, whole=whole)
             for some, record in zip(of_records, records, strict=True)
         ]
 
-    def _documents(self, kind: RecordType) -> "Callable[[Record], list[Passage]] | None":
+    def _build_document_cutter(self, kind: RecordType) -> "Callable[[Record], list[Passage]] | None":
         """What cuts the texts of a type's documents; None where its records are none."""
         source = kind.source
         if source is None or kind.kind != "node":
@@ -190,41 +201,43 @@ class EntryBuilder:
 
         return cut
 
-    def _tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+    def _collect_tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
         plain = [text for text in texts if text.isascii()]
-        made = dict(zip(plain, self._tokenizer.tokenize(plain), strict=True))
-        return made | self._cached([text for text in texts if text not in made])
+        ascii_tokens = dict(zip(plain, self._tokenizer.tokenize(plain), strict=True))
+        return ascii_tokens | self._fetch_cached_tokens([text for text in texts if text not in ascii_tokens])
 
-    def _cached(self, texts: Sequence[str]) -> dict[str, Tokens]:
+    def _fetch_cached_tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
         if not texts:
             return {}
-        keys = _keys(self._tokenizer.fingerprint, texts)
+        keys = _hash_texts(self._tokenizer.fingerprint, texts)
         self._cache.verify_tokens(dict(zip(keys, texts, strict=True)), self._tokenizer.tokenize)
-        found = dict(zip(texts, self._cache.tokens(keys), strict=True))
-        missing = [(key, text) for key, text in zip(keys, texts, strict=True) if found[text] is None]
-        made = self._tokenizer.tokenize([text for _, text in missing])
-        fresh = {key: (text, tokens) for (key, text), tokens in zip(missing, made, strict=True)}
+        cached_tokens = dict(zip(texts, self._cache.tokens(keys), strict=True))
+        missing = [(key, text) for key, text in zip(keys, texts, strict=True) if cached_tokens[text] is None]
+        new_tokens = self._tokenizer.tokenize([text for _, text in missing])
+        fresh = {key: (text, tokens) for (key, text), tokens in zip(missing, new_tokens, strict=True)}
         self._cache.add_tokens(fresh, self._tokenizer.fingerprint)
-        return {text: tokens for text, tokens in found.items() if tokens is not None} | dict(fresh.values())
+        return {text: tokens for text, tokens in cached_tokens.items() if tokens is not None} | dict(fresh.values())
 
-    def _vectors(self, model: Fingerprint | None, texts: Sequence[str]) -> "dict[str, tuple[bytes, np.ndarray | None]]":
+    def _fetch_vectors(
+        self, model: Fingerprint | None, texts: Sequence[str]
+    ) -> "dict[str, tuple[bytes, np.ndarray | None]]":
         if model is None:
             return {}
-        keys = _keys(model, texts)
+        keys = _hash_texts(model, texts)
         return dict(zip(texts, zip(keys, self._cache.vectors(keys, model), strict=True), strict=True))
 
 
-def _entry(
+def _build_entry(
     piece: "_Chunk", tokens: Mapping[str, Tokens], vectors: "Mapping[str, tuple[bytes, np.ndarray | None]]"
 ) -> IndexEntry:
-    field, seq, text, one = piece
-    words, meaning = (one.words, one.meaning) if one else (text, text)
+    field, seq, text, passage = piece
+    words, meaning = (passage.words, passage.meaning) if passage else (text, text)
     key, vector = (vectors.get(meaning) if field.vectors else None) or (None, None)
-    held = tokens.get(words) if field.lexical else None
-    return IndexEntry(field.name, seq, text, held, key, vector, meaning if one else "")
+    word_tokens = tokens.get(words) if field.lexical else None
+    return IndexEntry(field.name, seq, text, word_tokens, key, vector, meaning if passage else "")
 
 
-def _of_record(
+def _iter_record_fields(
     kind: RecordType,
     record: Record,
     lanes: Sequence[Mapping[str, SearchField]],
@@ -233,25 +246,25 @@ def _of_record(
 ) -> Iterator[_Field]:
     """The searched fields of one record: those that a lane (words, vectors) names, and those that a lane reaches for, also inside
     objects."""
-    nested = [
+    nested_paths = [
         path
         for name, value in record.fields.items()
         if isinstance(value, (dict, list)) and name not in kind.given_vectors
         for path, _ in nested_texts(name, value)
     ]
-    for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields, *nested]):
+    for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields, *nested_paths]):
         value = searched_value(record.fields, name)
         if value is None or name in kind.given_vectors:
             continue
         lexical, vectors = (
-            lane.get(name) or (lane[EVERY] if EVERY in lane and _reaches(lane[EVERY], kind, name, value) else None)
+            lane.get(name) or (lane[EVERY] if EVERY in lane and _can_reach(lane[EVERY], kind, name, value) else None)
             for lane in lanes
         )
         if lexical or vectors:
-            yield _field(name, lexical, vectors, size, documents)
+            yield _build_field(name, lexical, vectors, size, documents)
 
 
-def _field(
+def _build_field(
     name: str,
     lexical: SearchField | None,
     vectors: SearchField | None,
@@ -259,9 +272,9 @@ def _field(
     documents: Callable[[Record], list[Passage]] | None,
 ) -> _Field:
     """`chunk_size` is that of the type, where neither item has one of its own; the text of `documents` has none."""
-    own = next((item.chunk_size for item in (vectors, lexical) if item and item.chunk_size), None)
-    passages = documents if name == of_documents.TEXT and own is None else None
-    return _Field(name, own or chunk_size, lexical is not None, vectors is not None, passages)
+    item_size = next((item.chunk_size for item in (vectors, lexical) if item and item.chunk_size), None)
+    passages = documents if name == of_documents.TEXT and item_size is None else None
+    return _Field(name, item_size or chunk_size, lexical is not None, vectors is not None, passages)
 
 
 def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chunk]:
@@ -273,7 +286,7 @@ def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chun
         if type(text) is not str:
             text = field_text(text)
         if field.passages is not None:
-            pieces += [(field, seq, one.text, one) for seq, one in enumerate(field.passages(record))]
+            pieces += [(field, seq, passage.text, passage) for seq, passage in enumerate(field.passages(record))]
         elif len(text) > field.chunk_size and not (whole and text.isascii()):
             pieces += [(field, piece.seq, piece.text, None) for piece in chunk(text, field.chunk_size)]
         elif text:
@@ -289,64 +302,66 @@ def _is_ascii(record: Record) -> bool:
     return True
 
 
-def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:
+def _can_reach(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:
     """Whether a search field for every field means this one: any value that a record has itself, or a text or list of texts but
     the identity."""
     if item.reach == "all":
         return "." not in name
     if name in kind.identity_fields:
         return False
-    texts = (isinstance(one, str) for one in value) if isinstance(value, list) else ()
+    texts = (isinstance(member, str) for member in value) if isinstance(value, list) else ()
     return isinstance(value, str) or (isinstance(value, list) and (any(texts) if "." in name else all(texts)))
 
 
-def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
+def _collect_texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
     """The different texts that need tokens, or vectors."""
     if use == "vectors":
-        return list(dict.fromkeys(_meant(pieces)))
-    found = [one.words if one else text for row in pieces for field, _, text, one in row if field.lexical]
-    return list(dict.fromkeys(found))
+        return list(dict.fromkeys(_iter_meanings(pieces)))
+    word_texts = [
+        passage.words if passage else text for row in pieces for field, _, text, passage in row if field.lexical
+    ]
+    return list(dict.fromkeys(word_texts))
 
 
-def _meant(pieces: _Pieces) -> Iterator[str]:
+def _iter_meanings(pieces: _Pieces) -> Iterator[str]:
     """What is embedded of each chunk that has a vector."""
-    return (one.meaning if one else text for row in pieces for field, _, text, one in row if field.vectors)
+    return (passage.meaning if passage else text for row in pieces for field, _, text, passage in row if field.vectors)
 
 
-def _keys(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:
+def _hash_texts(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:
     start = f"{fingerprint}\0".encode()
     return [blake2b(start + text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest() for text in texts]
 
 
-def _with_given(
-    dimensions: Mapping[str, int], records: Sequence[Record], made: Sequence[tuple[IndexEntry, ...]]
+def _append_record_vectors(
+    dimensions: Mapping[str, int], records: Sequence[Record], record_entries: Sequence[tuple[IndexEntry, ...]]
 ) -> list[tuple[IndexEntry, ...]]:
     """The entries of each record and, behind them, one for each vector that the record gives: without text, float32 of
     unit length. A value that is no vector, or not as long as `dimensions` says of its field, has none; `check` reports
     it."""
-    entries = list(made)
+    entries = list(record_entries)
     for name, dimension in dimensions.items():
         for at, record in enumerate(records):
-            vector = _unit(record.fields.get(name), dimension)
+            vector = _normalise_vector(record.fields.get(name), dimension)
             if vector is not None:
                 entries[at] = (*entries[at], IndexEntry(name, 0, "", vector=vector))
     return entries
 
 
-def _unit(value: Any, dimension: int) -> "np.ndarray | None":
+def _normalise_vector(value: Any, dimension: int) -> "np.ndarray | None":
     import numpy as np
 
     if vector_problem(value, dimension):
         return None
-    numbers = np.array(_floats(value), np.float64)
+    numbers = np.array(_parse_floats(value), np.float64)
     numbers /= np.abs(numbers).max()  # so that the squares of very large or small ones stay finite
     unit: np.ndarray = (numbers / np.sqrt(numbers @ numbers)).astype(np.float32)
     return unit
 
 
-def _floats(value: Sequence[Any]) -> list[float]:
+def _parse_floats(value: Sequence[Any]) -> list[float]:
     """The numbers of a sound vector, given as numbers or as 8 hex digits each (float32, big-endian)."""
     if isinstance(value[0], str):
-        found: list[float] = list(struct.unpack(f">{len(value)}f", bytes.fromhex("".join(value))))
-        return found
+        numbers: list[float] = list(struct.unpack(f">{len(value)}f", bytes.fromhex("".join(value))))
+        return numbers
     return [float(number) for number in value]

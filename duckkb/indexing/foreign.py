@@ -38,22 +38,22 @@ def read(file: IO[bytes], file_hash: str) -> Iterator[Batch]:
     process = sandbox.start(_PROGRAM, [str(size)], stdin=file)
     try:
         assert process.stdout is not None, "it is a pipe"
-        with sandbox.killed_after(_PATIENCE * _seconds(size), process):
-            yield from _received(process.stdout, file_hash)
+        with sandbox.killed_after(_PATIENCE * _compute_seconds(size), process):
+            yield from _read_batches(process.stdout, file_hash)
     finally:
         sandbox.end(process)
 
 
-def _received(pipe: IO[bytes], file_hash: str) -> Iterator[Batch]:
+def _read_batches(pipe: IO[bytes], file_hash: str) -> Iterator[Batch]:
     while True:
         try:
-            told = json.loads(pipe.readline() or b"null")
+            answer = json.loads(pipe.readline() or b"null")
         except ValueError:
-            told = None
-        match told:
+            answer = None
+        match answer:
             case {"kind": kind, "names": names, "count": count, "size": size, "left_out": left_out}:
-                yield Batch(kind, _unpacked(pipe.read(count * _ROW.size + size), count, names), Counter(left_out))
-            case {"end": found} if found == file_hash:
+                yield Batch(kind, _unpack_rows(pipe.read(count * _ROW.size + size), count, names), Counter(left_out))
+            case {"end": end_hash} if end_hash == file_hash:
                 return
             case {"damaged": message}:
                 raise Damaged(message)
@@ -67,13 +67,13 @@ _ROW = struct.Struct("<16s16sII")
 """Key, content hash, number of the fingerprint, bytes of the payload."""
 
 
-def _packed(rows: list[CacheRow], names: list[str]) -> bytes:
+def _pack_rows(rows: list[CacheRow], names: list[str]) -> bytes:
     numbers = {name: number for number, name in enumerate(names)}
     heads = [_ROW.pack(key, content, numbers[name], len(payload)) for key, content, name, payload in rows]
     return b"".join([*heads, *(row[3] for row in rows)])
 
 
-def _unpacked(data: bytes, count: int, names: list[str]) -> list[CacheRow]:
+def _unpack_rows(data: bytes, count: int, names: list[str]) -> list[CacheRow]:
     """The rows of a batch; raises `Damaged` where it ends early."""
     at, rows = count * _ROW.size, []
     for key, content, number, size in _ROW.iter_unpack(data[:at]):
@@ -84,7 +84,7 @@ def _unpacked(data: bytes, count: int, names: list[str]) -> list[CacheRow]:
     return rows
 
 
-def _seconds(size: int) -> int:
+def _compute_seconds(size: int) -> int:
     return _SECONDS + size // _BYTES_A_SECOND
 
 
@@ -99,15 +99,15 @@ def main() -> None:
     size = int(sys.argv[2])
     memory = _MEMORY + _RATIO * size
     threading.Thread(target=_watch, args=(memory,), daemon=True).start()
-    sandbox.Bounds().allow(_seconds(size), memory)
+    sandbox.Bounds().allow(_compute_seconds(size), memory)
     data = sys.stdin.buffer.read()
     try:
         for batch in decode(data):
             _send(answers, batch)
-        told: dict[str, Any] = {"end": sha256(data).hexdigest()}
+        answer: dict[str, Any] = {"end": sha256(data).hexdigest()}
     except Damaged as problem:
-        told = {"damaged": str(problem)}
-    _tell(answers, told)
+        answer = {"damaged": str(problem)}
+    _tell(answers, answer)
     answers.flush()
     os._exit(0)  # with as little of a torn file's consequences as can be
 
@@ -117,11 +117,11 @@ def _send(answers: IO[bytes], batch: Batch) -> None:
     size = sum(len(row[3]) for row in batch.rows)
     head = {"kind": batch.kind, "names": names, "count": len(batch.rows), "size": size, "left_out": batch.left_out}
     _tell(answers, head)
-    answers.write(_packed(batch.rows, names))
+    answers.write(_pack_rows(batch.rows, names))
 
 
-def _tell(answers: IO[bytes], told: dict[str, Any]) -> None:
-    answers.write(json.dumps(told).encode() + b"\n")
+def _tell(answers: IO[bytes], answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer).encode() + b"\n")
 
 
 def _watch(memory: int) -> None:

@@ -65,8 +65,8 @@ def shard(text: str) -> Shard:
     match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
     number, of = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= of <= MOST_SHARDS:
-        said = f"{text} names no shard: I/K, with I from 1 to K, and K at most {MOST_SHARDS:,}"
-        raise UsageError(said, suggestion="duckkb index build --shard 1/4 --out DIR")
+        message = f"{text} names no shard: I/K, with I from 1 to K, and K at most {MOST_SHARDS:,}"
+        raise UsageError(message, suggestion="duckkb index build --shard 1/4 --out DIR")
     return Shard(of, number)
 
 
@@ -80,11 +80,11 @@ def plan_digest(keys: bytes, of: int) -> tuple[str, list[int]]:
     is_new = np.ones(len(halves), bool)
     is_new[1:] = (halves[1:] != halves[:-1]).any(axis=1)
     halves = halves[is_new]
-    made = sha256(f"duckkb shards 1\0{of}\0".encode())
-    made.update(halves.astype(">u8").tobytes())
+    plan_hash = sha256(f"duckkb shards 1\0{of}\0".encode())
+    plan_hash.update(halves.astype(">u8").tobytes())
     bounds = np.array([-(-(at << _BITS) // of) for at in range(of)], np.uint64)
     counts = np.diff([*np.searchsorted(halves[:, 0], bounds).tolist(), len(halves)])
-    return made.hexdigest()[:_DIGITS], counts.tolist()
+    return plan_hash.hexdigest()[:_DIGITS], counts.tolist()
 
 
 class ShardFile(Struct, frozen=True):
@@ -111,18 +111,18 @@ class ShardFile(Struct, frozen=True):
         """Whether the file is there, whole, and has a row for each of these keys. It is read at arm's length."""
         from duckkb.indexing.foreign import read
 
-        held: set[bytes] = set()
+        stored_keys: set[bytes] = set()
         try:
-            with TeamFile(self.folder, self.name).opened() as opened:
-                opened.seek(0)
-                name = sha256(opened.read()).hexdigest()
-                for batch in read(opened, name):
+            with TeamFile(self.folder, self.name).opened() as stream:
+                stream.seek(0)
+                name = sha256(stream.read()).hexdigest()
+                for batch in read(stream, name):
                     if batch.left_out:
                         return False
-                    held.update(row[0] for row in batch.rows)
+                    stored_keys.update(row[0] for row in batch.rows)
         except (Damaged, OSError):
             return False
-        return held.issuperset(keys)
+        return stored_keys.issuperset(keys)
 
     def write(self, rows: Iterable[CacheRow]) -> None:
         """Write it, all or nothing. Raises `errors.Unavailable` (E_IO, E_READ_ONLY)."""
@@ -133,8 +133,8 @@ class ShardFile(Struct, frozen=True):
 
 def shard_files(folder: Path) -> list[ShardFile]:
     """The shards in a folder, by plan and number. Raises OSError."""
-    found = [(match, folder) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-    files = [ShardFile(folder, Shard(int(match[2]), int(match[1])), match[3]) for match, folder in found]
+    matches = [(match, folder) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    files = [ShardFile(folder, Shard(int(match[2]), int(match[1])), match[3]) for match, folder in matches]
     return sorted(files, key=lambda file: (file.plan, file.shard.of, file.shard.number))
 
 
@@ -142,8 +142,8 @@ def refuse_too_large(of: int, texts: int, dimension: int) -> None:
     """Raise `errors.UsageError` for a shard of so many texts, whose file nobody would read."""
     size = texts * (4 * dimension + _ROW_BYTES)
     if size > LARGEST:
-        said = f"a shard of {texts:,} texts would take {size:,} bytes, and a file may take {LARGEST:,}"
-        raise UsageError(said, suggestion=f"duckkb index plan --shards {of * (size // LARGEST + 1)}")
+        message = f"a shard of {texts:,} texts would take {size:,} bytes, and a file may take {LARGEST:,}"
+        raise UsageError(message, suggestion=f"duckkb index plan --shards {of * (size // LARGEST + 1)}")
 
 
 class Partial:
@@ -193,8 +193,8 @@ def begun(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> It
     except OSError as error:
         raise state.refusal(f"{file.partial} cannot be opened", error) from error
     if descriptor is None:
-        said = f"another process makes shard {file.shard} in {file.folder}"
-        raise Unavailable(said, code="E_LOCKED", suggestion="take another shard, or wait for it with --wait")
+        message = f"another process makes shard {file.shard} in {file.folder}"
+        raise Unavailable(message, code="E_LOCKED", suggestion="take another shard, or wait for it with --wait")
     try:
         for draft in file.folder.glob(f".{file.name}.*.tmp"):  # of who was killed while he wrote it
             draft.unlink(missing_ok=True)

@@ -132,7 +132,7 @@ class TeamReader:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """As far as files were looked at."""
-        self._listed()
+        self._list_sound_files()
         return tuple(dict.fromkeys(self._findings))
 
     def look_again(self) -> None:
@@ -146,33 +146,33 @@ class TeamReader:
             return {}
         if self._numbers is None:
             try:
-                self._numbers = self._taken_in()
+                self._numbers = self._number_files()
             except Unusable:
                 self._store.go_on_in_memory()
-                self._numbers = self._taken_in()
+                self._numbers = self._number_files()
             self._store.present = (*self._numbers.values(), *self._store.adopted(self._root))
         return self._numbers
 
     def drop(self, file: TeamFile) -> None:
         """Use nothing of a file any more, neither now nor when it is opened again."""
-        with suppress(OSError, Damaged), file.opened() as opened:
-            forged = self._store.hash_of(opened, self._root / file.path)
+        with suppress(OSError, Damaged), file.opened() as stream:
+            forged_hash = self._store.hash_of(stream, self._root / file.path)
             try:
-                self._store.settle(forged, "forged", None)
+                self._store.settle(forged_hash, "forged", None)
             except Unusable:
                 self._store.go_on_in_memory()
-                self._store.settle(forged, "forged", None)
+                self._store.settle(forged_hash, "forged", None)
         self.look_again()
         self.numbers()  # which says what became of it
 
     def trust(self, file_hash: str) -> None:
         """Have a file that was made here be used without a sample."""
-        known = self._store.known(file_hash)
-        if known is None or known.state != "read":
+        status = self._store.known(file_hash)
+        if status is None or status.state != "read":
             with suppress(Unusable):
                 self._store.settle(file_hash, "made", None)
 
-    def _listed(self) -> list[TeamFile]:
+    def _list_sound_files(self) -> list[TeamFile]:
         if self._sound is None:
             self._findings, self.imperfect = [], set()
             self._sound = [file for file in self._files(self._root) if self._is_sound(file)]
@@ -188,41 +188,41 @@ class TeamReader:
             return False
         return True
 
-    def _taken_in(self) -> dict[TeamFile, int]:
-        found = {}
-        for file in self._listed():
+    def _number_files(self) -> dict[TeamFile, int]:
+        file_numbers = {}
+        for file in self._list_sound_files():
             try:
-                known = self._known(file)
+                status = self._known(file)
             except FileNotFoundError:
                 continue
             except Damaged as problem:
                 self._findings.append(file.finding(str(problem), problem.remedy))
                 continue
-            if known.state == "forged":
+            if status.state == "forged":
                 self._findings.append(file.finding(_FORGED, _WHO, "W_CACHE_UNTRUSTED"))
                 continue
-            for reason, count in sorted(known.said.items()):
+            for reason, count in sorted(status.said.items()):
                 self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
                 self.imperfect.add(file)
-            found[file] = known.id
-        return found
+            file_numbers[file] = status.id
+        return file_numbers
 
     def _known(self, file: TeamFile) -> Known:
         """What is known of a file, which is read where it has to be. Raises `Damaged`, FileNotFoundError, `Unusable`."""
-        with file.opened() as opened:
-            name = self._store.hash_of(opened, self._root / file.path)
+        with file.opened() as stream:
+            name = self._store.hash_of(stream, self._root / file.path)
             file.refuse_misnamed(name)
-            known = self._store.known(name)
-            if known is None or known.state in ("begun", "made"):
-                return self._read(opened, name, is_made_here=known is not None and known.state == "made")
-        if known.state == "damaged":
-            raise Damaged(*known.said)
-        return known
+            status = self._store.known(name)
+            if status is None or status.state in ("begun", "made"):
+                return self._read(stream, name, is_made_here=status is not None and status.state == "made")
+        if status.state == "damaged":
+            raise Damaged(*status.said)
+        return status
 
-    def _read(self, opened: BufferedReader, name: str, *, is_made_here: bool) -> Known:
+    def _read(self, stream: BufferedReader, name: str, *, is_made_here: bool) -> Known:
         number, left_out = self._store.begin(name), Counter[str]()
         try:
-            for batch in self._batches(opened, name, is_made_here=is_made_here):
+            for batch in self._batches(stream, name, is_made_here=is_made_here):
                 left_out += batch.left_out
                 self._store.add(batch.kind, batch.rows, number, vouched=is_made_here)
         except Damaged as problem:
@@ -232,17 +232,17 @@ class TeamReader:
             raise Damaged(f"it cannot be read now ({problem.strerror})") from problem
         return Known(self._store.settle(name, "read", left_out), "read", left_out)
 
-    def _batches(self, opened: BufferedReader, name: str, *, is_made_here: bool) -> Iterator[Batch]:
+    def _batches(self, stream: BufferedReader, name: str, *, is_made_here: bool) -> Iterator[Batch]:
         """What this machine wrote is no danger to it; anything else is read at arm's length."""
         if not is_made_here:
             from duckkb.indexing.foreign import read
 
-            yield from read(opened, name)
+            yield from read(stream, name)
             return
         from duckkb.indexing.cache_format import decode
 
-        opened.seek(0)
-        data = opened.read()
+        stream.seek(0)
+        data = stream.read()
         if digest(data) != name:
             raise Damaged("it changed while it was read")
         yield from decode(data)
@@ -267,32 +267,34 @@ def team_layout(rows: Mapping[Kind, Sequence[CacheRow]], standing: Iterable[Stan
         return {}
     from duckkb.indexing.cache_format import encode
 
-    if _raw_bytes(rows) < 8 * SINGLE_LIMIT:
+    if _count_raw_bytes(rows) < 8 * SINGLE_LIMIT:
         single = encode(rows["tokens"], rows["vector"])
         if len(single) < SINGLE_LIMIT:
             return {TEAM_FILE: single}
     files: dict[str, bytes] = {}
     for kind in KINDS:
-        files |= _segments(kind, rows[kind], [segment for segment in standing if segment.kind == kind])
+        files |= _build_segments(kind, rows[kind], [segment for segment in standing if segment.kind == kind])
     return files
 
 
-def _segments(kind: Kind, rows: Sequence[CacheRow], standing: Sequence[Standing]) -> dict[str, bytes]:
-    kept = _kept({row[0] for row in rows}, standing)
+def _build_segments(kind: Kind, rows: Sequence[CacheRow], standing: Sequence[Standing]) -> dict[str, bytes]:
+    survivors = _select_segments({row[0] for row in rows}, standing)
     from duckkb.indexing.cache_format import encode
 
-    covered = {key for segment in kept for key in segment.keys}
-    files = {segment.path: segment.data for segment in kept}
-    for batch in _batches([row for row in rows if row[0] not in covered]):
+    covered_keys = {key for segment in survivors for key in segment.keys}
+    files = {segment.path: segment.data for segment in survivors}
+    for batch in _batches([row for row in rows if row[0] not in covered_keys]):
         data = encode(batch, ()) if kind == "tokens" else encode((), batch)
         files[f"{TEAM_FOLDER}/{segment_name(kind, data)}"] = data
     return files
 
 
-def _kept(live: set[bytes], standing: Sequence[Standing]) -> list[Standing]:
-    kept = [segment for segment in standing if len(live & set(segment.keys)) >= (1 - _DEAD_SHARE) * len(segment.keys)]
-    small = [segment for segment in kept if len(segment.data) < _SMALL]
-    return [segment for segment in kept if segment not in small] if len(small) >= _MANY_SMALL else kept
+def _select_segments(live: set[bytes], standing: Sequence[Standing]) -> list[Standing]:
+    survivors = [
+        segment for segment in standing if len(live & set(segment.keys)) >= (1 - _DEAD_SHARE) * len(segment.keys)
+    ]
+    small = [segment for segment in survivors if len(segment.data) < _SMALL]
+    return [segment for segment in survivors if segment not in small] if len(small) >= _MANY_SMALL else survivors
 
 
 def _batches(rows: Iterable[CacheRow]) -> Iterator[list[CacheRow]]:
@@ -309,5 +311,5 @@ def _batches(rows: Iterable[CacheRow]) -> Iterator[list[CacheRow]]:
         yield batch
 
 
-def _raw_bytes(rows: Mapping[Kind, Sequence[CacheRow]]) -> int:
+def _count_raw_bytes(rows: Mapping[Kind, Sequence[CacheRow]]) -> int:
     return sum(len(row[3]) for kind in KINDS for row in rows[kind])

@@ -68,7 +68,7 @@ _ASCII_CANDIDATE = re.compile(r"[a-z0-9]+(?:[-_./:@#+'&]+[a-z0-9]+)*(?:\+\+?|#)?
 _COMPOUND = re.compile(r"[^\W\d_]+(?:[-/'][^\W\d_]+)+")
 
 
-def _byte_table(letter: int | None, joiner: int) -> bytes:
+def _build_byte_table(letter: int | None, joiner: int) -> bytes:
     """For `bytes.translate` of ASCII: what becomes of letters and digits (None: lower case) and of joiners."""
     return bytes(
         (ord(chr(code).lower()) if letter is None else letter)
@@ -80,8 +80,8 @@ def _byte_table(letter: int | None, joiner: int) -> bytes:
     )
 
 
-_WORDS = _byte_table(None, ord(" "))
-_SHAPE = _byte_table(ord("a"), ord("-"))
+_WORDS = _build_byte_table(None, ord(" "))
+_SHAPE = _build_byte_table(ord("a"), ord("-"))
 _JOINED, _SPACE, _TOO_LONG = b"-a", b" ", b"a" * (LONGEST + 1)
 _spaces = re.compile(b"  +")
 _has_joined = re.compile(_JOINED).search
@@ -101,47 +101,47 @@ class _Tokenizer(ABC):
     def fingerprint(self) -> Fingerprint:
         table = table_version() if self._fold == "simplified" else ""
         forms = (word_forms.VERSION,) if self.has_forms else ()
-        shaped_by = (RULES, str(LONGEST), self._segmenter(), table, unicodedata.unidata_version, *forms)
+        shaped_by = (RULES, str(LONGEST), self._describe_segmenter(), table, unicodedata.unidata_version, *forms)
         return Fingerprint(self._name, blake2b("\0".join(shaped_by).encode(), digest_size=8).hexdigest())
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text; an empty text, or one of punctuation alone, has none."""
         if self.has_forms:
-            return [self._all_forms(text) for text in texts]
-        return [self._tokenize(_separated(normalise(text))) for text in texts]
+            return [self._tokenize_forms(text) for text in texts]
+        return [self._tokenize(_separate_words(normalise(text))) for text in texts]
 
-    def _all_forms(self, text: str) -> Tokens:
-        composed = _composed(text)
-        plain = _separated(_in_one_case(composed))
-        return word_forms.with_forms(self._tokenize(plain), composed, plain)
+    def _tokenize_forms(self, text: str) -> Tokens:
+        nfkc_text = _compose_text(text)
+        plain = _separate_words(_fold_case(nfkc_text))
+        return word_forms.with_forms(self._tokenize(plain), nfkc_text, plain)
 
     def _tokenize(self, text: str) -> Tokens:
         if text.isascii():
-            sequence, wholes = _ascii_tokens(text)
+            sequence, wholes = _tokenize_ascii(text)
             return Tokens(" ".join([sequence, *wholes]) if wholes else sequence, sequence)
         if self._fold == "simplified":
             text = text.translate(simplified())
         words: list[str] = []
         parts: list[str] = []
         identifiers: list[str] = []
-        for place, run in enumerate(_han_run().split(text)):
+        for place, run in enumerate(_compile_han_run().split(text)):
             if place % 2:
-                words += self._han_words(run)
+                words += self._cut_han_words(run)
                 parts += run
             elif run not in _BARE:
-                for piece in _pieces(run):
-                    ranked, ordered, wholes = _piece_tokens(piece)
-                    words += ranked
-                    parts += ordered
+                for piece in _iter_pieces(run):
+                    piece_words, piece_parts, wholes = _tokenize_piece(piece)
+                    words += piece_words
+                    parts += piece_parts
                     identifiers += wholes
         return Tokens(" ".join(words + identifiers), " ".join(parts))
 
     @abstractmethod
-    def _han_words(self, run: str) -> list[str]:
+    def _cut_han_words(self, run: str) -> list[str]:
         """The words of a run of Han characters."""
 
     @abstractmethod
-    def _segmenter(self) -> str:
+    def _describe_segmenter(self) -> str:
         """What cuts such runs, with its version, for the fingerprint."""
 
 
@@ -155,12 +155,12 @@ class JiebaTokenizer(_Tokenizer):
         super().__init__("jieba", fold, forms)
         self._cache_dir = cache_dir
         self._looked_up = 0
-        self._words: Segment = self._first_words
+        self._words: Segment = self._look_up_words
 
-    def _han_words(self, run: str) -> list[str]:
+    def _cut_han_words(self, run: str) -> list[str]:
         return self._words(run)
 
-    def _first_words(self, run: str) -> list[str]:
+    def _look_up_words(self, run: str) -> list[str]:
         self._looked_up += len(run)
         glossary = self._glossary if self._looked_up <= _LOOKED_UP else None
         if glossary is None:
@@ -172,7 +172,7 @@ class JiebaTokenizer(_Tokenizer):
     def _glossary(self) -> Glossary | None:
         return Glossary.open()
 
-    def _segmenter(self) -> str:
+    def _describe_segmenter(self) -> str:
         return segmenter_version()
 
 
@@ -182,10 +182,10 @@ class PlainTokenizer(_Tokenizer):
     def __init__(self, fold: Fold = "none", forms: Forms = "written") -> None:
         super().__init__("plain", fold, forms)
 
-    def _han_words(self, run: str) -> list[str]:
+    def _cut_han_words(self, run: str) -> list[str]:
         return pairs(run)
 
-    def _segmenter(self) -> str:
+    def _describe_segmenter(self) -> str:
         return ""
 
 
@@ -195,24 +195,24 @@ def normalise(text: str) -> str:
     >>> normalise("ＤｕｃｋＤＢ")
     'duckdb'
     """
-    return _in_one_case(_composed(text))
+    return _fold_case(_compose_text(text))
 
 
-def _composed(text: str) -> str:
+def _compose_text(text: str) -> str:
     """NFKC, no invisible characters."""
     if text.isascii():
         return text
     text = _INVISIBLE.sub("", text)
     if _PILE.search(text):
-        text = _marks().sub(lambda pile: pile[0][:_PILED], text)
+        text = _compile_marks().sub(lambda pile: pile[0][:_PILED], text)
     return unicodedata.normalize("NFKC", text)
 
 
-def _in_one_case(text: str) -> str:
+def _fold_case(text: str) -> str:
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text.casefold())
 
 
-def _separated(text: str) -> str:
+def _separate_words(text: str) -> str:
     """Typographic quotes and hyphens as ASCII has them, dots and dashes in a row as spaces, no possessive s."""
     if not text.isascii():
         for odd, plain in _LOOKALIKES:
@@ -227,37 +227,37 @@ def _separated(text: str) -> str:
     return text
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _iter_pieces(text: str) -> Iterator[str]:
     """The text cut at spaces into stretches that are ASCII, for the fast road, and stretches that are not."""
-    done = 0
-    for found in _NOT_ASCII.finditer(text):
-        if found.start() < done:
+    position = 0
+    for match in _NOT_ASCII.finditer(text):
+        if match.start() < position:
             continue
-        start = max(done, text.rfind(" ", done, found.start()) + 1)
-        end = text.find(" ", found.end())
+        start = max(position, text.rfind(" ", position, match.start()) + 1)
+        end = text.find(" ", match.end())
         end = len(text) if end < 0 else end
-        yield text[done:start]
+        yield text[position:start]
         yield text[start:end]
-        done = end
-    yield text[done:]
+        position = end
+    yield text[position:]
 
 
-def _piece_tokens(text: str) -> tuple[list[str], list[str], list[str]]:
+def _tokenize_piece(text: str) -> tuple[list[str], list[str], list[str]]:
     """(words, sequence, identifiers) of a stretch without the Han characters that jieba cuts."""
     if text.isascii():
-        sequence, wholes = _ascii_tokens(text)
-        listed = [sequence] if sequence else []
-        return listed, listed, wholes
+        sequence, wholes = _tokenize_ascii(text)
+        word_list = [sequence] if sequence else []
+        return word_list, word_list, wholes
     words: list[str] = []
     parts: list[str] = []
     identifiers: list[str] = []
-    for found in _scanner().finditer(text):
-        run = found[0]
-        match found.lastgroup:
+    for token in _compile_scanner().finditer(text):
+        run = token[0]
+        match token.lastgroup:
             case "candidate":
-                joined = _bounded(_word().findall(run))
-                words += joined
-                parts += joined
+                run_words = _limit_words(_compile_word().findall(run))
+                words += run_words
+                parts += run_words
                 identifiers += filter(_is_identifier, [run])
             case "unspaced":
                 words += pairs(run)
@@ -268,23 +268,25 @@ def _piece_tokens(text: str) -> tuple[list[str], list[str], list[str]]:
     return words, parts, identifiers
 
 
-def _ascii_tokens(text: str) -> tuple[str, list[str]]:
+def _tokenize_ascii(text: str) -> tuple[str, list[str]]:
     """(words in order joined by spaces, identifiers), on the bytes: ten times as fast as the scanner."""
     raw = text.encode()
     words, shape = raw.translate(_WORDS).strip(_SPACE), raw.translate(_SHAPE)
     sequence = _spaces.sub(_SPACE, words).decode()
     if _TOO_LONG in shape:
-        sequence = " ".join(_bounded(sequence.split()))
+        sequence = " ".join(_limit_words(sequence.split()))
     if ("+" in text or "#" in text) and _has_suffix(text):
         runs: Iterable[str] = [text]
     elif _has_joined(shape):
-        runs = _joined_runs(text, shape)
+        runs = _iter_joined_runs(text, shape)
     else:
         return sequence, []
-    return sequence, [found for run in runs for found in _ASCII_CANDIDATE.findall(run) if _is_identifier(found)]
+    return sequence, [
+        candidate for run in runs for candidate in _ASCII_CANDIDATE.findall(run) if _is_identifier(candidate)
+    ]
 
 
-def _joined_runs(text: str, shape: bytes) -> Iterator[str]:
+def _iter_joined_runs(text: str, shape: bytes) -> Iterator[str]:
     """The stretches between spaces that hold a joiner before a letter, so that few words meet a regular expression."""
     at = shape.find(_JOINED)
     while at >= 0:
@@ -304,42 +306,44 @@ def _is_identifier(candidate: str) -> bool:
     )
 
 
-def _bounded(words: list[str]) -> list[str]:
+def _limit_words(words: list[str]) -> list[str]:
     if not words or max(map(len, words)) <= LONGEST:
         return words
     return [word[at : at + LONGEST] for word in words for at in range(0, len(word), LONGEST)]
 
 
 @cache
-def _han_run() -> re.Pattern[str]:
+def _compile_han_run() -> re.Pattern[str]:
     return re.compile(f"([{_HAN}]+)")
 
 
 @cache
-def _marks() -> re.Pattern[str]:
+def _compile_marks() -> re.Pattern[str]:
     """Marks in a row. Built when first needed, as finding all marks takes 12 ms."""
-    found = "".join(chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M"))
-    return re.compile(f"[{found}]+")
+    mark_characters = "".join(
+        chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M")
+    )
+    return re.compile(f"[{mark_characters}]+")
 
 
 @cache
-def _word() -> re.Pattern[str]:
+def _compile_word() -> re.Pattern[str]:
     """Letters and digits with the marks on them."""
-    return re.compile(rf"{_LETTER}+(?:{_marks().pattern}{_LETTER}*)*")
+    return re.compile(rf"{_LETTER}+(?:{_compile_marks().pattern}{_LETTER}*)*")
 
 
 @cache
-def _candidate() -> re.Pattern[str]:
+def _compile_candidate() -> re.Pattern[str]:
     """A word, or words joined into an identifier, with the tail of `c++` or `c#`."""
     joiner = f"[{re.escape(''.join(sorted(_JOINERS)))}]"
-    return re.compile(rf"{_word().pattern}(?:{joiner}+{_word().pattern})*(?:\+\+?|#)?")
+    return re.compile(rf"{_compile_word().pattern}(?:{joiner}+{_compile_word().pattern})*(?:\+\+?|#)?")
 
 
 @cache
-def _scanner() -> re.Pattern[str]:
+def _compile_scanner() -> re.Pattern[str]:
     """Every token of a text but Chinese words, by kind; what lies between them is no token."""
     kinds = (
-        f"(?P<candidate>{_candidate().pattern})",
+        f"(?P<candidate>{_compile_candidate().pattern})",
         f"(?P<unspaced>[{_KANA_HANGUL}{_SOUTH_EAST}]+)",
         f"(?P<single>[{_RARE_HAN}{_EMOJI}]|[{_FLAG}]{{2}})",
     )

@@ -37,11 +37,13 @@ def with_forms(tokens: Tokens, composed: str, plain: str) -> Tokens:
     """
     words, sequence = tokens.words, tokens.sequence
     if _MAY_FOLD.search(words):
-        words, folded = fold(words), fold(sequence)
-        pairs = zip(folded.split(" "), sequence.split(" "), strict=True)
-        sequence = " ".join(form if form == written else f"{form}{FORM}{written}" for form, written in pairs)
+        words, folded_sequence = fold(words), fold(sequence)
+        pairs = zip(folded_sequence.split(" "), sequence.split(" "), strict=True)
+        sequence = " ".join(
+            form if form == written_form else f"{form}{FORM}{written_form}" for form, written_form in pairs
+        )
     words = " ".join([words, *_DOTTED.findall(plain)]) if "." in plain else words
-    return Tokens(words, VALUE.join([sequence, *dict.fromkeys(_parts(composed))]))
+    return Tokens(words, VALUE.join([sequence, *dict.fromkeys(_iter_name_parts(composed))]))
 
 
 def fold(text: str) -> str:
@@ -54,7 +56,7 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", bare).translate(_PLAIN)
 
 
-def _parts(text: str) -> Iterator[str]:
+def _iter_name_parts(text: str) -> Iterator[str]:
     """Yield the words of each name in which capitals begin them: `http server` of `HTTPServer`. A letter alone is no word."""
     if not _BORDER.search(text):
         return

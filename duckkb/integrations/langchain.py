@@ -33,8 +33,11 @@ class LangChainRetriever(BaseRetriever):
         self._passages = Passages(self.base)
 
     def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
-        found = self._passages.ask(query, self.type, mode=self.mode, where=self.where, limit=self.limit)
-        return [Document(id=one.metadata["uri"], page_content=one.text, metadata=one.metadata) for one in found]
+        passages = self._passages.ask(query, self.type, mode=self.mode, where=self.where, limit=self.limit)
+        return [
+            Document(id=passage.metadata["uri"], page_content=passage.text, metadata=passage.metadata)
+            for passage in passages
+        ]
 
     def close(self) -> None:
         """Close a base that was opened here."""

@@ -39,10 +39,13 @@ class LlamaIndexRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         question = query_bundle.query_str
-        found = self._passages.ask(question, self._type, mode=self._mode, where=self._where, limit=self._limit)
+        passages = self._passages.ask(question, self._type, mode=self._mode, where=self._where, limit=self._limit)
         return [
-            NodeWithScore(node=TextNode(id_=one.metadata["uri"], text=one.text, metadata=one.metadata), score=one.score)
-            for one in found
+            NodeWithScore(
+                node=TextNode(id_=passage.metadata["uri"], text=passage.text, metadata=passage.metadata),
+                score=passage.score,
+            )
+            for passage in passages
         ]
 
     def close(self) -> None:

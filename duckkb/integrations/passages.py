@@ -41,17 +41,21 @@ class Passages:
         """Those of one type or collection, or of all; best first. Raises as `KnowledgeBase.find`. What an answer went without is
         also a warning (UserWarning), as there may be no passage to say it."""
         kb = self._base()
-        found = kb.find(type, question, mode=mode, where=where, limit=limit)
-        lost = [f"{one.message}. {one.remedy}".strip() for one in found.notices if one.code == "W_DEGRADED"]
-        for one in lost:
-            warnings.warn(one, stacklevel=4)
-        degraded = {"degraded": lost} if lost else {}
-        documents = {name for name in {hit.type for hit in found} if kb.is_of_documents(name)}
+        result = kb.find(type, question, mode=mode, where=where, limit=limit)
+        messages = [
+            f"{notice.message}. {notice.remedy}".strip() for notice in result.notices if notice.code == "W_DEGRADED"
+        ]
+        for notice in messages:
+            warnings.warn(notice, stacklevel=4)
+        degradation = {"degraded": messages} if messages else {}
+        documents = {name for name in {hit.type for hit in result} if kb.is_of_documents(name)}
         return [
             RetrievedPassage(
-                _text(hit), hit.score or 0.0, _metadata(hit, origin, is_document=hit.type in documents) | degraded
+                _extract_text(hit),
+                hit.score or 0.0,
+                _build_metadata(hit, origin, is_document=hit.type in documents) | degradation,
             )
-            for hit, origin in zip(found, _origins(kb, found), strict=True)
+            for hit, origin in zip(result, _find_origins(kb, result), strict=True)
         ]
 
     def close(self) -> None:
@@ -70,31 +74,37 @@ class Passages:
         return self._opened
 
 
-def _origins(kb: "KnowledgeBase", found: "FindResult") -> "Sequence[Origin | None]":
+def _find_origins(kb: "KnowledgeBase", result: "FindResult") -> "Sequence[Origin | None]":
     try:
-        return kb.provenance.of(found)
+        return kb.provenance.of(result)
     except StateError as problem:
         if problem.code != "E_GIT":
             raise
-        return [None] * len(found)
+        return [None] * len(result)
 
 
-def _text(hit: "Hit") -> str:
+def _extract_text(hit: "Hit") -> str:
     return hit.chunk.text if hit.chunk else json.dumps(hit.record, ensure_ascii=False, default=str)
 
 
-def _metadata(hit: "Hit", origin: "Origin | None", *, is_document: bool) -> dict[str, Any]:
+def _build_metadata(hit: "Hit", origin: "Origin | None", *, is_document: bool) -> dict[str, Any]:
     chunk = hit.chunk
-    cited = Citation(hit.type, _written(hit.identity), None, chunk.field if chunk else None, chunk.seq if chunk else 0)
-    told: dict[str, Any] = {"uri": origin.uri if origin else str(cited), "type": hit.type, "identity": hit.identity}
-    told |= {"score": hit.score} | ({"field": chunk.field, "seq": chunk.seq} if chunk else {})
+    citation = Citation(
+        hit.type, _format_identity(hit.identity), None, chunk.field if chunk else None, chunk.seq if chunk else 0
+    )
+    metadata: dict[str, Any] = {
+        "uri": origin.uri if origin else str(citation),
+        "type": hit.type,
+        "identity": hit.identity,
+    }
+    metadata |= {"score": hit.score} | ({"field": chunk.field, "seq": chunk.seq} if chunk else {})
     if origin is None:
-        return told
+        return metadata
     start = chunk.start if chunk and chunk.field == TEXT else 0
-    told |= {"path": origin.path, "line": line_at(hit.record, start) if is_document else origin.line_no}
-    return told | ({"commit": origin.by.commit} if origin.by else {})
+    metadata |= {"path": origin.path, "line": line_at(hit.record, start) if is_document else origin.line_no}
+    return metadata | ({"commit": origin.by.commit} if origin.by else {})
 
 
-def _written(identity: Any) -> str:
+def _format_identity(identity: Any) -> str:
     """An identity as citations have it."""
     return json.dumps(identity, ensure_ascii=False) if isinstance(identity, tuple) else str(identity)

@@ -27,28 +27,28 @@ def build_shards(
     """Make all shards of a base, and give each as it is done. Without an `address` Ray is started on this machine, on its loopback
     alone, and ended afterwards. Raises `errors.Unavailable` (E_EXECUTOR) without Ray, where nobody answers at the address, or where
     a shard's workers were lost time and again; and what making a shard raises."""
-    ray = _ray(address)
+    ray = _connect_ray(address)
     try:
         task = ray.remote(max_retries=_RETRIES, num_cpus=1)(_build)
         where = str(root.resolve()), str(out.resolve()), everything, lock_timeout
-        left = [task.remote(Shard(count, number), *where) for number in range(1, count + 1)]
-        while left:
-            done, left = ray.wait(left)
-            yield from _answers(ray, done)
+        pending_tasks = [task.remote(Shard(count, number), *where) for number in range(1, count + 1)]
+        while pending_tasks:
+            finished_tasks, pending_tasks = ray.wait(pending_tasks)
+            yield from _collect_answers(ray, finished_tasks)
     finally:
         ray.shutdown()
 
 
-def _answers(ray: Any, done: list[Any]) -> Iterator[ShardBuilt]:
-    for one in done:
+def _collect_answers(ray: Any, finished_tasks: list[Any]) -> Iterator[ShardBuilt]:
+    for task in finished_tasks:
         try:
-            found = ray.get(one)
+            answer = ray.get(task)
         except ray.exceptions.RayError as error:
-            said = f"a shard was not made: {str(error).strip().splitlines()[-1]}"
-            raise Unavailable(said, code="E_EXECUTOR", suggestion="run it again; what was made is kept") from error
-        if isinstance(found, DuckkbError):
-            raise found
-        yield found
+            message = f"a shard was not made: {str(error).strip().splitlines()[-1]}"
+            raise Unavailable(message, code="E_EXECUTOR", suggestion="run it again; what was made is kept") from error
+        if isinstance(answer, DuckkbError):
+            raise answer
+        yield answer
 
 
 def _build(shard: Shard, root: str, out: str, everything: bool, lock_timeout: float) -> "ShardBuilt | DuckkbError":
@@ -57,24 +57,24 @@ def _build(shard: Shard, root: str, out: str, everything: bool, lock_timeout: fl
         with app.open(root, lock_timeout=lock_timeout) as kb:
             return kb.index_build_shard(shard, Path(out), everything=everything, options=JobOptions(wait=True))
     except DuckkbError as problem:  # which a retry does not mend; given back so that it can be sent
-        told = problem.message, problem.code, problem.suggestion, dict(problem.details), tuple(problem.findings)
-        return DuckkbError(*told, problem.exit_code)
+        arguments = problem.message, problem.code, problem.suggestion, dict(problem.details), tuple(problem.findings)
+        return DuckkbError(*arguments, problem.exit_code)
 
 
-def _ray(address: str) -> Any:
+def _connect_ray(address: str) -> Any:
     """Ray, connected; it counts nothing for its makers, and nothing of it listens beyond this machine."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
     except ImportError as error:
-        said = f"the executor needs Ray, which is not installed: there is no {error.name or error}"
-        raise Unavailable(said, code="E_EXECUTOR", suggestion="pip install 'duckkb[ray]'") from error
+        message = f"the executor needs Ray, which is not installed: there is no {error.name or error}"
+        raise Unavailable(message, code="E_EXECUTOR", suggestion="pip install 'duckkb[ray]'") from error
     try:
         if address:
             ray.init(address, log_to_driver=False)
         else:
             ray.init(include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
     except (ConnectionError, RuntimeError, ValueError) as error:
-        said = f"Ray does not answer{f' at {address}' if address else ''}: {error}"
-        raise Unavailable(said, code="E_EXECUTOR", suggestion="give the address of a cluster, host:port") from error
+        message = f"Ray does not answer{f' at {address}' if address else ''}: {error}"
+        raise Unavailable(message, code="E_EXECUTOR", suggestion="give the address of a cluster, host:port") from error
     return ray

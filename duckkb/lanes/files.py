@@ -74,12 +74,12 @@ class LaneFiles:
             seal, _, body = (self._folder / _META).read_bytes().partition(b"\n")
             if seal.decode("ascii", "replace") != _seal(body):
                 return None
-            found = json.loads(body)
-            if any(found[name] != value for name, value in self._names.items()):
+            contents = json.loads(body)
+            if any(contents[name] != value for name, value in self._names.items()):
                 return None
-            stamps = {name: (size, written) for name, (size, written) in found["stamps"].items()}
-            meta = LaneMeta(self._store, found["revision"], found["generation"], found["state"], stamps)
-            return meta if _are_as_written(self.place(meta.generation), stamps) else None
+            stamps = {name: (size, mtime) for name, (size, mtime) in contents["stamps"].items()}
+            meta = LaneMeta(self._store, contents["revision"], contents["generation"], contents["state"], stamps)
+            return meta if _is_intact(self.place(meta.generation), stamps) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -101,24 +101,24 @@ class LaneFiles:
     def seal(self, revision: int, generation: str, state: State, before: LaneMeta | None = None) -> LaneMeta:
         """Say that this generation, whose files are written, mirrors a revision. The caller holds the lock alone; `before` is
         what was there. Other generations are removed; who has them open keeps them."""
-        known = before.stamps if before is not None and before.generation == generation else {}
+        previous_stamps = before.stamps if before is not None and before.generation == generation else {}
         place = self.place(generation)
-        stamps = {name: _on_disk(place / name, known.get(name)) for name in state["files"]}
+        stamps = {name: _sync_stamp(place / name, previous_stamps.get(name)) for name in state["files"]}
         body = json.dumps(
             {**self._names, "revision": revision, "generation": generation, "state": state, "stamps": stamps}
         )
-        sealed = f"{_seal(body.encode())}\n{body}".encode()
-        atomic_write.replace_file(self._folder / _META, sealed, durable=False)
-        self._sweep(generation)
+        meta_bytes = f"{_seal(body.encode())}\n{body}".encode()
+        atomic_write.replace_file(self._folder / _META, meta_bytes, durable=False)
+        self._remove_generations(generation)
         return LaneMeta(self._store, revision, generation, state, stamps)
 
     def discard(self) -> None:
         """Remove everything that is there."""
         with suppress(OSError), self.locked(alone=True):
             (self._folder / _META).unlink(missing_ok=True)
-            self._sweep("")
+            self._remove_generations("")
 
-    def _sweep(self, generation: str) -> None:
+    def _remove_generations(self, generation: str) -> None:
         for path in self._folder.iterdir():
             if path.name not in (_META, _LOCK, generation):
                 _remove(path)
@@ -139,20 +139,22 @@ class LaneFiles:
         return None
 
 
-def _are_as_written(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:
+def _is_intact(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:
     """Whether nobody touched the files since, and they can be read; a library may wait for ever for other things that lie
     among them."""
     with os.scandir(folder) as entries:
         is_plain = all(entry.is_file(follow_symlinks=False) for entry in entries)
-    found = {folder / name: stamp for name, stamp in stamps.items()}
-    return is_plain and all(_stamp(path.lstat()) == stamp and os.access(path, os.R_OK) for path, stamp in found.items())
+    stamps_by_path = {folder / name: stamp for name, stamp in stamps.items()}
+    return is_plain and all(
+        _stamp(path.lstat()) == stamp and os.access(path, os.R_OK) for path, stamp in stamps_by_path.items()
+    )
 
 
-def _on_disk(path: Path, known: FileStamp | None) -> FileStamp:
+def _sync_stamp(path: Path, previous_stamp: FileStamp | None) -> FileStamp:
     """A file's stamp, once what was written to it has reached the disk: a power cut must not leave a meta without it."""
     with path.open("rb") as file:
         stamp = _stamp(os.fstat(file.fileno()))
-        if stamp != known:
+        if stamp != previous_stamp:
             os.fsync(file.fileno())
         return stamp
 

@@ -21,11 +21,11 @@ class MemoryRows:
 
     def change(self, new: Mapping[int, Row], dropped: Iterable[int] = ()) -> None:
         """Drop, then put `new` in the place of what they replace."""
-        gone = set(dropped)
-        for record_id in gone:
+        dropped_ids = set(dropped)
+        for record_id in dropped_ids:
             self._rows.pop(record_id, None)
         self._rows.update(new)
-        self._changes.note({*gone, *new})
+        self._changes.note({*dropped_ids, *new})
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -79,7 +79,7 @@ class RowMirror(ABC):
     def drop(self) -> None:
         """Forget what is built or open, and remove what lies on disk: it is damaged. This process does without."""
         with self.turn:
-            files = self._files(self._rows.version)
+            files = self._find_files(self._rows.version)
             self.forget()
             self._has_no_files = True
         if files is not None:
@@ -89,7 +89,7 @@ class RowMirror(ABC):
         """Open what lies on disk, if it is as it should be and nothing has to be made; whether it is open."""
         with self.turn, suppress(OSError, ValueError, Ahead):
             version = self._rows.version
-            files = self._files(version)
+            files = self._find_files(version)
             return files is not None and (self._is_at(version) or self._opened(files, version))
         return False
 
@@ -102,7 +102,7 @@ class RowMirror(ABC):
         version = self._rows.version
         if self._is_at(version):
             return
-        files = self._files(version)
+        files = self._find_files(version)
         if files is not None:
             try:
                 if self._meta is not None or not self._opened(files, version):
@@ -116,32 +116,32 @@ class RowMirror(ABC):
         """The one rule: open what another process brought there meanwhile, else follow, else build."""
         with files.locked(alone=True) if files else nullcontext():
             meta = files.read() if files else self._meta
-            if files and self._opens(files, meta, version):
+            if files and self._open_if_current(files, meta, version):
                 return
-            state = self._followed(version, files, meta)
+            state = self._follow_changes(version, files, meta)
             if state is not None and meta is not None:
-                self._meta = self._sealed(version, files, meta.generation, state, meta)
+                self._meta = self._seal_meta(version, files, meta.generation, state, meta)
             else:
                 self._meta = None
                 with files.begun() if files else nullcontext("") as generation:
                     state = self._build(files.place(generation) if files else None)
-                    self._meta = self._sealed(version, files, generation, state, meta)
+                    self._meta = self._seal_meta(version, files, generation, state, meta)
         self._stale.clear()
 
-    def _followed(self, version: RowVersion, files: LaneFiles | None, meta: LaneMeta | None) -> State | None:
+    def _follow_changes(self, version: RowVersion, files: LaneFiles | None, meta: LaneMeta | None) -> State | None:
         """What came of following the changes since a revision; None where all has to be made anew."""
         if meta is None or meta.store != version.store or bool(meta.generation) != (files is not None):
             return None
-        changed = version.changed(meta.revision)
-        if changed is None or not (self._is_open(files, meta) and self._suits()):
+        changed_ids = version.changed(meta.revision)
+        if changed_ids is None or not (self._is_open(files, meta) and self._suits()):
             return None
         self._meta = None  # what has followed in part is nothing
         with suppress(OSError, ValueError):  # damaged in a way that opening it did not show
-            return self._follow(files.place(meta.generation) if files else None, changed | self._stale)
+            return self._follow(files.place(meta.generation) if files else None, changed_ids | self._stale)
         return None
 
     @staticmethod
-    def _sealed(
+    def _seal_meta(
         version: RowVersion, files: LaneFiles | None, generation: str, state: State, before: LaneMeta | None
     ) -> LaneMeta:
         if files is None:
@@ -150,15 +150,15 @@ class RowMirror(ABC):
 
     def _is_at(self, version: RowVersion) -> bool:
         """Whether what is open needs nothing."""
-        known = self._meta
-        is_open = known is not None and (known.store, known.revision) == (version.store, version.revision)
+        meta = self._meta
+        is_open = meta is not None and (meta.store, meta.revision) == (version.store, version.revision)
         return is_open and not self._stale and self._suits()
 
     def _opened(self, files: LaneFiles, version: RowVersion) -> bool:
         with files.locked(alone=False):
-            return self._opens(files, files.read(), version)
+            return self._open_if_current(files, files.read(), version)
 
-    def _opens(self, files: LaneFiles, meta: LaneMeta | None, version: RowVersion) -> bool:
+    def _open_if_current(self, files: LaneFiles, meta: LaneMeta | None, version: RowVersion) -> bool:
         """Whether what lies there needs nothing but to be opened, which is done then."""
         if meta is None:
             return False
@@ -176,7 +176,7 @@ class RowMirror(ABC):
             self._meta = meta
         return self._meta is not None
 
-    def _files(self, version: RowVersion) -> LaneFiles | None:
+    def _find_files(self, version: RowVersion) -> LaneFiles | None:
         """Where it lies on disk; None where it is kept in memory."""
         if version.folder is None or self._has_no_files:
             return None

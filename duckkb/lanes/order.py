@@ -19,26 +19,28 @@ def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], A
     >>> best_first([(2.0, 7), (1.0, 9), (1.0, 8)], 2, lambda id: id, 0.0)
     [(2.0, 7), (1.0, 8)]
     """
-    ranked: list[Scored] = []
+    best_records: list[Scored] = []
     start, count = 0, len(scored)
-    while start < count and (wanted := depth - len(ranked)) > 0:
+    while start < count and (missing_count := depth - len(best_records)) > 0:
         upper, record_id = scored[start]
         end, score = start + 1, round(upper, 6)
         while end < count and upper - (lower := scored[end][0]) <= slack * abs(upper):
             end, upper = end + 1, lower
         if end == start + 1:  # its identity need not be asked for
-            ranked.append((score, record_id))
+            best_records.append((score, record_id))
         else:
             ids = [record_id for _, record_id in scored[start:end]]
-            ranked += [(score, record_id) for record_id in heapq.nsmallest(min(wanted, len(ids)), ids, key=identity)]
+            best_records += [
+                (score, record_id) for record_id in heapq.nsmallest(min(missing_count, len(ids)), ids, key=identity)
+            ]
         start = end
-    return ranked
+    return best_records
 
 
 def is_settled(scored: Sequence[Scored], depth: int, slack: float) -> bool:
     """Whether records after these cannot belong among the first `depth`: some tie ends at `depth` or later."""
-    return any(not _tie(upper[0], lower[0], slack) for upper, lower in pairwise(scored[max(depth - 1, 0) :]))
+    return any(not _is_tie(upper[0], lower[0], slack) for upper, lower in pairwise(scored[max(depth - 1, 0) :]))
 
 
-def _tie(upper: float, lower: float, slack: float) -> bool:
+def _is_tie(upper: float, lower: float, slack: float) -> bool:
     return upper - lower <= slack * abs(upper)

@@ -28,7 +28,7 @@ def confined() -> None:
         if list(engine.ids("SELECT 40 + 2", _SECONDS)) != [42]:
             raise AssertionError("DuckDB does not compute")
         here = str(Path(__file__)).replace("'", "''")
-        for deed, statement in (
+        for action, statement in (
             ("read a file", f"SELECT * FROM read_text('{here}')"),
             ("took a setting", "SET threads=1"),
         ):
@@ -36,7 +36,7 @@ def confined() -> None:
                 engine.define(statement)
             except Rejected:
                 continue
-            raise AssertionError(f"DuckDB is not confined: it {deed}")
+            raise AssertionError(f"DuckDB is not confined: it {action}")
     finally:
         engine.drop()
 
@@ -45,13 +45,13 @@ def lexical(tokenizer: Tokenizer) -> None:
     """Tantivy finds an English and a Chinese record by their words, and nothing by a word of neither."""
     from duckkb.lanes.lexical.lexical import Lexical  # where Tantivy cannot be loaded, DuckDB is tried all the same
 
-    rows = MemoryRows(_row(number, text, tokenizer) for number, text in _TEXTS.items())
+    rows = MemoryRows(_build_row(number, text, tokenizer) for number, text in _TEXTS.items())
     lane = Lexical(_KIND, rows, tokenizer, Settings().language)
-    for wanted, words in ((1, "journal"), (2, "数据"), (None, "banana")):
-        if [hit.id for hit in lane.ask(LexicalQuery(words), 10)] != ([wanted] if wanted else []):
+    for expected_id, words in ((1, "journal"), (2, "数据"), (None, "banana")):
+        if [hit.id for hit in lane.ask(LexicalQuery(words), 10)] != ([expected_id] if expected_id else []):
             raise AssertionError(f"Tantivy does not find records by their words: asked for {words}")
 
 
-def _row(number: int, text: str, tokenizer: Tokenizer) -> Row:
+def _build_row(number: int, text: str, tokenizer: Tokenizer) -> Row:
     record = Record(_KIND.name, number, (str(number),), {"id": str(number), "text": text}, _TIME, _TIME)
     return Row(record, (IndexEntry("text", 0, text, tokenizer.tokenize([text])[0]),))

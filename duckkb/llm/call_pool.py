@@ -86,9 +86,9 @@ class CallPool:
             if flight is None:
                 if len(self._flights) >= self._most and not waits:
                     self._refused += 1
-                    said = f"{len(self._flights)} questions are under way at the model already."
+                    message = f"{len(self._flights)} questions are under way at the model already."
                     remedy = "try again later, or raise global.rerank.queue_limit"
-                    raise Unavailable(said, code="E_MODEL", suggestion=remedy, details={"reason": "busy"})
+                    raise Unavailable(message, code="E_MODEL", suggestion=remedy, details={"reason": "busy"})
                 flight = self._flights[question] = _Flight()
                 threading.Thread(target=self._run, args=(question, flight, call), daemon=True).start()
         if not flight.done.wait(max(0.0, seconds)):

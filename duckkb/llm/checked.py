@@ -26,30 +26,30 @@ class Checked:
         return self._embedder.fingerprint
 
     def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
-        return self._vectors(texts, self._embedder.embed_passages)
+        return self._embed_texts(texts, self._embedder.embed_passages)
 
     def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
-        return self._vectors(texts, self._embedder.embed_queries)
+        return self._embed_texts(texts, self._embedder.embed_queries)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return _asked(lambda: self._embedder.count_tokens(texts))
+        return _call_embedder(lambda: self._embedder.count_tokens(texts))
 
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
-        return _asked(lambda: self._embedder.cut(texts, passage=passage))
+        return _call_embedder(lambda: self._embedder.cut(texts, passage=passage))
 
-    def _vectors(self, texts: Sequence[str], embed: "Callable[[Sequence[str]], np.ndarray]") -> "np.ndarray":
+    def _embed_texts(self, texts: Sequence[str], embed: "Callable[[Sequence[str]], np.ndarray]") -> "np.ndarray":
         import numpy as np
 
-        found = _asked(lambda: np.asarray(embed(texts), np.float32))
-        wanted = self.fingerprint.dimension or (found.shape[1] if found.ndim == 2 else 0)
-        if found.shape != (len(texts), wanted) or not np.isfinite(found).all():
+        vectors = _call_embedder(lambda: np.asarray(embed(texts), np.float32))
+        dimension = self.fingerprint.dimension or (vectors.shape[1] if vectors.ndim == 2 else 0)
+        if vectors.shape != (len(texts), dimension) or not np.isfinite(vectors).all():
             raise Unavailable(
-                f"The embedder gave no {len(texts)} rows of {wanted or 'so many'} finite numbers.", code="E_MODEL"
+                f"The embedder gave no {len(texts)} rows of {dimension or 'so many'} finite numbers.", code="E_MODEL"
             )
-        return found
+        return vectors
 
 
-def _asked(call: Callable[[], Answer]) -> Answer:
+def _call_embedder(call: Callable[[], Answer]) -> Answer:
     try:
         return call()
     except DuckkbError:

@@ -48,7 +48,7 @@ class Failover:
         return self._answer(request, cancel)
 
     def _answer(self, request: ChatRequest, cancel: "Event | None") -> Iterator[ChatEvent]:
-        failed: list[tuple[str, Unavailable]] = []
+        failures: list[tuple[str, Unavailable]] = []
         for provider in self._providers:
             is_begun = False
             try:
@@ -57,42 +57,42 @@ class Failover:
                     yield event
                 return
             except Unavailable as problem:
-                failed.append((provider.name, problem))
-                if is_begun or not _goes_on(problem):
-                    problem.details = {**problem.details, "provider": provider.name, "tries": _tries(failed)}
+                failures.append((provider.name, problem))
+                if is_begun or not _should_fail_over(problem):
+                    problem.details = {**problem.details, "provider": provider.name, "tries": _list_tries(failures)}
                     raise
-        raise self._unanswered(failed)
+        raise self._combine_failures(failures)
 
-    def _unanswered(self, failed: Sequence[tuple[str, Unavailable]]) -> Unavailable:
+    def _combine_failures(self, failures: Sequence[tuple[str, Unavailable]]) -> Unavailable:
         """One error with each provider's."""
-        said = "; ".join(f"{name}: {problem.message}" for name, problem in failed)
-        remedy = next((problem.suggestion for _, problem in failed if problem.suggestion), "")
-        message = f"No provider of the chat model {self._settings.name} answered. {said}"
-        reason = {"reason": "all_failed", "tries": _tries(failed)}
+        summary = "; ".join(f"{name}: {problem.message}" for name, problem in failures)
+        remedy = next((problem.suggestion for _, problem in failures if problem.suggestion), "")
+        message = f"No provider of the chat model {self._settings.name} answered. {summary}"
+        reason = {"reason": "all_failed", "tries": _list_tries(failures)}
         return Unavailable(message, code="E_MODEL", suggestion=remedy, details=reason)
 
 
 def refuse_what_it_cannot(model: ChatModelSettings, request: ChatRequest) -> None:
     """Raise `errors.UsageError` (E_MODEL_CANNOT) where a request wants what the registry says that the model has not."""
-    wanted = {
+    abilities = {
         "JSON": (request.response_format == "json", model.json_mode, "json_mode"),
         "calls of tools": (bool(request.tools), model.tools, "tools"),
         "reasoning": (request.reasoning_effort is not None, model.reasoning != "none", "reasoning"),
     }
-    for what, (is_wanted, can, key) in wanted.items():
-        if is_wanted and not can:
+    for ability, (is_necessary, can, key) in abilities.items():
+        if is_necessary and not can:
             remedy = f"ask another model, or without it; global.models.{model.name}.{key} says what it can do"
-            raise UsageError(f"The chat model {model.name} has no {what}.", "E_MODEL_CANNOT", remedy)
+            raise UsageError(f"The chat model {model.name} has no {ability}.", "E_MODEL_CANNOT", remedy)
 
 
-def _goes_on(problem: Unavailable) -> bool:
+def _should_fail_over(problem: Unavailable) -> bool:
     reason = str(problem.details.get("reason"))
     status = int(reason.removeprefix("http_")) if reason.startswith("http_") else 0
     return reason in _GOES_ON or status in _STATUSES or status >= 500
 
 
-def _tries(failed: Sequence[tuple[str, Unavailable]]) -> list[dict[str, str]]:
+def _list_tries(failures: Sequence[tuple[str, Unavailable]]) -> list[dict[str, str]]:
     return [
         {"provider": name, "reason": str(problem.details.get("reason", problem.code)), "message": problem.message}
-        for name, problem in failed
+        for name, problem in failures
     ]

@@ -74,22 +74,22 @@ def predict(
 
     Raises as `stream`; and `errors.Unavailable` (E_MODEL) where the answer is not JSON, or not as the schema has it: then
     `details` have `raw`, the text as it came, and for a schema the `problems`."""
-    checker = _checker(schema) if schema is not None else None
+    checker = _compile_schema(schema) if schema is not None else None
     if schema is not None:
         how["response_format"] = "json"
-    wanted = request(prompt, **how)
-    found = drain(model.stream(wanted, cancel))
-    if wanted.response_format == "text" or found.tool_calls:
-        return found
-    value = _parsed(found)
+    chat_request = request(prompt, **how)
+    answer = drain(model.stream(chat_request, cancel))
+    if chat_request.response_format == "text" or answer.tool_calls:
+        return answer
+    value = _parse_answer(answer)
     if checker is not None:
-        _hold_against(checker, value, found)
-    return Prediction(found.content, found.finish, found.reasoning, found.tool_calls, value)
+        _hold_against(checker, value, answer)
+    return Prediction(answer.content, answer.finish, answer.reasoning, answer.tool_calls, value)
 
 
 def request(prompt: Prompt, **how: Unpack[Asking]) -> ChatRequest:
     """The question as a value; raises `errors.UsageError` for messages that are none, and settings out of range."""
-    messages = (Message("user", prompt),) if isinstance(prompt, str) else tuple(map(_message, prompt))
+    messages = (Message("user", prompt),) if isinstance(prompt, str) else tuple(map(_parse_message, prompt))
     if not messages:
         raise UsageError("a chat model was asked nothing", suggestion="give a prompt, or messages")
     if unknown := sorted(how.keys() - Asking.__annotations__.keys()):
@@ -115,40 +115,40 @@ def request(prompt: Prompt, **how: Unpack[Asking]) -> ChatRequest:
 
 def drain(events: Iterable[ChatEvent]) -> Prediction:
     """The whole of an answer that comes piece by piece."""
-    said: list[str] = []
-    thought: list[str] = []
+    content_parts: list[str] = []
+    reasoning_parts: list[str] = []
     calls: list[ToolCall] = []
     finish: Finish | None = None
     for event in events:
         match event:
             case ContentDelta(text):
-                said.append(text)
+                content_parts.append(text)
             case ReasoningDelta(text):
-                thought.append(text)
+                reasoning_parts.append(text)
             case ToolCallDone(call):
                 calls.append(call)
             case Finish():
                 finish = event
     if finish is None:
         raise Unavailable("The answer of a chat model broke off.", code="E_MODEL", details={"reason": "unreachable"})
-    return Prediction("".join(said), finish, "".join(thought) or None, tuple(calls))
+    return Prediction("".join(content_parts), finish, "".join(reasoning_parts) or None, tuple(calls))
 
 
-def _message(given: Message | Mapping[str, Any]) -> Message:
+def _parse_message(value: Message | Mapping[str, Any]) -> Message:
     try:
-        return given if isinstance(given, Message) else message_of(given)
+        return value if isinstance(value, Message) else message_of(value)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
-def _parsed(found: Prediction) -> Any:
+def _parse_answer(answer: Prediction) -> Any:
     try:
-        value = json.loads(found.content, parse_constant=_refuse_constant)
+        value = json.loads(answer.content, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        cut = " (it was cut off at the limit of its length)" if found.finish.reason == "length" else ""
-        raise _wrong(found, "not_json", f"is not JSON{cut}") from None
+        cut = " (it was cut off at the limit of its length)" if answer.finish.reason == "length" else ""
+        raise _make_answer_error(answer, "not_json", f"is not JSON{cut}") from None
     if not isinstance(value, (dict, list)):
-        raise _wrong(found, "not_json", "is neither an object nor an array")
+        raise _make_answer_error(answer, "not_json", "is neither an object nor an array")
     return value
 
 
@@ -157,28 +157,28 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _checker(schema: Mapping[str, Any]) -> Any:
+def _compile_schema(schema: Mapping[str, Any]) -> Any:
     try:
         return compiled(dict(schema))
     except ValueError as error:
-        said = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise UsageError(
-            f"the schema of the answer is none: {said}", suggestion="give a JSON Schema (2020-12)"
+            f"the schema of the answer is none: {reason}", suggestion="give a JSON Schema (2020-12)"
         ) from None
 
 
-def _hold_against(checker: Any, value: Any, found: Prediction) -> None:
+def _hold_against(checker: Any, value: Any, answer: Prediction) -> None:
     wrong = [
         {"field": pointer(*error.instance_path), "message": error.message.partition("\n")[0]}
         for error in islice(checker.iter_errors(value), _MOST_PROBLEMS)
     ]
     if wrong:
         first = wrong[0]
-        said = f"does not fit the schema: {first['field']} {first['message']}".replace("  ", " ")
-        raise _wrong(found, "schema", said, problems=wrong)
+        message = f"does not fit the schema: {first['field']} {first['message']}".replace("  ", " ")
+        raise _make_answer_error(answer, "schema", message, problems=wrong)
 
 
-def _wrong(found: Prediction, reason: str, said: str, **more: Any) -> Unavailable:
-    details = {"reason": reason, "provider": found.finish.provider, "raw": found.content, **more}
+def _make_answer_error(answer: Prediction, reason: str, message: str, **more: Any) -> Unavailable:
+    details = {"reason": reason, "provider": answer.finish.provider, "raw": answer.content, **more}
     remedy = "ask again, say in the prompt which JSON is wanted, or ask another model"
-    return Unavailable(f"The answer of {found.finish.provider} {said}.", "E_MODEL", remedy, details)
+    return Unavailable(f"The answer of {answer.finish.provider} {message}.", "E_MODEL", remedy, details)

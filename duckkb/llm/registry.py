@@ -54,39 +54,39 @@ def read_registry(rows: Mapping[str, Any]) -> dict[str, ChatModelSettings]:
     >>> read_registry({"small": {"providers": [{"base_url": "http://127.0.0.1:8080/v1"}]}})["small"].providers[0].model
     'small'
     """
-    found: list[Finding] = []
-    models = read_models(root_section(Document("registry", rows), "E_CONFIG", found), {})
-    if found:
-        places = [f"{one.field} {one.message}" for one in found]
-        raise UsageError(f"the registry of models is wrong: {places[0]}", "E_CONFIG", _REMEDY, findings=tuple(found))
+    findings: list[Finding] = []
+    models = read_models(root_section(Document("registry", rows), "E_CONFIG", findings), {})
+    if findings:
+        places = [f"{finding.field} {finding.message}" for finding in findings]
+        raise UsageError(f"the registry of models is wrong: {places[0]}", "E_CONFIG", _REMEDY, findings=tuple(findings))
     return models
 
 
 def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
     """The row that a name means; None: that of `global.ask.model`, or the only one. Raises `errors.UsageError` (E_NO_MODEL)."""
-    models, wanted = settings.models, name or settings.ask.model
-    if wanted is None and len(models) == 1:
+    models, model_name = settings.models, name or settings.ask.model
+    if model_name is None and len(models) == 1:
         return next(iter(models.values()))
-    if wanted in models:
-        return models[str(wanted)]
+    if model_name in models:
+        return models[str(model_name)]
     if not models:
         raise UsageError(
             "There is no chat model in config.yaml.", "E_NO_MODEL", f"add global.models: {{NAME: {{{_REMEDY}}}}}"
         )
-    if wanted is None:
-        said, remedy = (
+    if model_name is None:
+        message, remedy = (
             f"There are {len(models)} chat models, and none is chosen.",
             f"set global.ask.model: {next(iter(models))}",
         )
-        raise UsageError(said, "E_NO_MODEL", remedy)
-    raise UsageError(f"There is no chat model {shown(wanted)}.", "E_NO_MODEL", name_known(wanted, models))
+        raise UsageError(message, "E_NO_MODEL", remedy)
+    raise UsageError(f"There is no chat model {shown(model_name)}.", "E_NO_MODEL", name_known(model_name, models))
 
 
 def read_models(section: Section, origins: dict[str, str]) -> dict[str, ChatModelSettings]:
     """The rows of a section by name, with the place of each value that is given added to `origins`; every problem is noted in
     the section."""
-    named = [name for name in section.value if _is_name(section, name)]
-    return {name: _model(name, section.sub(name), origins) for name in named}
+    names = [name for name in section.value if _is_name(section, name)]
+    return {name: _read_model(name, section.sub(name), origins) for name in names}
 
 
 def _is_name(section: Section, name: str) -> bool:
@@ -98,31 +98,31 @@ def _is_name(section: Section, name: str) -> bool:
     return False
 
 
-def _model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSettings:
-    given = _given(row, ROW_KEYS, f"global.models.{name}", origins, ("providers",))
+def _read_model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSettings:
+    options = _read_keys(row, ROW_KEYS, f"global.models.{name}", origins, ("providers",))
     providers = []
     for index, value in row.items("providers"):
         if isinstance(value, dict):
-            one = row.entry("providers", index, value)
-            own = _given(one, PROVIDER_KEYS, f"global.models.{name}.providers.{index}", origins)
-            providers.append(ProviderSettings(**{"model": name, **own}))
-            if given.get("reasoning") == "mapped" and not own.get("reasoning_body"):
-                one.problem(
+            entry = row.entry("providers", index, value)
+            provider_options = _read_keys(entry, PROVIDER_KEYS, f"global.models.{name}.providers.{index}", origins)
+            providers.append(ProviderSettings(**{"model": name, **provider_options}))
+            if options.get("reasoning") == "mapped" and not provider_options.get("reasoning_body"):
+                entry.problem(
                     "says nothing of how reasoning is asked for", remedy="reasoning_body: {enable_thinking: true}"
                 )
         else:
             row.problem(f"must be a mapping, is {shown(value)}", "providers", index, remedy=_REMEDY)
     if not row.value.get("providers"):
         row.problem("needs at least one provider", remedy=_REMEDY)
-    return ChatModelSettings(name, tuple(providers), **given)
+    return ChatModelSettings(name, tuple(providers), **options)
 
 
-def _given(
+def _read_keys(
     section: Section, keys: tuple[RowKey, ...], at: str, origins: dict[str, str], more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The keys that are there and right, by name."""
     absent = [key.name for key in keys if key.name == "api_key_env" and section.value.get(key.name) is None]
-    known = section.read({key.name: key.rule for key in keys if key.name not in absent}, (*more, *absent))
-    found = {name: value for name, value in known.items() if value is not None}
-    origins.update({f"{at}.{name}": section.place(name) for name in found})
-    return {name: float(value) if name == "timeout_s" else value for name, value in found.items()}
+    known_values = section.read({key.name: key.rule for key in keys if key.name not in absent}, (*more, *absent))
+    values = {name: value for name, value in known_values.items() if value is not None}
+    origins.update({f"{at}.{name}": section.place(name) for name in values})
+    return {name: float(value) if name == "timeout_s" else value for name, value in values.items()}

@@ -45,10 +45,10 @@ def side_by_side(
     wait for somebody else and keep nobody from ending.
     """
     if width <= 1:
-        yield from ((item, _outcome(call, item)) for item in items)
+        yield from ((item, _try_item(call, item)) for item in items)
         return
-    given: SimpleQueue[Item | None] = SimpleQueue()
-    made: SimpleQueue[tuple[Item, Value | BaseException]] = SimpleQueue()
+    tasks: SimpleQueue[Item | None] = SimpleQueue()
+    results: SimpleQueue[tuple[Item, Value | BaseException]] = SimpleQueue()
     threads = 0
     source = iter(items)
     try:
@@ -56,36 +56,36 @@ def side_by_side(
         while True:
             while running < width and (item := next(source, None)) is not None:
                 if running == threads:
-                    threading.Thread(target=_work, args=(call, given, made), daemon=True).start()
+                    threading.Thread(target=_process_items, args=(call, tasks, results), daemon=True).start()
                     threads += 1
-                given.put(item)
+                tasks.put(item)
                 running += 1
             if not running:
                 return
-            done, outcome = made.get()
+            finished_item, outcome = results.get()
             running -= 1
             if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
                 raise outcome
-            yield done, outcome
+            yield finished_item, outcome
     finally:
         for _ in range(threads):
-            given.put(None)
+            tasks.put(None)
 
 
-def _outcome(call: Callable[[Item], Value], item: Item) -> Value | Unavailable:
+def _try_item(call: Callable[[Item], Value], item: Item) -> Value | Unavailable:
     try:
         return call(item)
     except Unavailable as problem:
         return problem
 
 
-def _work(
+def _process_items(
     call: Callable[[Item], Value],
-    given: "SimpleQueue[Item | None]",
-    made: "SimpleQueue[tuple[Item, Value | BaseException]]",
+    tasks: "SimpleQueue[Item | None]",
+    results: "SimpleQueue[tuple[Item, Value | BaseException]]",
 ) -> None:
-    while (item := given.get()) is not None:
+    while (item := tasks.get()) is not None:
         try:
-            made.put((item, call(item)))
+            results.put((item, call(item)))
         except BaseException as error:  # handed on to the caller, whatever it is
-            made.put((item, error))
+            results.put((item, error))

@@ -38,10 +38,10 @@ class Parameters:
             strange = [("", "is nested too deeply")]
         if strange:
             return [
-                Finding("E_ARGUMENT", said.partition(" (rule:")[0][:_LONGEST], field=at[:_LONGEST])
-                for at, said in strange
+                Finding("E_ARGUMENT", message.partition(" (rule:")[0][:_LONGEST], field=at[:_LONGEST])
+                for at, message in strange
             ]
-        return [*dict.fromkeys(islice(self._findings(given), MOST))]
+        return [*dict.fromkeys(islice(self._find_problems(given), MOST))]
 
     def whole_numbers(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments that fit, with 3.0 as 3 where a whole number is asked for: to JSON the two are one."""
@@ -50,70 +50,70 @@ class Parameters:
             for name, value in given.items()
         }
 
-    def _findings(self, given: Mapping[str, Any]) -> Iterator[Finding]:
-        for name in given:
+    def _find_problems(self, arguments: Mapping[str, Any]) -> Iterator[Finding]:
+        for name in arguments:
             if name not in self._known:
                 near = did_you_mean(name, self._known) or f"there are: {', '.join(self._known) or 'none'}"
                 yield Finding(
                     "E_ARGUMENT", f"there is no parameter {shown(name)}", field=pointer(name)[:_LONGEST], remedy=near
                 )
         for name in self._schema["required"]:
-            if name not in given:
+            if name not in arguments:
                 yield Finding("E_ARGUMENT", "is required", field=pointer(name))
-        known = {name: given[name] for name in self._known if name in given}
-        if self._validator.is_valid(dict.fromkeys(self._schema["required"]) | known):
+        known_arguments = {name: arguments[name] for name in self._known if name in arguments}
+        if self._validator.is_valid(dict.fromkeys(self._schema["required"]) | known_arguments):
             return
-        found = False
-        for name, value, first in _pieces(known):
-            for one in self._wrong({name: value}, first):
-                found = True
-                yield one
-        if not found:  # a list as a whole, which has too many items
-            yield from self._wrong(known)
+        has_findings = False
+        for name, value, first in _split_lists(known_arguments):
+            for finding in self._check_rules({name: value}, first):
+                has_findings = True
+                yield finding
+        if not has_findings:  # a list as a whole, which has too many items
+            yield from self._check_rules(known_arguments)
 
-    def _wrong(self, given: Mapping[str, Any], first: int = 0) -> Iterator[Finding]:
+    def _check_rules(self, arguments: Mapping[str, Any], first: int = 0) -> Iterator[Finding]:
         """What the rules say of arguments; of one that is a piece of a list `first` is the index of its first item."""
-        for error in self._validator.iter_errors(given):
+        for error in self._validator.iter_errors(arguments):
             keyword, (*path, _) = error.schema_path[-1], error.schema_path
             if keyword not in ("required", "additionalProperties"):
                 at = error.instance_path
-                said = _said(keyword, self._rule(path), error, _inside(given, at))
+                message = _describe_problem(keyword, self._find_rule(path), error, _follow_path(arguments, at))
                 if first and len(at) > 1:
                     at = [at[0], at[1] + first, *at[2:]]
-                yield Finding("E_ARGUMENT", said, field=pointer(*at)[:_LONGEST])
+                yield Finding("E_ARGUMENT", message, field=pointer(*at)[:_LONGEST])
 
-    def _rule(self, path: list[str | int]) -> Any:
+    def _find_rule(self, path: list[str | int]) -> Any:
         """The part of the schema that stands at a path."""
-        return _inside(self._schema, path)
+        return _follow_path(self._schema, path)
 
     @cached_property
     def _validator(self) -> Any:
         return compiled(self._schema)
 
 
-def _pieces(given: Mapping[str, Any]) -> Iterator[tuple[str, Any, int]]:
+def _split_lists(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any, int]]:
     """Each argument, a list in pieces with the index of their first items."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if isinstance(value, list) and len(value) > _AT_ONCE:
             yield from ((name, value[at : at + _AT_ONCE], at) for at in range(0, len(value), _AT_ONCE))
         else:
             yield name, value, 0
 
 
-def _inside(value: Any, path: list[str | int]) -> Any:
+def _follow_path(value: Any, path: list[str | int]) -> Any:
     for key in path:
         value = value[key]
     return value
 
 
-def _said(keyword: str, rule: Any, error: Any, value: Any) -> str:
+def _describe_problem(keyword: str, rule: Any, error: Any, value: Any) -> str:
     """In words what a rule asks for, with the kind of what was given where that tells more."""
     if keyword == "type":
         return f"must be of type {rule['type']}, not {kind_of(value)}"
     if keyword == "enum":
         return f"must be one of {', '.join(map(shown, rule['enum']))}"
     if keyword == "anyOf":
-        kinds = dict.fromkeys(one.get("type", "another form") for one in rule["anyOf"])
+        kinds = dict.fromkeys(option.get("type", "another form") for option in rule["anyOf"])
         return f"must be of type {' or '.join(kinds)} as the schema says, not {kind_of(value)}"
-    said: str = error.message.partition("\n")[0]  # with a mask in the place of the value
-    return said
+    message: str = error.message.partition("\n")[0]  # with a mask in the place of the value
+    return message

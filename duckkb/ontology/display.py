@@ -24,14 +24,14 @@ def display_names(record: Mapping[str, Any], declared: Sequence[str], identity: 
     """
     if declared:
         return [name for name in declared if record.get(name) not in (None, "")]
-    own = {
+    candidates = {
         name: value
         for name, value in record.items()
         if not name.startswith("__") and name not in (FROM, TO) and str(value) != identity
     }
-    texts = [name for name, value in own.items() if isinstance(value, str) and value.strip()]
+    texts = [name for name, value in candidates.items() if isinstance(value, str) and value.strip()]
     title = next((name for name in TITLES if name in texts), texts[0] if texts else None)
-    short = [name for name, value in own.items() if name != title and _is_short(value)]
+    short = [name for name, value in candidates.items() if name != title and _is_short(value)]
     return ([title] if title else []) + short[:_CONTEXT]
 
 

@@ -30,10 +30,10 @@ def coerce(kind: RecordType, ontology: Ontology, value: Any) -> Identity:
     try:
         if isinstance(kind, EdgeType):
             return _edge(kind, ontology, value)
-        return _node(kind, value)
+        return _parse_node_identity(kind, value)
     except _Unfit as error:
         message = f"{shown(value)} does not name a {kind.name}: {error}"
-        raise UsageError(message, "E_INVALID", f"name it as {_form(kind, ontology)}") from error
+        raise UsageError(message, "E_INVALID", f"name it as {_describe_form(kind, ontology)}") from error
 
 
 def coerce_ends(kind: RecordType, ontology: Ontology, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,11 +43,11 @@ def coerce_ends(kind: RecordType, ontology: Ontology, fields: Mapping[str, Any])
     """
     if not isinstance(kind, EdgeType):
         return fields if isinstance(fields, dict) else dict(fields)
-    coerced = dict(fields)
+    typed_fields = dict(fields)
     for key, names in ((FROM, kind.from_types), (TO, kind.to_types)):
         with suppress(_Unfit, KeyError):
-            coerced[key] = component_value(_end(names, ontology, fields[key]))
-    return coerced
+            typed_fields[key] = component_value(_end(names, ontology, fields[key]))
+    return typed_fields
 
 
 def fits(kind: NodeType, component: Component) -> bool:
@@ -55,8 +55,8 @@ def fits(kind: NodeType, component: Component) -> bool:
     if isinstance(component, TypedEnd):
         return False
     parts = component if isinstance(component, tuple) else (component,)
-    wanted = identity_kinds(kind)
-    return len(parts) == len(wanted) and all(map(_has_kind, parts, wanted))
+    scalar_kinds = identity_kinds(kind)
+    return len(parts) == len(scalar_kinds) and all(map(_has_kind, parts, scalar_kinds))
 
 
 def identity_kinds(kind: RecordType) -> tuple[ScalarKind, ...]:
@@ -64,63 +64,63 @@ def identity_kinds(kind: RecordType) -> tuple[ScalarKind, ...]:
     return tuple(identity_kind(kind.schema, kind.properties.get(name)) or "string" for name in kind.identity)
 
 
-def _node(kind: NodeType, value: Any) -> tuple[Scalar, ...]:
-    wanted = identity_kinds(kind)
-    if len(wanted) == 1 and not isinstance(value, (list, tuple)):
-        return (_scalar(value, wanted[0]),)
-    parts = _sequence(value)
-    if len(parts) != len(wanted):
-        raise _Unfit(f"it takes {_count(len(wanted))}, not {len(parts)}")
-    return tuple(map(_scalar, parts, wanted))
+def _parse_node_identity(kind: NodeType, value: Any) -> tuple[Scalar, ...]:
+    scalar_kinds = identity_kinds(kind)
+    if len(scalar_kinds) == 1 and not isinstance(value, (list, tuple)):
+        return (_parse_scalar(value, scalar_kinds[0]),)
+    parts = _parse_sequence(value)
+    if len(parts) != len(scalar_kinds):
+        raise _Unfit(f"it takes {_count(len(scalar_kinds))}, not {len(parts)}")
+    return tuple(map(_parse_scalar, parts, scalar_kinds))
 
 
 def _edge(kind: EdgeType, ontology: Ontology, value: Any) -> Identity:
-    wanted = identity_kinds(kind)
-    parts = _sequence(value)
-    if len(parts) != 2 + len(wanted):
-        raise _Unfit(f"it takes {_count(2 + len(wanted))}, not {len(parts)}")
+    scalar_kinds = identity_kinds(kind)
+    parts = _parse_sequence(value)
+    if len(parts) != 2 + len(scalar_kinds):
+        raise _Unfit(f"it takes {_count(2 + len(scalar_kinds))}, not {len(parts)}")
     source, sink = _end(kind.from_types, ontology, parts[0]), _end(kind.to_types, ontology, parts[1])
-    return (source, sink, *map(_scalar, parts[2:], wanted))
+    return (source, sink, *map(_parse_scalar, parts[2:], scalar_kinds))
 
 
 def _end(names: Sequence[str], ontology: Ontology, value: Any) -> Component:
     if isinstance(value, TypedEnd):
         value = {"type": value.type, "id": value.id}
     if isinstance(value, Mapping):
-        return _typed_end(names, ontology, value)
-    found: dict[Component, None] = {}
+        return _parse_typed_end(names, ontology, value)
+    components: dict[Component, None] = {}
     reasons: list[str] = []
     for name in names:
         try:
-            found[_component(_node(ontology.nodes[name], value))] = None
+            components[_make_component(_parse_node_identity(ontology.nodes[name], value))] = None
         except _Unfit as error:
             reasons.append(f"no {name}: {error}")
     as_given = tuple(value) if isinstance(value, (list, tuple)) else value
-    exact = [component for component in found if component == as_given and type(component) is type(as_given)]
-    if len(found) == 1 or exact:
-        return exact[0] if exact else next(iter(found))
-    if found:
+    exact = [component for component in components if component == as_given and type(component) is type(as_given)]
+    if len(components) == 1 or exact:
+        return exact[0] if exact else next(iter(components))
+    if components:
         raise _Unfit(f'{shown(value)} fits several types; write {{"type": TYPE, "id": IDENTITY}}')
     raise _Unfit(f"the end {shown(value)} is {'; '.join(reasons)}")
 
 
-def _typed_end(names: Sequence[str], ontology: Ontology, value: Mapping[str, Any]) -> Component:
+def _parse_typed_end(names: Sequence[str], ontology: Ontology, value: Mapping[str, Any]) -> Component:
     if set(value) != {"type", "id"}:
         raise _Unfit('an end with its type is {"type": TYPE, "id": IDENTITY}')
     name = value["type"]
     if not isinstance(name, str) or name not in names:
         hint = did_you_mean(name, names) if isinstance(name, str) else ""
         raise _Unfit(f"{shown(name)} is not among {', '.join(names)}" + (f"; {hint}" if hint else ""))
-    parts = _node(ontology.nodes[name], value["id"])
+    parts = _parse_node_identity(ontology.nodes[name], value["id"])
     # Where one type is allowed the type says nothing, and files carry the bare form.
-    return _component(parts) if len(names) == 1 else TypedEnd(name, parts)
+    return _make_component(parts) if len(names) == 1 else TypedEnd(name, parts)
 
 
-def _component(parts: tuple[Scalar, ...]) -> Component:
+def _make_component(parts: tuple[Scalar, ...]) -> Component:
     return parts if len(parts) > 1 else parts[0]
 
 
-def _sequence(value: Any) -> Sequence[Any]:
+def _parse_sequence(value: Any) -> Sequence[Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -131,10 +131,10 @@ def _sequence(value: Any) -> Sequence[Any]:
     return value
 
 
-def _scalar(value: Any, wanted: ScalarKind) -> Scalar:
+def _parse_scalar(value: Any, scalar_kind: ScalarKind) -> Scalar:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise _Unfit(f"{shown(value)} is no string or integer")
-    if wanted == "string":
+    if scalar_kind == "string":
         return str(value)
     text = str(value) if isinstance(value, int) and abs(value) < 2**64 else value
     is_integer = isinstance(text, str) and len(text) <= _LONGEST_INTEGER and _INTEGER.fullmatch(text)
@@ -143,31 +143,31 @@ def _scalar(value: Any, wanted: ScalarKind) -> Scalar:
     return int(text)
 
 
-def _has_kind(value: Scalar, wanted: ScalarKind) -> bool:
-    return type(value) is (int if wanted == "integer" else str)
+def _has_kind(value: Scalar, scalar_kind: ScalarKind) -> bool:
+    return type(value) is (int if scalar_kind == "integer" else str)
 
 
 def _count(number: int) -> str:
     return f"{number} values" if number > 1 else "one value"
 
 
-def _form(kind: RecordType, ontology: Ontology) -> str:
+def _describe_form(kind: RecordType, ontology: Ontology) -> str:
     """What an identity of this type looks like on the command line."""
     if isinstance(kind, EdgeType):
         ends = [_end_form(names, ontology) for names in (kind.from_types, kind.to_types)]
-        return "'[" + ",".join([*ends, *map(_example, kind.identity, identity_kinds(kind))]) + "]'"
+        return "'[" + ",".join([*ends, *map(_format_example, kind.identity, identity_kinds(kind))]) + "]'"
     if len(kind.identity) == 1:
         return kind.identity[0].upper()
-    return "'[" + ",".join(map(_example, kind.identity, identity_kinds(kind))) + "]'"
+    return "'[" + ",".join(map(_format_example, kind.identity, identity_kinds(kind))) + "]'"
 
 
 def _end_form(names: Sequence[str], ontology: Ontology) -> str:
     kind = ontology.nodes.get(names[0]) if names else None
     if kind is None:
         return '"END"'
-    parts = list(map(_example, kind.identity, identity_kinds(kind)))
+    parts = list(map(_format_example, kind.identity, identity_kinds(kind)))
     return parts[0] if len(parts) == 1 else "[" + ",".join(parts) + "]"
 
 
-def _example(name: str, kind: ScalarKind) -> str:
+def _format_example(name: str, kind: ScalarKind) -> str:
     return json.dumps(name.upper(), ensure_ascii=False) if kind == "string" else name.upper()

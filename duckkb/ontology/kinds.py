@@ -21,37 +21,41 @@ def kinds(root: Mapping[str, Any], rule: Any) -> frozenset[str]:
     >>> sorted(kinds({}, {"anyOf": [{"type": "string"}, {"type": "null"}]}))
     ['null', 'string']
     """
-    return _kinds(root, rule, {}, 0)
+    return _find_kinds(root, rule, {}, 0)
 
 
-def _kinds(root: Mapping[str, Any], rule: Any, known: dict[int, frozenset[str]], depth: int) -> frozenset[str]:
+def _find_kinds(
+    root: Mapping[str, Any], rule: Any, known_types: dict[int, frozenset[str]], depth: int
+) -> frozenset[str]:
     """As `kinds`. Each part is looked at once, by its place in memory: references can unfold to billions of them."""
     if not isinstance(rule, dict) or depth > _DEPTH:
         return frozenset() if rule is False else ANY
-    if id(rule) in known:
-        return known[id(rule)]
-    known[id(rule)] = ANY  # what a circle of references says
-    found = _own_kinds(rule)
-    for keyword, parts in _alternatives(root, rule):
-        each = [_kinds(root, part, known, depth + 1) for part in parts]
-        found &= frozenset().union(*each) if keyword in ("anyOf", "oneOf") else ANY.intersection(*each)
-    known[id(rule)] = found
-    return found
+    if id(rule) in known_types:
+        return known_types[id(rule)]
+    known_types[id(rule)] = ANY  # what a circle of references says
+    json_types = _find_local_kinds(rule)
+    for keyword, parts in _iter_alternatives(root, rule):
+        each = [_find_kinds(root, part, known_types, depth + 1) for part in parts]
+        json_types &= frozenset().union(*each) if keyword in ("anyOf", "oneOf") else ANY.intersection(*each)
+    known_types[id(rule)] = json_types
+    return json_types
 
 
-def _own_kinds(rule: Mapping[str, Any]) -> frozenset[str]:
-    found = ANY
+def _find_local_kinds(rule: Mapping[str, Any]) -> frozenset[str]:
+    json_types = ANY
     if "type" in rule:
-        named = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
-        found &= {name for name in named if isinstance(name, str)} | ({"integer"} if "number" in named else set())
+        type_names = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
+        json_types &= {name for name in type_names if isinstance(name, str)} | (
+            {"integer"} if "number" in type_names else set()
+        )
     if "const" in rule:
-        found &= {kind_of(rule["const"])}
+        json_types &= {kind_of(rule["const"])}
     if isinstance(rule.get("enum"), list):
-        found &= {kind_of(value) for value in rule["enum"]}
-    return found
+        json_types &= {kind_of(value) for value in rule["enum"]}
+    return json_types
 
 
-def _alternatives(root: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+def _iter_alternatives(root: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """The schemas that a schema refers to or combines, by keyword."""
     if "$ref" in rule:
         yield "$ref", [target(root, rule["$ref"])]
@@ -72,21 +76,23 @@ def target(root: Mapping[str, Any], reference: Any) -> Any:
 
 def is_searchable(root: Mapping[str, Any], rule: Any) -> bool:
     """Whether a field is text: a string, an array of strings, or either with null."""
-    found = kinds(root, rule) - {"null"}
-    if not found or not found <= {"string", "array"}:
+    json_types = kinds(root, rule) - {"null"}
+    if not json_types or not json_types <= {"string", "array"}:
         return False
-    return "array" not in found or kinds(root, _items(root, rule, set(), 0)) - {"null"} == {"string"}
+    return "array" not in json_types or kinds(root, _find_items(root, rule, set(), 0)) - {"null"} == {"string"}
 
 
-def _items(root: Mapping[str, Any], rule: Any, seen: set[int], depth: int) -> Any:
+def _find_items(root: Mapping[str, Any], rule: Any, seen_ids: set[int], depth: int) -> Any:
     """The schema of an array's items, looked for through references and alternatives; True where nothing says."""
-    if not isinstance(rule, dict) or depth > _DEPTH or id(rule) in seen:
+    if not isinstance(rule, dict) or depth > _DEPTH or id(rule) in seen_ids:
         return True
-    seen.add(id(rule))
+    seen_ids.add(id(rule))
     if "items" in rule:
         return rule["items"]
-    found = (_items(root, part, seen, depth + 1) for _, parts in _alternatives(root, rule) for part in parts)
-    return next((items for items in found if items is not True), True)
+    item_rules = (
+        _find_items(root, part, seen_ids, depth + 1) for _, parts in _iter_alternatives(root, rule) for part in parts
+    )
+    return next((items for items in item_rules if items is not True), True)
 
 
 def identity_kind(root: Mapping[str, Any], rule: Any) -> ScalarKind | None:

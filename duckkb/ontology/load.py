@@ -21,19 +21,20 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
 
     The documents' own YAML findings are among these. An ontology that comes with findings must not be used.
     """
-    found = [finding for document in documents for finding in document.findings]
-    roots = [root_section(document, "E_ONTOLOGY", found) for document in documents]
+    findings = [finding for document in documents for finding in document.findings]
+    roots = [root_section(document, "E_ONTOLOGY", findings) for document in documents]
     for root in roots:
         root.refuse_unknown(KEYS)
-    policies = {name: policy(name, section) for name, section in _declared("policies", roots).items()}
-    nodes = _declared("nodes", roots)
-    edges = _declared("edges", roots)
-    collections = _declared("collections", roots)
+    policies = {name: policy(name, section) for name, section in _collect_sections("policies", roots).items()}
+    nodes = _collect_sections("nodes", roots)
+    edges = _collect_sections("edges", roots)
+    collections = _collect_sections("collections", roots)
     usable = _with_presets(policies, {**nodes, **edges})
-    every_node = _no_name_twice(nodes, usable, collections)
+    every_node = _read_node_types(nodes, usable, collections)
     ontology = Ontology(
         every_node,
-        {name: edge_type(name, section, usable) for name, section in edges.items()} | _links(every_node.values()),
+        {name: edge_type(name, section, usable) for name, section in edges.items()}
+        | _derive_links(every_node.values()),
         policies,
         next((text for root in roots if (text := root.get("context", Text(LONGEST_CONTEXT), ""))), ""),
     )
@@ -41,20 +42,20 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
     _check(ontology, {**nodes, **collections}, edges, is_whole)
     if is_whole:
         _check_policies(usable, {**nodes, **edges})
-    return ontology, in_order(found, documents)
+    return ontology, in_order(findings, documents)
 
 
-def _no_name_twice(
+def _read_node_types(
     nodes: Mapping[str, Section], policies: Mapping[str, Policy], collections: Mapping[str, Section]
 ) -> dict[str, NodeType]:
     """Node types, then collections, which are node types that carry their own policy."""
     for name in nodes.keys() & collections.keys():
         collections[name].problem(f"{shown(name)} is declared already at {nodes[name].place()}", remedy="rename one")
-    own = {name: collection(name, section) for name, section in collections.items() if name not in nodes}
-    return {name: node_type(name, section, policies) for name, section in nodes.items()} | own
+    collection_types = {name: collection(name, section) for name, section in collections.items() if name not in nodes}
+    return {name: node_type(name, section, policies) for name, section in nodes.items()} | collection_types
 
 
-def _links(nodes: Iterable[NodeType]) -> dict[str, EdgeType]:
+def _derive_links(nodes: Iterable[NodeType]) -> dict[str, EdgeType]:
     """The links between documents, of each collection that has a folder."""
     return {links.name: links for links in (links_of(kind) for kind in nodes if kind.source is not None)}
 
@@ -65,19 +66,19 @@ def in_order(found: Sequence[Finding], documents: Sequence[Document]) -> list[Fi
     return sorted(dict.fromkeys(found), key=lambda finding: (rank.get(finding.path, -1), finding.line))
 
 
-def _declared(key: str, roots: Sequence[Section]) -> dict[str, Section]:
+def _collect_sections(key: str, roots: Sequence[Section]) -> dict[str, Section]:
     """The mappings under a top-level key of all documents by name; a name declared twice is a finding."""
-    declared: dict[str, Section] = {}
+    sections: dict[str, Section] = {}
     for root in roots:
-        for name, section in _mappings(root, key):
-            if name in declared:
-                section.problem(f"{shown(name)} is declared already at {declared[name].place()}", remedy="rename one")
+        for name, section in _iter_mappings(root, key):
+            if name in sections:
+                section.problem(f"{shown(name)} is declared already at {sections[name].place()}", remedy="rename one")
             else:
-                declared[name] = section
-    return declared
+                sections[name] = section
+    return sections
 
 
-def _mappings(root: Section, key: str) -> Iterator[tuple[str, Section]]:
+def _iter_mappings(root: Section, key: str) -> Iterator[tuple[str, Section]]:
     """Only what is a mapping: a type that is none has its finding and would only cause more of them."""
     for name, section in root.each(key):
         if section.value:
@@ -88,12 +89,12 @@ def _mappings(root: Section, key: str) -> Iterator[tuple[str, Section]]:
 
 def _with_presets(policies: Mapping[str, Policy], types: Mapping[str, Section]) -> dict[str, Policy]:
     """The policies by every name that a type uses for one, those of the package included where one asks for them."""
-    named = {section.value["policy"] for section in types.values() if isinstance(section.value.get("policy"), str)}
-    if named <= policies.keys():
+    names = {section.value["policy"] for section in types.values() if isinstance(section.value.get("policy"), str)}
+    if names <= policies.keys():
         return dict(policies)
     from duckkb.ontology.presets import find_policy
 
-    return dict(policies) | {name: found for name in sorted(named) if (found := find_policy(name, policies))}
+    return dict(policies) | {name: preset for name in sorted(names) if (preset := find_policy(name, policies))}
 
 
 def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]) -> None:
@@ -106,8 +107,8 @@ def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]
 def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str, Section], is_whole: bool) -> None:
     """Note problems between types in their sections. Unknown ends say nothing while a file could not be read to its
     end (`is_whole` is false)."""
-    declared = {"node": nodes, "edge": edges}
-    sections = [(kind, found) for kind in ontology if (found := _declaration(kind, declared))]
+    sections_by_kind = {"node": nodes, "edge": edges}
+    sections = [(kind, kind_section) for kind in ontology if (kind_section := _find_section(kind, sections_by_kind))]
     _check_tables(sections)
     _check_folders(ontology, nodes)
     _check_names(sections)
@@ -118,24 +119,22 @@ def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str,
             _check_ends(section, ontology.edges[name].to_types, TO, ontology)
 
 
-def _declaration(kind: RecordType, declared: Mapping[str, Mapping[str, Section]]) -> Section | None:
+def _find_section(kind: RecordType, sections_by_kind: Mapping[str, Mapping[str, Section]]) -> Section | None:
     """The mapping that declares a type; for links of documents, that of their collection."""
-    if kind.kind == "edge" and kind.source is not None and kind.name not in declared["edge"]:
-        return declared["node"].get(kind.from_types[0])
-    return declared[kind.kind][kind.name]
+    if kind.kind == "edge" and kind.source is not None and kind.name not in sections_by_kind["edge"]:
+        return sections_by_kind["node"].get(kind.from_types[0])
+    return sections_by_kind[kind.kind][kind.name]
 
 
 def _check_folders(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
     """A file is a document of one collection alone: no folder of one lies in that of another."""
-    found = [(kind, kind.source.path) for kind in ontology.nodes.values() if kind.source is not None]
-    for index, (kind, path) in enumerate(found):
-        for other, theirs in found[:index]:
+    folders = [(kind, kind.source.path) for kind in ontology.nodes.values() if kind.source is not None]
+    for index, (kind, path) in enumerate(folders):
+        for sibling, theirs in folders[:index]:
             if is_inside(path, theirs) or is_inside(theirs, path):
-                said = (
-                    f"{path} and {theirs}, the folder of {other.name}, overlap: a file is a document of one collection"
-                )
+                message = f"{path} and {theirs}, the folder of {sibling.name}, overlap: a file is a document of one collection"
                 remedy = "name folders beside each other, or have one collection with several patterns"
-                nodes[kind.name].problem(said, "source", remedy=remedy)
+                nodes[kind.name].problem(message, "source", remedy=remedy)
 
 
 def _check_scopes(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
@@ -143,19 +142,17 @@ def _check_scopes(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
     first: dict[str, str] = {}
     for kind in ontology.nodes.values():
         if kind.scope is not None and first.setdefault(kind.scope, kind.name) != kind.name:
-            said = f"the memories of {shown(kind.scope)} lie in {first[kind.scope]} already"
-            nodes[kind.name].problem(said, "policy", remedy="give it another scope, or remove one of the two")
+            message = f"the memories of {shown(kind.scope)} lie in {first[kind.scope]} already"
+            nodes[kind.name].problem(message, "policy", remedy="give it another scope, or remove one of the two")
 
 
 def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:
     first: dict[str, tuple[RecordType, Section]] = {}
     for kind, section in sections:
-        other, declared = first.setdefault(kind.table, (kind, section))
-        if kind.table and other is not kind:
-            key = _table_key(kind)
-            message = (
-                f"the {key} {shown(kind.table)} is that of {other.name} ({declared.place(_table_key(other))}) already"
-            )
+        first_kind, first_section = first.setdefault(kind.table, (kind, section))
+        if kind.table and first_kind is not kind:
+            key = _choose_table_key(kind)
+            message = f"the {key} {shown(kind.table)} is that of {first_kind.name} ({first_section.place(_choose_table_key(first_kind))}) already"
             section.problem(message, key, remedy=f"give {kind.name} another {key}")
 
 
@@ -163,24 +160,24 @@ def _check_names(sections: list[tuple[RecordType, Section]]) -> None:
     """A command takes a type by name or table, in any case, so no two types may answer to one word."""
     first: dict[str, tuple[RecordType, Section]] = {}
     for kind, section in sections:
-        other, declared = first.setdefault(kind.name.casefold(), (kind, section))
-        if other is not kind:
-            message = f"{kind.kind} type {shown(kind.name)} has the name of the {other.kind} type at {declared.place()}"
+        first_kind, first_section = first.setdefault(kind.name.casefold(), (kind, section))
+        if first_kind is not kind:
+            message = f"{kind.kind} type {shown(kind.name)} has the name of the {first_kind.kind} type at {first_section.place()}"
             section.problem(message, remedy="rename one of them")
     for kind, section in sections:
-        other, declared = first.get(kind.table, (kind, section))
+        first_kind, first_section = first.get(kind.table, (kind, section))
         if (
             kind.table
-            and other is not kind
-            and other.table != kind.table
-            and other.name.casefold() != kind.name.casefold()
+            and first_kind is not kind
+            and first_kind.table != kind.table
+            and first_kind.name.casefold() != kind.name.casefold()
         ):
-            key = _table_key(kind)
-            message = f"the {key} {shown(kind.table)} is the name of another type ({declared.place()})"
+            key = _choose_table_key(kind)
+            message = f"the {key} {shown(kind.table)} is the name of another type ({first_section.place()})"
             section.problem(message, key, remedy=f"rename that type, or give {kind.name} another {key}")
 
 
-def _table_key(kind: RecordType) -> str:
+def _choose_table_key(kind: RecordType) -> str:
     return "table" if kind.kind == "node" else "label"
 
 
@@ -188,10 +185,10 @@ def _check_ends(section: Section, names: tuple[str, ...], key: str, ontology: On
     for index, name in enumerate(names):
         if name in ontology.nodes:
             continue
-        found = ontology.find(name)
+        record_type = ontology.find(name)
         hint = name_known(name, ontology.nodes)
-        if found is not None and found.kind == "node":
-            hint = f"did you mean `{found.name}`?"
+        if record_type is not None and record_type.kind == "node":
+            hint = f"did you mean `{record_type.name}`?"
         is_list = isinstance(section.value.get(key), list)
         section.problem(f"unknown node type {shown(name)}", *((key, index) if is_list else (key,)), remedy=hint)
 
@@ -208,24 +205,24 @@ def questions(documents: Sequence[Document], ontology: Ontology) -> tuple[tuple[
 
     Each is `{question, type, mode?, where?, expected}`; `expected` is a list of identities or grades by identity.
     """
-    found: list[Finding] = []
-    kept: list[Mapping[str, Any]] = []
+    findings: list[Finding] = []
+    entries: list[Mapping[str, Any]] = []
     is_whole = not any(document.broken for document in documents)
     for document in documents:
-        root = root_section(document, "E_ONTOLOGY", found)
+        root = root_section(document, "E_ONTOLOGY", findings)
         for index, item in root.items("questions"):
             if isinstance(item, dict):
                 _check_question(root.entry("questions", index, item), ontology if is_whole else None)
-                kept.append(item)
+                entries.append(item)
             else:
                 root.problem(f"must be a mapping, is {shown(item)}", "questions", index)
-    return tuple(kept), found
+    return tuple(entries), findings
 
 
 def questions_in(document: Document) -> Sequence[Mapping[str, Any]]:
     """The questions that stand in a document, as they stand there."""
-    found = document.value.get("questions", ())
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else ()
+    items = document.value.get("questions", ())
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else ()
 
 
 def _check_question(section: Section, ontology: Ontology | None) -> None:
@@ -236,9 +233,9 @@ def _check_question(section: Section, ontology: Ontology | None) -> None:
     if ontology and name and ontology.find(name) is None:
         remedy = name_known(name, [kind.name for kind in ontology])
         section.problem(f"unknown type {shown(name)}", "type", remedy=remedy)
-    expected = section.value.get("expected")
-    if isinstance(expected, dict):
-        for identity in expected:
+    expectation = section.value.get("expected")
+    if isinstance(expectation, dict):
+        for identity in expectation:
             section.sub("expected").get(identity, _GRADE, 0)
-    elif "expected" in section and (not isinstance(expected, list) or not expected):
-        section.problem(f"must list identities, or grade them, is {shown(expected)}", "expected")
+    elif "expected" in section and (not isinstance(expectation, list) or not expectation):
+        section.problem(f"must list identities, or grade them, is {shown(expectation)}", "expected")

@@ -120,24 +120,24 @@ def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
     """The base's settings with what policies set in their place: nothing else overrides one. Of several policies those count
     that set something, where they set it alike. A model is asked at the base's address and with its key, unless a policy
     names an address: there no other key is sent than the one that a policy names."""
-    told = [policy.overrides for policy in policies if policy is not None]
-    changed: dict[str, Any] = {}
-    for place in dict.fromkeys(place for overrides in told for place in overrides):
-        value, *others = (overrides[place] for overrides in told if place in overrides)
-        if any(other != value for other in others):
+    override_sets = [policy.overrides for policy in policies if policy is not None]
+    changes: dict[str, Any] = {}
+    for place in dict.fromkeys(place for overrides in override_sets for place in overrides):
+        value, *other_values = (overrides[place] for overrides in override_sets if place in overrides)
+        if any(other_value != value for other_value in other_values):
             continue
         group, _, name = place.rpartition(".")
         if not group:
-            changed[name] = value
+            changes[name] = value
             continue
-        around = changed.get(group, getattr(base, group))
+        around = changes.get(group, getattr(base, group))
         if place == "embedding.model" and value in (DEFAULT_MODEL, NO_MODEL):
             around = replace(around, base_url=None, api_key_env=None, dimensions=None)
             around = replace(around, concurrency=None, price_per_million_tokens=None)
         if place == "embedding.base_url":
             around = replace(around, api_key_env=None)
-        changed[group] = replace(around, **{name: value})
-    return replace(base, **changed) if changed else base
+        changes[group] = replace(around, **{name: value})
+    return replace(base, **changes) if changes else base
 
 
 class _RecordType(Struct, frozen=True, dict=True):
@@ -180,14 +180,14 @@ class _RecordType(Struct, frozen=True, dict=True):
     @cached_property
     def merge_rules(self) -> Mapping[str, str]:
         """`x-merge` by field, one of `schema.MERGE_RULES`."""
-        return self._annotations("x-merge")
+        return self._collect_annotations("x-merge")
 
     @cached_property
     def reviewed_fields(self) -> frozenset[str]:
         """The fields whose changes by agents have to be proposed (`x-review`)."""
-        return frozenset(self._annotations("x-review"))
+        return frozenset(self._collect_annotations("x-review"))
 
-    def _annotations(self, keyword: str) -> dict[str, Any]:
+    def _collect_annotations(self, keyword: str) -> dict[str, Any]:
         """What fields say of themselves by a keyword, by name; a schema that is true or false says nothing."""
         rules = self.properties.items()
         return {name: rule[keyword] for name, rule in rules if isinstance(rule, Mapping) and keyword in rule}
@@ -209,8 +209,8 @@ class NodeType(_RecordType, frozen=True):
     def scope(self) -> str | None:
         """Of a collection of memories whose they are, as its schema fixes it: a tenant, or what lies below one (`ann/work`)."""
         rule = self.properties.get("scope") if self.is_collection and self.identity == MEMORY_IDENTITY else None
-        fixed = rule.get("const") if isinstance(rule, Mapping) else None
-        return fixed if isinstance(fixed, str) else None
+        constant = rule.get("const") if isinstance(rule, Mapping) else None
+        return constant if isinstance(constant, str) else None
 
 
 class EdgeType(_RecordType, frozen=True):
@@ -253,8 +253,8 @@ class Ontology(Struct, frozen=True, dict=True):
             for name, kind in self.edges.items()
             if (name in names or kind.source is not None) and nodes.keys() >= {*kind.from_types, *kind.to_types}
         }
-        used = {kind.policy.name for kind in (*nodes.values(), *edges.values()) if kind.policy is not None}
-        policies = {name: policy for name, policy in self.policies.items() if name in used}
+        policy_names = {kind.policy.name for kind in (*nodes.values(), *edges.values()) if kind.policy is not None}
+        policies = {name: policy for name, policy in self.policies.items() if name in policy_names}
         return Ontology(nodes, edges, policies, self.context)
 
     def seen_by(self, types: frozenset[str], tenant: str) -> frozenset[str]:
@@ -265,14 +265,14 @@ class Ontology(Struct, frozen=True, dict=True):
         frozenset({'Note'})
         """
         scopes = {name: scope for name, kind in self.nodes.items() if (scope := kind.scope) is not None}
-        own = {name for name, scope in scopes.items() if tenant and f"{scope}/".startswith(f"{tenant}/")}
-        return frozenset(types - scopes.keys() | own)
+        tenant_names = {name for name, scope in scopes.items() if tenant and f"{scope}/".startswith(f"{tenant}/")}
+        return frozenset(types - scopes.keys() | tenant_names)
 
     @property
     def update_commands(self) -> dict[str, str]:
         """By collection the commands that fetch its files, which run once they are trusted."""
         sources = ((kind.name, kind.source) for kind in self.nodes.values())
-        return {name: one.update_command for name, one in sources if one is not None and one.update_command}
+        return {name: source.update_command for name, source in sources if source is not None and source.update_command}
 
     @cached_property
     def _by_name(self) -> Mapping[str, RecordType]:

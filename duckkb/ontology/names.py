@@ -96,13 +96,13 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     >>> nearest("chunksize", ["chunk_size", "tokenizer"])
     'chunk_size'
     """
-    by_folded = {name.casefold(): name for name in known}
-    if len(by_folded) > _MOST_COMPARED or len(word) > _LONGEST_COMPARED:
+    names_by_casefold = {name.casefold(): name for name in known}
+    if len(names_by_casefold) > _MOST_COMPARED or len(word) > _LONGEST_COMPARED:
         return None  # comparing takes its time, and is for names that somebody typed
     from difflib import get_close_matches
 
-    close = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
-    return by_folded[close[0]] if close else None
+    close = get_close_matches(word.casefold(), names_by_casefold, n=1, cutoff=0.6)
+    return names_by_casefold[close[0]] if close else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -117,16 +117,19 @@ def paths_inside(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
     >>> paths_inside([{"meta": {"lang": "en", "by": {"id": 1}}, "n": 1}], "meta.lnag")
     ['meta.lang', 'meta.by', 'meta.by.id']
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     head = path.partition(".")[0]
     open_ones = [(head, record.get(head)) for record in records]
-    while open_ones and len(found) < _MOST_COMPARED:
+    while open_ones and len(paths) < _MOST_COMPARED:
         below = [
-            (f"{at}.{key}", one) for at, value in open_ones if isinstance(value, Mapping) for key, one in value.items()
+            (f"{at}.{key}", item)
+            for at, value in open_ones
+            if isinstance(value, Mapping)
+            for key, item in value.items()
         ]
-        found |= dict.fromkeys(at for at, _ in below)
+        paths |= dict.fromkeys(at for at, _ in below)
         open_ones = below
-    return list(found)
+    return list(paths)
 
 
 def steps_through_lists(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
@@ -136,11 +139,13 @@ def steps_through_lists(records: Iterable[Mapping[str, Any]], path: str) -> list
     ['meta.by', 'id.no']
     """
 
-    def cut(value: Any, at: str, rest: Sequence[str]) -> list[str]:
-        if isinstance(value, Mapping) and rest and rest[0] in value:
-            return cut(value[rest[0]], f"{at}.{rest[0]}" if at else rest[0], rest[1:])
-        inner = (cut(item, "", rest) for item in value if isinstance(item, Mapping)) if isinstance(value, list) else ()
-        return [at] if not rest else next(([at, *steps] for steps in inner if steps), [])
+    def cut(value: Any, at: str, remaining: Sequence[str]) -> list[str]:
+        if isinstance(value, Mapping) and remaining and remaining[0] in value:
+            return cut(value[remaining[0]], f"{at}.{remaining[0]}" if at else remaining[0], remaining[1:])
+        inner = (
+            (cut(item, "", remaining) for item in value if isinstance(item, Mapping)) if isinstance(value, list) else ()
+        )
+        return [at] if not remaining else next(([at, *steps] for steps in inner if steps), [])
 
     names = path.split(".")
     return next((steps for record in records if len(steps := cut(record, "", names)) > 1), [path])

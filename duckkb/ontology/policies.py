@@ -59,53 +59,53 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
     if not is_policy_name(name):
         message = f"{shown(name)} cannot name a policy: use letters, digits, _ and -, a letter first, at most 64"
         section.problem(message, remedy="rename it")
-    identity, generated = _identity(section)
-    allowed, default = _intents(section.sub("intents"))
+    identity, generator = _read_identity(section)
+    allowed_intents, default = _read_intents(section.sub("intents"))
     if "schema" in section:
         check_schema(section.sub("schema"))
     return Policy(
         name,
-        allowed,
+        allowed_intents,
         default,
-        _overrides(section),
+        _read_overrides(section),
         description=section.get("description", Text(500), ""),
         aliases=tuple(alias for alias, _ in section.names("aliases")) if "aliases" in section else (),
         identity=identity,
-        generated=generated,
+        generated=generator,
         schema=dict(section.sub("schema").value),
-        fields=_fields(section.sub("fields")) if "fields" in section else None,
-        refuse=_refuse(section.sub("refuse"), allowed),
-        params=_params(section.sub("params")),
+        fields=_read_fields(section.sub("fields")) if "fields" in section else None,
+        refuse=_refuse(section.sub("refuse"), allowed_intents),
+        params=_read_params(section.sub("params")),
         source=section.value,
         place=section.place(),
     )
 
 
-def _overrides(section: Section) -> dict[str, Any]:
+def _read_overrides(section: Section) -> dict[str, Any]:
     """The settings of the base in whose place the policy sets others, by their place in `Settings`."""
-    found = {place: section.get(key, rule, None) for key, (place, rule) in OVERRIDES.items()}
+    values = {place: section.get(key, rule, None) for key, (place, rule) in OVERRIDES.items()}
     for key, standard, rules in (("fusion", Fusion(), FUSION), ("expansion", Expansion(), EXPANSION)):
         if key in section:
             inner = section.sub(key)
-            found[key] = replace(
+            values[key] = replace(
                 standard, **{name: value for name, value in inner.read(rules).items() if value is not None}
             )
     if "embedding" in section:
-        found |= {f"embedding.{name}": value for name, value in _embedding(section.sub("embedding")).items()}
-    return {place: value for place, value in found.items() if value is not None}
+        values |= {f"embedding.{name}": value for name, value in _read_model(section.sub("embedding")).items()}
+    return {place: value for place, value in values.items() if value is not None}
 
 
-def _embedding(section: Section) -> dict[str, Any]:
+def _read_model(section: Section) -> dict[str, Any]:
     """The model of a policy; an address or a key variable needs the name of a model that is asked there."""
-    found = section.read(EMBEDDING)
-    if found["model"] in (None, DEFAULT_MODEL, NO_MODEL):
+    model_settings = section.read(EMBEDDING)
+    if model_settings["model"] in (None, DEFAULT_MODEL, NO_MODEL):
         for name in ("base_url", "api_key_env"):
-            if found[name] is not None:
+            if model_settings[name] is not None:
                 section.problem("needs a `model` beside it that is asked at an endpoint", name, remedy="model: NAME")
-    return found
+    return model_settings
 
 
-def _intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | None]:
+def _read_intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | None]:
     section.refuse_unknown(("allowed", "default"))
     words = [word for word, _ in section.names("allowed")] if "allowed" in section else list(MODES)
     for index, word in enumerate(words):
@@ -117,7 +117,7 @@ def _intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | None]:
     return tuple(mode for mode in MODES if mode in words) if "allowed" in section else None, default
 
 
-def _identity(section: Section) -> tuple[tuple[str, ...], Generated | None]:
+def _read_identity(section: Section) -> tuple[tuple[str, ...], Generated | None]:
     """`identity` is a field, a list of them, or `{fields, generate}`."""
     value = section.value.get("identity")
     if not isinstance(value, dict):
@@ -125,13 +125,13 @@ def _identity(section: Section) -> tuple[tuple[str, ...], Generated | None]:
     inner = section.sub("identity")
     inner.refuse_unknown(("fields", "generate", "namespace"))
     fields = tuple(name for name, _ in inner.names("fields"))
-    made = _generated(inner) if "generate" in inner else None
-    if made and len(fields) != 1:
+    generator = _read_generator(inner) if "generate" in inner else None
+    if generator and len(fields) != 1:
         inner.problem("only an identity of one field can be generated", "generate")
-    return fields, made
+    return fields, generator
 
 
-def _generated(section: Section) -> Generated | None:
+def _read_generator(section: Section) -> Generated | None:
     value = section.value["generate"]
     if value == "uuid4":
         return Generated("uuid4")
@@ -145,9 +145,9 @@ def _generated(section: Section) -> Generated | None:
     return None
 
 
-def _fields(section: Section) -> Fields:
+def _read_fields(section: Section) -> Fields:
     section.refuse_unknown((*LANES, "relational"))
-    vectors, lexical = (_lane(section, key) for key in LANES)
+    vectors, lexical = (_read_lane(section, key) for key in LANES)
     relational = section.value.get("relational", "auto")
     if not isinstance(relational, str):
         relational = tuple(name for name, _ in section.names("relational"))
@@ -157,7 +157,7 @@ def _fields(section: Section) -> Fields:
     return Fields(vectors, lexical, relational)
 
 
-def _lane(section: Section, key: str) -> tuple[SearchField, ...]:
+def _read_lane(section: Section, key: str) -> tuple[SearchField, ...]:
     """`none`, `auto` (every text), `all` (every value), or a list of fields."""
     value = section.value.get(key, "none")
     if isinstance(value, str):
@@ -166,55 +166,55 @@ def _lane(section: Section, key: str) -> tuple[SearchField, ...]:
         if problem := Choice(("none", *_REACHES)).problem(value):
             section.problem(f"{problem}, or a list of fields", key)
         return ()
-    found: dict[str, SearchField] = {}
+    search_fields: dict[str, SearchField] = {}
     for index, item in section.items(key):
         entry = section.entry(key, index, item if isinstance(item, dict) else {"field": item})
-        field = _field(entry, GIVEN_RULES if key == "vectors" else {})
-        if field and field.name in found:
+        field = _read_field(entry, GIVEN_RULES if key == "vectors" else {})
+        if field and field.name in search_fields:
             entry.problem(f"names {shown(field.name)} twice")
         elif field:
-            found[field.name] = field
-    return tuple(found.values())
+            search_fields[field.name] = field
+    return tuple(search_fields.values())
 
 
-def _field(entry: Section, more: Mapping[str, Rule]) -> SearchField | None:
-    given = entry.read({**FIELD_RULES, **more}, ("field",))
+def _read_field(entry: Section, more: Mapping[str, Rule]) -> SearchField | None:
+    options = entry.read({**FIELD_RULES, **more}, ("field",))
     name = entry.value.get("field")
     if not isinstance(name, str) or not name or name.startswith("_") or name == EVERY:
         entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(name)}")
         return None
-    if given.get("dimension") and not given["given"]:
+    if options.get("dimension") and not options["given"]:
         entry.problem("only a vector that is `given` has a dimension here", "dimension")
     return SearchField(
         name,
-        given["weight"] or 1.0,
-        given["language"],
-        given["chunk_size"],
-        given=bool(given.get("given")),
-        dimension=given.get("dimension"),
+        options["weight"] or 1.0,
+        options["language"],
+        options["chunk_size"],
+        given=bool(options.get("given")),
+        dimension=options.get("dimension"),
     )
 
 
-def _refuse(section: Section, allowed: tuple[Mode, ...] | None) -> dict[Mode, str]:
+def _refuse(section: Section, allowed_intents: tuple[Mode, ...] | None) -> dict[Mode, str]:
     """What to do instead, by intent that is not allowed."""
     section.refuse_unknown(MODES)
-    found: dict[Mode, str] = {}
+    remedies: dict[Mode, str] = {}
     for mode in MODES:
         if mode in section:
-            if allowed is None or mode in allowed:
+            if allowed_intents is None or mode in allowed_intents:
                 section.problem(
                     f"{mode} is allowed, so nothing refuses it", mode, remedy="leave it out of intents.allowed"
                 )
-            found[mode] = section.get(mode, Text(500), "")
-    return found
+            remedies[mode] = section.get(mode, Text(500), "")
+    return remedies
 
 
-def _params(section: Section) -> dict[str, str]:
+def _read_params(section: Section) -> dict[str, str]:
     """Where a named parameter goes: a JSON pointer into the policy."""
-    found: dict[str, str] = {}
+    pointers: dict[str, str] = {}
     for name, at in section.value.items():
         if isinstance(at, str) and _POINTER.fullmatch(at) and at.split("/")[1] in POLICY_KEYS:
-            found[name] = at
+            pointers[name] = at
         else:
             section.problem(f"must be a pointer into the policy, such as /fields/vectors/0, is {shown(at)}", name)
-    return found
+    return pointers

@@ -28,35 +28,35 @@ class Reasons:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
-        self._explodes = _refers_to_itself(schema) and any(
+        self._explodes = _has_cycle(schema) and any(
             keyword in part for _, part in subschemas(schema) for keyword in _BRANCHES
         )
 
     def of(self, fields: Mapping[str, Any]) -> list[tuple[str, str]]:
         """`(pointer, message)` of what is wrong with fields that do not fit; at most `MOST`, never none."""
         if not self._explodes and _count(fields, _MOST_VALUES) <= _MOST_VALUES:
-            return _words(self._schema, dict(fields)) or [_WHOLE]
-        return list(islice(self._field_by_field(fields), MOST)) or [_WHOLE]
+            return _describe_problems(self._schema, dict(fields)) or [_WHOLE]
+        return list(islice(self._check_fields(fields), MOST)) or [_WHOLE]
 
-    def _field_by_field(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        properties, is_closed = self._schema.get("properties", {}), self._schema.get("additionalProperties") is False
+    def _check_fields(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        properties, is_strict = self._schema.get("properties", {}), self._schema.get("additionalProperties") is False
         for name in self._schema.get("required", ()):
             if name not in fields:
                 yield pointer(name), "is required (rule: required)"
         for name, value in fields.items():
             if name in properties:
-                yield from self._field(name, value)
-            elif is_closed and "patternProperties" not in self._schema:
+                yield from self._check_field(name, value)
+            elif is_strict and "patternProperties" not in self._schema:
                 yield pointer(name), "is no field of this schema (rule: additionalProperties)"
 
-    def _field(self, name: str, value: Any) -> Iterator[tuple[str, str]]:
+    def _check_field(self, name: str, value: Any) -> Iterator[tuple[str, str]]:
         alone = {"$defs": self._schema.get("$defs", {}), "properties": {name: self._schema["properties"][name]}}
         if compiled(alone).is_valid({name: value}):
             return
         if self._explodes or _count(value, _MOST_VALUES) > _MOST_VALUES:
             yield pointer(name), f"does not satisfy its schema, is {shown(value)} (rule: properties)"
         else:
-            yield from _words(alone, {name: value})
+            yield from _describe_problems(alone, {name: value})
 
 
 _WHOLE = ("", "the record as a whole does not satisfy the schema (rule: schema)")
@@ -75,22 +75,22 @@ def compiled(rule: Mapping[str, Any]) -> Any:
     )
 
 
-def _words(schema: Mapping[str, Any], instance: dict[str, Any]) -> list[tuple[str, str]]:
+def _describe_problems(schema: Mapping[str, Any], instance: dict[str, Any]) -> list[tuple[str, str]]:
     """The slow validator's findings in our words; where it cannot serve, the quick one's own."""
     try:
-        found = worded(_slow(schema).iter_errors(instance), MOST) if _is_spoken(schema) else []
+        problems = worded(_build_slow_validator(schema).iter_errors(instance), MOST) if _can_describe(schema) else []
     except RecursionError:
-        found = []
-    own = islice(compiled(schema).iter_errors(instance), MOST)
-    return found or [(pointer(*error.instance_path), _brief(error.message)) for error in own]
+        problems = []
+    quick_errors = islice(compiled(schema).iter_errors(instance), MOST)
+    return problems or [(pointer(*error.instance_path), _truncate_message(error.message)) for error in quick_errors]
 
 
-def _is_spoken(schema: Mapping[str, Any]) -> bool:
+def _can_describe(schema: Mapping[str, Any]) -> bool:
     """`patternProperties` only the quick one reads by the rules of JSON Schema's expressions, and in bounded time."""
     return not any("patternProperties" in part for _, part in subschemas(schema))
 
 
-def _slow(schema: Mapping[str, Any]) -> Any:
+def _build_slow_validator(schema: Mapping[str, Any]) -> Any:
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.validators import extend
     from referencing import Registry
@@ -98,19 +98,19 @@ def _slow(schema: Mapping[str, Any]) -> Any:
     formats = FormatChecker(formats=())
     for name in FORMATS:
         formats.checks(name)(lambda value, name=name: compiled({"format": name}).is_valid(value))
-    return extend(Draft202012Validator, {"pattern": _pattern, "properties": _properties})(
+    return extend(Draft202012Validator, {"pattern": _check_pattern, "properties": _check_properties})(
         dict(schema), registry=Registry(), format_checker=formats
     )
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+def _check_pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
     from jsonschema import ValidationError
 
     if isinstance(instance, str) and not compiled({"pattern": pattern}).is_valid(instance):
         yield ValidationError("does not match")
 
 
-def _properties(validator: Any, properties: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
+def _check_properties(validator: Any, properties: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
     """As the library's own, which does not say where a value stands that the schema `false` keeps out."""
     from jsonschema import ValidationError
 
@@ -121,27 +121,29 @@ def _properties(validator: Any, properties: Mapping[str, Any], instance: Any, sc
             yield from validator.descend(instance[name], rule, path=name, schema_path=name)
 
 
-def _refers_to_itself(schema: Mapping[str, Any]) -> bool:
+def _has_cycle(schema: Mapping[str, Any]) -> bool:
     """Whether a definition can be reached from itself."""
     definitions = schema.get("$defs", {})
-    reached = {name: {id(target(schema, ref)) for ref in _references(part)} for name, part in definitions.items()}
+    targets_by_name = {
+        name: {id(target(schema, ref)) for ref in _collect_references(part)} for name, part in definitions.items()
+    }
     names = {id(part): name for name, part in definitions.items()}
-    steps = {name: {names[place] for place in places if place in names} for name, places in reached.items()}
-    return any(name in _reachable(name, steps) for name in steps)
+    steps = {name: {names[place] for place in places if place in names} for name, places in targets_by_name.items()}
+    return any(name in _find_reachable(name, steps) for name in steps)
 
 
-def _reachable(start: str, steps: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+def _find_reachable(start: str, steps: Mapping[str, set[str]]) -> set[str]:
+    names: set[str] = set()
     pending = [*steps[start]]
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             pending += steps[name]
-    return found
+    return names
 
 
-def _references(part: Any) -> set[str]:
+def _collect_references(part: Any) -> set[str]:
     return {inside["$ref"] for _, inside in subschemas(part) if isinstance(inside.get("$ref"), str)}
 
 
@@ -158,6 +160,6 @@ def _count(value: Any, enough: int) -> int:
     return count
 
 
-def _brief(message: str) -> str:
+def _truncate_message(message: str) -> str:
     line = message.partition("\n")[0]
     return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"

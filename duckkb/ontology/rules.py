@@ -36,7 +36,7 @@ def looks_secret(text: str) -> bool:
     """Whether a text has the form of a key or token that somebody gave out."""
     if _SECRET.search(text):
         return True
-    return ".eyJ" in text and any(_HEADER.search(found[1]) for found in _WEB_TOKEN.finditer(text))
+    return ".eyJ" in text and any(_HEADER.search(match[1]) for match in _WEB_TOKEN.finditer(text))
 
 
 def shown(value: Any) -> str:
@@ -89,7 +89,7 @@ class Whole(Struct, frozen=True):
     def problem(self, value: Any) -> str | None:
         if type(value) is int and self.low <= value <= self.high:
             return None
-        return f"must be a whole number from {self.low} to {self.high}, is {shown(value)}{_quoted_number(value)}"
+        return f"must be a whole number from {self.low} to {self.high}, is {shown(value)}{_explain_quotes(value)}"
 
 
 class Number(Struct, frozen=True):
@@ -104,7 +104,7 @@ class Number(Struct, frozen=True):
     def problem(self, value: Any) -> str | None:
         if type(value) in (int, float) and math.isfinite(value) and self.low <= value <= self.high:
             return None
-        return f"must be a number from {self.low:g} to {self.high:g}, is {shown(value)}{_quoted_number(value)}"
+        return f"must be a number from {self.low:g} to {self.high:g}, is {shown(value)}{_explain_quotes(value)}"
 
 
 class Choice(Struct, frozen=True):
@@ -191,7 +191,7 @@ class Names(Struct, frozen=True):
         return None if isinstance(value, Mapping) else f"must be a mapping, is {shown(value)}"
 
 
-def _quoted_number(value: Any) -> str:
+def _explain_quotes(value: Any) -> str:
     is_number = isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value)
     return "; write it without quotes" if is_number else ""
 

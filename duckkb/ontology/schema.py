@@ -79,11 +79,11 @@ def subschemas(schema: Any, place: str = "") -> Iterator[tuple[str, Mapping[str,
     if not isinstance(schema, dict):
         return
     yield place, schema
-    for step, part in _children(schema, (*_ONE, *_MANY, *_NAMED)):
+    for step, part in _iter_children(schema, (*_ONE, *_MANY, *_NAMED)):
         yield from subschemas(part, place + step)
 
 
-def _children(schema: Mapping[str, Any], keywords: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def _iter_children(schema: Mapping[str, Any], keywords: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for keyword in keywords:
         part = schema.get(keyword)
         if keyword in _ONE:
@@ -108,17 +108,17 @@ def _check_keywords(section: Section, place: str, schema: Mapping[str, Any]) -> 
     if schema.get("$schema", DIALECT) != DIALECT:
         problem("$schema", "only Draft 2020-12 is used", f"write {DIALECT}, or leave it out")
     if "$ref" in schema:
-        for message in _reference_problems(section.value, schema["$ref"]):
+        for message in _check_reference(section.value, schema["$ref"]):
             problem("$ref", message)
     if "pattern" in schema and not _is_pattern(schema["pattern"]):
         remedy = "lookaround, back-references and very large repetitions are refused: they could run for hours"
         problem("pattern", f"is not a regular expression: {shown(schema['pattern'])}", remedy)
-    wanted = schema.get("format")
-    if isinstance(wanted, str) and wanted not in FORMATS and nearest(wanted, FORMATS):
-        problem("format", f"unknown format {shown(wanted)}", did_you_mean(wanted, FORMATS))
+    format_name = schema.get("format")
+    if isinstance(format_name, str) and format_name not in FORMATS and nearest(format_name, FORMATS):
+        problem("format", f"unknown format {shown(format_name)}", did_you_mean(format_name, FORMATS))
 
 
-def _reference_problems(root: Mapping[str, Any], reference: Any) -> Iterator[str]:
+def _check_reference(root: Mapping[str, Any], reference: Any) -> Iterator[str]:
     if not isinstance(reference, str) or not reference.startswith("#/$defs/"):
         yield f"a reference must be '#/$defs/NAME' inside this schema, is {shown(reference)}"
         return
@@ -133,10 +133,10 @@ def _reference_problems(root: Mapping[str, Any], reference: Any) -> Iterator[str
 def _is_pattern(pattern: Any) -> bool:
     import jsonschema_rs
 
-    return isinstance(pattern, str) and jsonschema_rs.meta.is_valid({"pattern": pattern}) and _compiles(pattern)
+    return isinstance(pattern, str) and jsonschema_rs.meta.is_valid({"pattern": pattern}) and _can_compile(pattern)
 
 
-def _compiles(pattern: str) -> bool:
+def _can_compile(pattern: str) -> bool:
     import jsonschema_rs
 
     try:
@@ -148,15 +148,15 @@ def _compiles(pattern: str) -> bool:
 
 def _check_property_names(section: Section) -> None:
     properties = section.value.get("properties")
-    folded: dict[str, str] = {}
+    names_by_casefold: dict[str, str] = {}
     for name in properties if isinstance(properties, dict) else ():
         if name.startswith("_"):
             section.problem("field names that start with _ are duckkb's own", "properties", name, remedy="rename it")
         elif not name or not name.isprintable():
             section.problem("a field needs a printable name", "properties", name, remedy="rename it")
-        other = folded.setdefault(name.casefold(), name)
-        if other != name:
-            message = f"differs from {shown(other)} in case alone"
+        first_name = names_by_casefold.setdefault(name.casefold(), name)
+        if first_name != name:
+            message = f"differs from {shown(first_name)} in case alone"
             section.problem(message, "properties", name, remedy="rename one of them")
 
 
@@ -164,19 +164,19 @@ def _check_merge_rules(section: Section) -> None:
     for place, part in subschemas(section.value):
         steps = place.split("/")
         is_field = len(steps) == 3 and steps[1] == "properties"
-        for keyword, allowed in (("x-merge", tuple(MERGE_RULES)), ("x-review", ("required",))):
+        for keyword, choices in (("x-merge", tuple(MERGE_RULES)), ("x-review", ("required",))):
             if keyword not in part:
                 continue
             value, at = part[keyword], section.at + place + pointer(keyword)
             message = ""
-            if value not in allowed:
-                message = f"must be {' or '.join(allowed)}, is {shown(value)}"
+            if value not in choices:
+                message = f"must be {' or '.join(choices)}, is {shown(value)}"
             elif not is_field:
                 message = "is for the fields of a record, not for parts of them"
-            elif keyword == "x-merge" and (wanted := MERGE_RULES[value]):
-                found = kinds(section.value, part) - {"null"}
-                if not (found and found <= {*wanted}):
-                    message = f"`{value}` is for fields of type {' or '.join(wanted)}"
+            elif keyword == "x-merge" and (merge_types := MERGE_RULES[value]):
+                field_types = kinds(section.value, part) - {"null"}
+                if not (field_types and field_types <= {*merge_types}):
+                    message = f"`{value}` is for fields of type {' or '.join(merge_types)}"
             if message:
                 section.found.append(section.document.finding(section.code, at, message))
 
@@ -191,10 +191,10 @@ def _check_meta_schema(section: Section) -> None:
 
     from duckkb.ontology.words import worded
 
-    known = {(finding.line, finding.field) for finding in section.found}
+    known_places = {(finding.line, finding.field) for finding in section.found}
     for place, message in worded(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(section.value)):
         finding = section.document.finding(section.code, section.at + place, f"wrong JSON Schema: {message}")
-        if (finding.line, finding.field) not in known:
+        if (finding.line, finding.field) not in known_places:
             section.found.append(finding)
 
 
@@ -208,7 +208,7 @@ def _check_expansion(section: Section) -> None:
     for place, part in subschemas(section.value):
         at = section.at + place
         try:
-            if _cost(section.value, part, costs, ()) > _MOST_PARTS:
+            if _count_parts(section.value, part, costs, ()) > _MOST_PARTS:
                 message = f"its references unfold to more than {_MOST_PARTS} parts"
                 section.found.append(section.document.finding(section.code, at, message))
                 return
@@ -217,7 +217,7 @@ def _check_expansion(section: Section) -> None:
             return
 
 
-def _cost(root: Mapping[str, Any], schema: Any, costs: dict[int, int], path: tuple[int, ...]) -> int:
+def _count_parts(root: Mapping[str, Any], schema: Any, costs: dict[int, int], path: tuple[int, ...]) -> int:
     """How many schemas look at one value: this one, those it combines, and those they refer to."""
     if not isinstance(schema, dict):
         return 1
@@ -228,10 +228,10 @@ def _cost(root: Mapping[str, Any], schema: Any, costs: dict[int, int], path: tup
         raise _Endless("in a circle")
     if len(path) > _LONGEST_CHAIN:
         raise _Endless(f"through more than {_LONGEST_CHAIN} steps")
-    parts = [part for _, part in _children(schema, _IN_PLACE)]
+    parts = [part for _, part in _iter_children(schema, _IN_PLACE)]
     if "$ref" in schema:
         parts.append(target(root, schema["$ref"]))
-    costs[key] = 1 + sum(_cost(root, part, costs, (*path, key)) for part in parts)
+    costs[key] = 1 + sum(_count_parts(root, part, costs, (*path, key)) for part in parts)
     return costs[key]
 
 

@@ -24,9 +24,9 @@ def recall(names: Iterable[str]) -> None:
 
 def fresh() -> set[str]:
     """What this process found sound beyond that, since it was last asked."""
-    found = set(_fresh)
+    names = set(_fresh)
     _fresh.clear()
-    return found
+    return names
 
 
 def is_known(schema: Mapping[str, Any]) -> bool:
@@ -43,12 +43,12 @@ def note(schema: Mapping[str, Any]) -> None:
 
 def _name(schema: Mapping[str, Any]) -> str:
     text = json.dumps(schema, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return blake2b(f"{_rules()}\0{text}".encode(), digest_size=16).hexdigest()
+    return blake2b(f"{_hash_rules()}\0{text}".encode(), digest_size=16).hexdigest()
 
 
 @cache
-def _rules() -> str:
+def _hash_rules() -> str:
     """Names the checks: our own, as they are written down, and the library's."""
     here = Path(__file__).parent
-    own = b"".join((here / name).read_bytes() for name in ("schema.py", "kinds.py", "names.py", "rules.py"))
-    return f"{blake2b(own, digest_size=16).hexdigest()} {version_of('jsonschema-rs', 'jsonschema_rs')}"
+    source_code = b"".join((here / name).read_bytes() for name in ("schema.py", "kinds.py", "names.py", "rules.py"))
+    return f"{blake2b(source_code, digest_size=16).hexdigest()} {version_of('jsonschema-rs', 'jsonschema_rs')}"

@@ -28,15 +28,15 @@ def path_of(name: str) -> str:
 def define(name: str, chosen: Policy, params: Mapping[str, Any], source: Mapping[str, Any] | None = None) -> bytes:
     """The definition of a new collection: YAML; of documents with the `source` of its files. Raises `errors.UsageError`
     (E_PARAMS) with everything that is wrong with the name or the parameters."""
-    resolved = {"name": chosen.name, **copy.deepcopy(dict(chosen.source))}
-    problems = [problem for key, value in params.items() if (problem := _set(resolved, chosen, key, value))]
-    open_ones = [key for key, at in chosen.params.items() if _is_open(resolved, at.split("/")[1:])]
+    definition = {"name": chosen.name, **copy.deepcopy(dict(chosen.source))}
+    problems = [problem for key, value in params.items() if (problem := _set(definition, chosen, key, value))]
+    open_ones = [key for key, at in chosen.params.items() if _is_open(definition, at.split("/")[1:])]
     problems += [f"""needs a {key}, such as --params '{{"{key}": "ann"}}'""" for key in open_ones]
     for key in _OWN_TO_PRESETS:
-        resolved.pop(key, None)
-    _fix_namespace(resolved, name)
+        definition.pop(key, None)
+    _fix_namespace(definition, name)
     folder = {"source": dict(source)} if source else {}
-    text = _dump(name, {"table": collection_table(name), **folder, "policy": resolved})
+    text = _dump(name, {"table": collection_table(name), **folder, "policy": definition})
     problems += [finding.message for finding in _read(text, _place(source))[1]] if not problems else []
     if problems:
         raise UsageError(
@@ -78,10 +78,10 @@ def _place(source: Mapping[str, Any] | None) -> str:
 
 def collection_of(data: bytes, path: str) -> tuple[NodeType | None, list[Finding]]:
     """The one collection that a definition declares and nothing else, and what is wrong with it."""
-    found, findings = _read(data, path)
-    if not findings and (len(found) != 1 or read_yaml(data, path).value.keys() != {"collections"}):
+    collections, findings = _read(data, path)
+    if not findings and (len(collections) != 1 or read_yaml(data, path).value.keys() != {"collections"}):
         findings = [Finding("E_ONTOLOGY", "does not declare exactly one collection, and nothing else", path)]
-    return (next(iter(found.values())) if not findings else None), findings
+    return (next(iter(collections.values())) if not findings else None), findings
 
 
 def _read(data: bytes, path: str = "definition") -> tuple[Mapping[str, NodeType], list[Finding]]:
@@ -96,28 +96,31 @@ def _dump(name: str, values: Mapping[str, Any]) -> bytes:
     return (_HEAD.format(name=name) + body).encode()
 
 
-def _fix_namespace(resolved: dict[str, Any], name: str) -> None:
+def _fix_namespace(definition: dict[str, Any], name: str) -> None:
     """Keys that follow from a text stay the same when the collection is renamed or copied."""
-    identity = resolved.get("identity")
+    identity = definition.get("identity")
     if isinstance(identity, dict) and isinstance(identity.get("generate"), dict):
-        made = str(uuid.uuid5(uuid.NAMESPACE_URL, f"duckkb:collection:{name}"))
-        resolved["identity"] = {**identity, "namespace": identity.get("namespace") or made}
+        namespace = str(uuid.uuid5(uuid.NAMESPACE_URL, f"duckkb:collection:{name}"))
+        definition["identity"] = {**identity, "namespace": identity.get("namespace") or namespace}
 
 
-def _set(resolved: dict[str, Any], chosen: Policy, key: str, value: Any) -> str:
+def _set(definition: dict[str, Any], policy: Policy, key: str, value: Any) -> str:
     """Set one parameter; what is wrong with it, empty where nothing is."""
-    known = [*chosen.params, *(one for one in POLICY_KEYS if one not in (*_OWN_TO_PRESETS, "description"))]
-    if key in chosen.params:
-        return _set_at(resolved, chosen.params[key].split("/")[1:], value, key)
-    if key not in known:
-        return f"unknown parameter {shown(key)}; {name_known(key, known)}"
-    present = resolved.get(key)
-    resolved[key] = {**present, **value} if isinstance(present, dict) and isinstance(value, dict) else value
+    known_keys = [
+        *policy.params,
+        *(policy_key for policy_key in POLICY_KEYS if policy_key not in (*_OWN_TO_PRESETS, "description")),
+    ]
+    if key in policy.params:
+        return _set_at(definition, policy.params[key].split("/")[1:], value, key)
+    if key not in known_keys:
+        return f"unknown parameter {shown(key)}; {name_known(key, known_keys)}"
+    present = definition.get(key)
+    definition[key] = {**present, **value} if isinstance(present, dict) and isinstance(value, dict) else value
     return ""
 
 
-def _set_at(resolved: dict[str, Any], steps: list[str], value: Any, name: str) -> str:
-    place: Any = resolved
+def _set_at(definition: dict[str, Any], steps: list[str], value: Any, name: str) -> str:
+    place: Any = definition
     *before, last = steps
     try:
         for step in before:

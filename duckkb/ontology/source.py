@@ -90,7 +90,7 @@ def read_yaml(data: bytes, path: str, *, with_dates: bool = False) -> Document:
     except _Stop:
         return Document(path, lines=tree.lines, findings=tuple(tree.findings), broken=True)
     except yaml.MarkedYAMLError as error:
-        tree.findings.append(_syntax_finding(error, text, path))
+        tree.findings.append(_convert_syntax_error(error, text, path))
         return Document(path, lines=tree.lines, findings=tuple(tree.findings), broken=True)
     return Document(path, value, tree.lines, tuple(tree.findings))
 
@@ -102,14 +102,14 @@ def _decode(data: bytes, path: str) -> tuple[str, Finding | None]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return "", Finding("E_YAML", "is not UTF-8", path, data.count(b"\n", 0, error.start) + 1)
-    if found := Reader.NON_PRINTABLE.search(text) or _OLD_BREAK.search(text):
-        line = text.count("\n", 0, found.start()) + 1
+    if match := Reader.NON_PRINTABLE.search(text) or _OLD_BREAK.search(text):
+        line = text.count("\n", 0, match.start()) + 1
         remedy = "remove it, or write it as an escape in double quotes"
-        return "", Finding("E_YAML", f"holds the character U+{ord(found[0]):04X}", path, line, remedy=remedy)
+        return "", Finding("E_YAML", f"holds the character U+{ord(match[0]):04X}", path, line, remedy=remedy)
     return text, None
 
 
-def _syntax_finding(error: yaml.MarkedYAMLError, text: str, path: str) -> Finding:
+def _convert_syntax_error(error: yaml.MarkedYAMLError, text: str, path: str) -> Finding:
     mark = error.problem_mark or error.context_mark
     lines = text.split("\n")
     # The end of a text without a last LF is a line further on to libyaml.
@@ -144,7 +144,7 @@ class _Tree:
         if isinstance(next(self._events), yaml.StreamEndEvent):
             return {}
         first = next(self._events)
-        value = self._node(first, "", 1)
+        value = self._build_node(first, "", 1)
         next(self._events)
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
@@ -160,7 +160,7 @@ class _Tree:
         if len(self.findings) >= MAX_FINDINGS:
             raise _Stop
 
-    def _node(self, event: yaml.Event, place: str, depth: int) -> Any:
+    def _build_node(self, event: yaml.Event, place: str, depth: int) -> Any:
         if isinstance(event, yaml.AliasEvent):
             self._refuse(event, place, "aliases are refused", "write the value out")
             raise _Stop
@@ -170,12 +170,12 @@ class _Tree:
         if event.tag is not None:
             self._refuse(event, place, "tags are refused", "write plain values; quote text")
         if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event, place)
+            return self._build_scalar(event, place)
         if depth > MAX_DEPTH:
             self._refuse(event, place, f"is nested deeper than {MAX_DEPTH} levels")
             raise _Stop
         return (
-            self._mapping(event, place, depth)
+            self._build_dict(event, place, depth)
             if isinstance(event, yaml.MappingStartEvent)
             else self._list(place, depth)
         )
@@ -185,10 +185,10 @@ class _Tree:
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
             item = f"{place}/{len(values)}"
             self.lines[item] = event.start_mark.line + 1
-            values.append(self._node(event, item, depth + 1))
+            values.append(self._build_node(event, item, depth + 1))
         return values
 
-    def _mapping(self, opening: yaml.MappingStartEvent, place: str, depth: int) -> dict[str, Any] | str:
+    def _build_dict(self, opening: yaml.MappingStartEvent, place: str, depth: int) -> dict[str, Any] | str:
         """The values by key; the text itself where a key is a mapping or list, as in `{{ template }}`."""
         values: dict[str, Any] = {}
         has_names = True
@@ -199,7 +199,7 @@ class _Tree:
             if key in values:
                 self._refuse(event, inside, f"stands twice; first on line {self.lines[inside]}", "keep one of them")
             self.lines.setdefault(inside, event.start_mark.line + 1)
-            value = self._node(next(self._events), inside, depth + 1)
+            value = self._build_node(next(self._events), inside, depth + 1)
             values.setdefault(key, value)
         if has_names or not place:
             return values
@@ -208,15 +208,15 @@ class _Tree:
 
     def _key(self, event: yaml.Event, place: str, depth: int) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            self._node(event, place, depth + 1)
+            self._build_node(event, place, depth + 1)
             self._refuse(event, place, "a key must be text", "write the value in quotes")
             return ""
-        key = self._node(event, place + pointer(event.value), depth)
+        key = self._build_node(event, place + pointer(event.value), depth)
         if not isinstance(key, str):
             self._refuse(event, place, "a key must be text", "write it in quotes")
         return event.value
 
-    def _scalar(self, event: yaml.ScalarEvent, place: str) -> Any:
+    def _build_scalar(self, event: yaml.ScalarEvent, place: str) -> Any:
         text = event.value
         if _SURROGATE.search(text):
             self._refuse(event, place, "holds a lone surrogate")
@@ -226,7 +226,7 @@ class _Tree:
         if text in _CONSTANTS:
             return _CONSTANTS[text]
         if _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
-            return self._number(event, place)
+            return self._build_number(event, place)
         tag = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))
         if tag == _TIMESTAMP and self._with_dates:
             return text
@@ -234,11 +234,11 @@ class _Tree:
             is_word = _BOOLEAN_OF_1_1.fullmatch(text)
             remedy = "write it in quotes" + (", or write true or false where a yes or no is meant" if is_word else "")
             # Only the words are repeated: digits could be a password, and no message may show one.
-            said = f"`{text}`" if is_word else "a value like this"
-            self._refuse(event, place, f"{said} without quotes is read differently by YAML 1.1 and 1.2", remedy)
+            quote = f"`{text}`" if is_word else "a value like this"
+            self._refuse(event, place, f"{quote} without quotes is read differently by YAML 1.1 and 1.2", remedy)
         return text
 
-    def _number(self, event: yaml.ScalarEvent, place: str) -> int | float | str:
+    def _build_number(self, event: yaml.ScalarEvent, place: str) -> int | float | str:
         text = event.value
         if _FLOAT.fullmatch(text):
             number = float(text)
@@ -294,7 +294,7 @@ class Section(Struct, frozen=True):
         value = self.value.get(key)
         if value is not None and not isinstance(value, dict):
             self.problem(f"must be a mapping, is {shown(value)}", key)
-        return self._section(self.inside(key), value if isinstance(value, dict) else {})
+        return self._make_section(self.inside(key), value if isinstance(value, dict) else {})
 
     def each(self, key: str) -> Iterator[tuple[str, "Section"]]:
         """The mappings under a key by name, where each value must be a mapping."""
@@ -322,18 +322,18 @@ class Section(Struct, frozen=True):
         """Names under a key, which holds one text or a list of them, each with its pointer; no name twice."""
         value = self.value.get(key)
         many = value if isinstance(value, list) else [value]
-        found: dict[str, str] = {}
+        places: dict[str, str] = {}
         for index, name in enumerate(many):
             keys = (key, index) if isinstance(value, list) else (key,)
             if not isinstance(name, str) or not name:
                 self.problem(f"must be a name, is {shown(name)}", *keys)
-            elif name in found:
+            elif name in places:
                 self.problem(f"names {shown(name)} twice", *keys)
             else:
-                found[name] = self.inside(*keys)
+                places[name] = self.inside(*keys)
         if not many:
             self.problem("must not be empty", key)
-        return list(found.items())
+        return list(places.items())
 
     def items(self, key: str) -> list[tuple[int, Any]]:
         """The items of a list under a key, numbered; none where it is absent or, with a finding, no list."""
@@ -344,9 +344,9 @@ class Section(Struct, frozen=True):
 
     def entry(self, key: str, index: int, value: Mapping[str, Any]) -> "Section":
         """The mapping that is one item of the list under a key."""
-        return self._section(self.inside(key, index), value)
+        return self._make_section(self.inside(key, index), value)
 
-    def _section(self, at: str, value: Mapping[str, Any]) -> "Section":
+    def _make_section(self, at: str, value: Mapping[str, Any]) -> "Section":
         return Section(self.document, at, value, self.code, self.found)
 
 

@@ -53,20 +53,22 @@ def node_type(name: str, section: Section, policies: Mapping[str, Policy]) -> No
     """A node type from its mapping. Where the section has findings, the type is for further checks only."""
     section.refuse_unknown(NODE_KEYS)
     _check_name(name, section)
-    table = _table(name.lower(), "table", section)
-    schema = _schema(section)
+    table = _read_table(name.lower(), "table", section)
+    schema = _read_schema(section)
     if "identity" not in section:
         section.problem("needs `identity`, the field or fields that name a record")
     identity = _identity(section, schema)
-    return NodeType(name, table, identity, _with_identity(schema, identity), **_common(section, schema, policies))
+    return NodeType(
+        name, table, identity, _with_identity(schema, identity), **_read_shared_keys(section, schema, policies)
+    )
 
 
 def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> EdgeType:
     """An edge type from its mapping. Its ends are checked by `check`, once all node types are known."""
     section.refuse_unknown(EDGE_KEYS)
     _check_name(name, section)
-    label = _table(name.lower(), "label", section)
-    schema = _schema(section)
+    label = _read_table(name.lower(), "label", section)
+    schema = _read_schema(section)
     _refuse_ends(section, schema)
     identity = _identity(section, schema)
     for end in _ENDS:
@@ -77,7 +79,7 @@ def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> Ed
         label,
         identity,
         _with_identity(schema, identity),
-        **_common(section, schema, policies),
+        **_read_shared_keys(section, schema, policies),
         from_types=_end_types(section, FROM),
         to_types=_end_types(section, TO),
         cardinality=section.get("cardinality", Choice(CARDINALITIES), "N:N"),
@@ -95,27 +97,27 @@ def collection(name: str, section: Section) -> NodeType:
         section.problem(
             "needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY"
         )
-    own = policy(inner.get("name", Text(), name), inner, ("name",))
-    source = _source(section.sub("source")) if "source" in section else None
-    identity = own.identity or ((PATH,) if source else ("id",))
+    collection_policy = policy(inner.get("name", Text(), name), inner, ("name",))
+    source = _read_source(section.sub("source")) if "source" in section else None
+    identity = collection_policy.identity or ((PATH,) if source else ("id",))
     if source and identity != (PATH,):
         inner.problem(f"documents are named by their path: the identity must be `{PATH}`", "identity")
-    fields = own.fields or Fields(lexical=(SearchField(EVERY, reach="auto"),))
+    fields = collection_policy.fields or Fields(lexical=(SearchField(EVERY, reach="auto"),))
     return NodeType(
         name,
-        _table(collection_table(name), "table", section),
+        _read_table(collection_table(name), "table", section),
         identity,
-        _with_identity(_open_schema(own, identity, inner), identity),
+        _with_identity(_open_schema(collection_policy, identity, inner), identity),
         fields.lexical,
         fields.vectors,
-        own,
-        _granularity(section),
+        collection_policy,
+        _read_granularity(section),
         section.place(),
         fields.relational,
         _review(section),
         display=_display(section, None),
         source=source,
-        generated=own.generated,
+        generated=collection_policy.generated,
         is_collection=True,
     )
 
@@ -135,7 +137,7 @@ def links_of(kind: NodeType) -> EdgeType:
     )
 
 
-def _source(section: Section) -> DocumentSource:
+def _read_source(section: Section) -> DocumentSource:
     """Where the files of a document collection lie."""
     section.refuse_unknown(SOURCE_KEYS)
     if "path" not in section:
@@ -151,8 +153,8 @@ def _source(section: Section) -> DocumentSource:
             remedy="`duckkb collection add FOLDER` has this machine know a folder outside of the base",
         )
     lines = {key: tuple(line for line, _ in section.names(key)) for key in ("pattern", "ignore") if key in section}
-    told = section.sub("contexts")
-    contexts = {place: told.get(place, Text(LONGEST_CONTEXT), "") for place in told.value}
+    context_section = section.sub("contexts")
+    contexts = {place: context_section.get(place, Text(LONGEST_CONTEXT), "") for place in context_section.value}
     return DocumentSource(
         path,
         lines.get("pattern", MARKDOWN_FILES),
@@ -162,11 +164,11 @@ def _source(section: Section) -> DocumentSource:
         section.get("included", Flag(), True),
         section.get("update_command", Text(LONGEST_CONTEXT), ""),
         {place.strip("/"): text for place, text in contexts.items() if text},
-        _extraction(section.sub("extraction")),
+        _read_extraction(section.sub("extraction")),
     )
 
 
-def _extraction(section: Section) -> Extraction:
+def _read_extraction(section: Section) -> Extraction:
     """How the files of a collection are read."""
     section.refuse_unknown(EXTRACTION_KEYS)
     usual, gib = Extraction(), 1024**3
@@ -182,12 +184,12 @@ def _extraction(section: Section) -> Extraction:
     )
 
 
-def _open_schema(own: Policy, identity: tuple[str, ...], section: Section) -> dict[str, Any]:
+def _open_schema(collection_policy: Policy, identity: tuple[str, ...], section: Section) -> dict[str, Any]:
     """The policy's schema, which may be empty, with the identity declared: a text where nothing else is said."""
-    schema = {"type": "object"} | dict(own.schema)
+    schema = {"type": "object"} | dict(collection_policy.schema)
     properties = schema.get("properties")
-    named = dict(properties) if isinstance(properties, dict) else {}
-    schema["properties"] = {name: named.pop(name, {"type": "string"}) for name in identity} | named
+    property_rules = dict(properties) if isinstance(properties, dict) else {}
+    schema["properties"] = {name: property_rules.pop(name, {"type": "string"}) for name in identity} | property_rules
     for name in identity:
         if problem := _unfit(schema, name):
             section.problem(problem[0], "schema", "properties", name, remedy=problem[1])
@@ -200,7 +202,7 @@ def _check_name(name: str, section: Section) -> None:
         section.problem(message, remedy="rename it")
 
 
-def _table(default: str, key: str, section: Section) -> str:
+def _read_table(default: str, key: str, section: Section) -> str:
     """The table or label; empty where it is unsafe, so that no further check speaks of it."""
     table = section.get(key, Text(), default)
     if is_table_name(table):
@@ -213,7 +215,7 @@ def _table(default: str, key: str, section: Section) -> str:
     return ""
 
 
-def _schema(section: Section) -> dict[str, Any]:
+def _read_schema(section: Section) -> dict[str, Any]:
     part = section.sub("schema")
     check_schema(part)
     schema = {"type": "object"} | dict(part.value)
@@ -227,8 +229,8 @@ def _refuse_ends(section: Section, schema: Mapping[str, Any]) -> None:
         if name.casefold() in _END_COLUMNS:
             message = f"{shown(name)} is duckkb's own name for an edge's end"
             section.problem(message, "schema", "properties", name, remedy="leave it out, or rename it")
-    required = schema.get("required")
-    for index, name in enumerate(required if isinstance(required, list) else ()):
+    required_names = schema.get("required")
+    for index, name in enumerate(required_names if isinstance(required_names, list) else ()):
         if name in _ENDS:
             message = f"{shown(name)} is always required, and no part of the schema"
             section.problem(message, "schema", "required", index, remedy="leave it out")
@@ -237,8 +239,8 @@ def _refuse_ends(section: Section, schema: Mapping[str, Any]) -> None:
 def _identity(section: Section, schema: Mapping[str, Any]) -> tuple[str, ...]:
     if "identity" not in section:
         return ()
-    named = section.names("identity")
-    fields = [(name, at) for name, at in named if _is_field(section, name, at, schema)]
+    names = section.names("identity")
+    fields = [(name, at) for name, at in names if _is_field(section, name, at, schema)]
     for name, at in fields:
         if problem := _unfit(schema, name):
             section.found.append(section.document.finding(section.code, at, *problem))
@@ -270,25 +272,25 @@ def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -
 
 def _with_identity(schema: dict[str, Any], identity: tuple[str, ...]) -> dict[str, Any]:
     """The schema with the identity fields required, which they are whether it says so or not."""
-    required = schema.get("required")
-    stated = list(required) if isinstance(required, list) else []
-    missing = [name for name in identity if name not in stated]
-    return schema | {"required": [*stated, *missing]} if missing else schema
+    required_names = schema.get("required")
+    stated_names = list(required_names) if isinstance(required_names, list) else []
+    missing = [name for name in identity if name not in stated_names]
+    return schema | {"required": [*stated_names, *missing]} if missing else schema
 
 
-def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> dict[str, Any]:
+def _read_shared_keys(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> dict[str, Any]:
     """What a type says of its search, or, where it says nothing, what its policy does."""
     search = section.sub("search")
     search.refuse_unknown(SEARCH_KEYS)
     full_text, vectors = (tuple(_search_fields(search, key, schema)) for key in SEARCH_KEYS)
     _check_chunk_sizes(search, full_text, vectors)
-    chosen = policies.get(section.get("policy", Text(), ""))
-    fields = chosen.fields if chosen and chosen.fields and "search" not in section else None
+    chosen_policy = policies.get(section.get("policy", Text(), ""))
+    fields = chosen_policy.fields if chosen_policy and chosen_policy.fields and "search" not in section else None
     return {
         "full_text": fields.lexical if fields else full_text,
         "vectors": fields.vectors if fields else vectors,
-        "policy": chosen,
-        "granularity": _granularity(section),
+        "policy": chosen_policy,
+        "granularity": _read_granularity(section),
         "place": section.place(),
         "relational": fields.relational if fields else (),
         "review": _review(section),
@@ -296,7 +298,7 @@ def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, 
     }
 
 
-def _granularity(section: Section) -> Any:
+def _read_granularity(section: Section) -> Any:
     return section.sub("merge").read({"granularity": Choice(GRANULARITIES)})["granularity"]
 
 
@@ -307,12 +309,12 @@ def _review(section: Section) -> bool:
 
 def _display(section: Section, schema: Mapping[str, Any] | None) -> tuple[str, ...]:
     """`display`: the fields by which people know a record, its title first; with a `schema` those alone that it declares."""
-    named = section.names("display") if "display" in section else []
-    return tuple(name for name, at in named if schema is None or _is_field(section, name, at, schema))
+    names = section.names("display") if "display" in section else []
+    return tuple(name for name, at in names if schema is None or _is_field(section, name, at, schema))
 
 
 def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iterator[SearchField]:
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for index, item in search.items(key):
         entry = search.entry(key, index, item if isinstance(item, dict) else {"field": item})
         options = entry.read(FIELD_RULES, ("field",))
@@ -320,10 +322,10 @@ def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iter
         at = entry.inside("field") if isinstance(item, dict) else entry.at
         if not isinstance(name, str):
             entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(item)}")
-        elif name in seen:
+        elif name in seen_names:
             entry.problem(f"names {shown(name)} twice")
         elif _is_field(search, name, at, schema):
-            seen.add(name)
+            seen_names.add(name)
             if not is_searchable(schema, schema["properties"][name]):
                 message = f"the search field {shown(name)} must be a string or an array of strings"
                 entry.problem(message, remedy="set its `type` in the schema, or search another field")

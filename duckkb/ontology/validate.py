@@ -33,17 +33,21 @@ class Validator:
 
     def is_valid(self, fields: Mapping[str, Any]) -> bool:
         """Whether the fields fit; an edge's `from` and `to` by their own rule, the rest by the schema."""
-        own = self._own(fields)
-        return self._fits_schema(own) and not any(self._end_problems(fields)) and not any(self._vector_problems(own))
+        schema_fields = self._select_schema_fields(fields)
+        return (
+            self._is_schema_valid(schema_fields)
+            and not any(self._end_problems(fields))
+            and not any(self._iter_vector_problems(schema_fields))
+        )
 
     def findings(self, fields: Mapping[str, Any]) -> list[Finding]:
         """What does not fit: `E_SCHEMA` with a JSON pointer each; empty exactly where `is_valid` is true."""
-        own = self._own(fields)
-        problems = [] if self._fits_schema(own) else self._problems(own)
-        if own is fields and not problems and not self.kind.given_vectors:
+        schema_fields = self._select_schema_fields(fields)
+        problems = [] if self._is_schema_valid(schema_fields) else self._list_problems(schema_fields)
+        if schema_fields is fields and not problems and not self.kind.given_vectors:
             return []  # a node's, as nearly all are
         problems += self._end_problems(fields)
-        problems += self._vector_problems(own)
+        problems += self._iter_vector_problems(schema_fields)
         return [Finding("E_SCHEMA", message, field=place, type=self.kind.name) for place, message in problems]
 
     def coerce_identity(self, values: Any) -> Identity:
@@ -54,21 +58,21 @@ class Validator:
         """The fields with an edge's ends in the form in which files carry them; a node's fields as they are."""
         return coerce_ends(self.kind, self._ontology, fields)
 
-    def _own(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def _select_schema_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that the type's schema is about."""
         if isinstance(self.kind, EdgeType):
             return {name: value for name, value in fields.items() if name not in (FROM, TO)}
         return fields if isinstance(fields, dict) else dict(fields)
 
-    def _fits_schema(self, own: dict[str, Any]) -> bool:
+    def _is_schema_valid(self, schema_fields: dict[str, Any]) -> bool:
         try:
-            return bool(self._fast.is_valid(own))
+            return bool(self._fast.is_valid(schema_fields))
         except ValueError:
             # A value that JSON does not have, such as a date, or text that is not Unicode.
             return False
 
-    def _problems(self, own: dict[str, Any]) -> list[tuple[str, str]]:
-        return list(islice(foreign(own, ""), MOST)) or self._reasons.of(own)
+    def _list_problems(self, schema_fields: dict[str, Any]) -> list[tuple[str, str]]:
+        return list(islice(foreign(schema_fields, ""), MOST)) or self._reasons.of(schema_fields)
 
     def _end_problems(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(self.kind, EdgeType):
@@ -77,9 +81,11 @@ class Validator:
                 if problem:
                     yield pointer(key), problem
 
-    def _vector_problems(self, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def _iter_vector_problems(self, schema_fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, field in self.kind.given_vectors.items():
-            problem = vector_problem(own[name], field.dimension) if own.get(name) is not None else ""
+            problem = (
+                vector_problem(schema_fields[name], field.dimension) if schema_fields.get(name) is not None else ""
+            )
             if problem:
                 yield pointer(name), f"{problem} (rule: vector)"
 
@@ -90,16 +96,16 @@ class Validator:
             component = component_of(value)
         except ValueError as error:
             return f"{error} (rule: end)"
-        allowed = names
+        type_names = names
         if isinstance(component, TypedEnd):
             if component.type not in names:
                 hint = did_you_mean(component.type, names)
                 return f"type {shown(component.type)} is not among {', '.join(names)}; {hint or 'see the ontology'} (rule: end)"
-            allowed, component = (component.type,), component.id
+            type_names, component = (component.type,), component.id
             component = component if len(component) > 1 else component[0]
-        if any(fits(self._ontology.nodes[name], component) for name in allowed):
+        if any(fits(self._ontology.nodes[name], component) for name in type_names):
             return None
-        return f"{shown(value)} cannot name a {' or '.join(allowed)} (rule: end)"
+        return f"{shown(value)} cannot name a {' or '.join(type_names)} (rule: end)"
 
     @cached_property
     def _fast(self) -> Any:
@@ -165,24 +171,24 @@ def vector_problem(value: Any, dimension: int | None) -> str:
     if dimension and len(value) != dimension:
         return f"has {len(value)} numbers, not {dimension}"
     is_hex = isinstance(value[0], str)
-    for at, one in enumerate(value):
-        if problem := _hex_problem(one) if is_hex else _number_problem(one):
+    for at, item in enumerate(value):
+        if problem := _check_hex(item) if is_hex else _check_number(item):
             return f"{problem} at place {at}"
-    if all(int(one, 16) & 0x7FFFFFFF == 0 for one in value) if is_hex else not any(value):
+    if all(int(item, 16) & 0x7FFFFFFF == 0 for item in value) if is_hex else not any(value):
         return "is all zeros, which points nowhere"
     return ""
 
 
-def _number_problem(one: Any) -> str:
-    if type(one) not in (int, float):
+def _check_number(value: Any) -> str:
+    if type(value) not in (int, float):
         return "has something other than a number"
-    if not math.isfinite(one) or abs(one) > 3.4e38:
+    if not math.isfinite(value) or abs(value) > 3.4e38:
         return "has a number that float32 cannot hold"
     return ""
 
 
-def _hex_problem(one: Any) -> str:
-    if not isinstance(one, str) or not _HEX.fullmatch(one):
+def _check_hex(value: Any) -> str:
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
         return "has something other than 8 hex digits"
-    (number,) = struct.unpack(">f", bytes.fromhex(one))
+    (number,) = struct.unpack(">f", bytes.fromhex(value))
     return "" if math.isfinite(number) else "has a number that is not finite"

@@ -17,73 +17,73 @@ _LONGEST_LIST = 12
 
 def worded(errors: "Iterable[ValidationError]", most: int = 1_000) -> list[tuple[str, str]]:
     """`(pointer, message)` of the first errors, every pair once, in the order of the pointers."""
-    found = dict.fromkeys(islice((pair for error in errors for pair in _worded_one(error)), most))
-    return sorted(found, key=lambda pair: pair[0])
+    pairs = dict.fromkeys(islice((pair for error in errors for pair in _describe_error(error)), most))
+    return sorted(pairs, key=lambda pair: pair[0])
 
 
-def _worded_one(error: "ValidationError") -> Iterator[tuple[str, str]]:
-    at, keyword = pointer(*error.absolute_path), _keyword(error)
+def _describe_error(error: "ValidationError") -> Iterator[tuple[str, str]]:
+    at, keyword = pointer(*error.absolute_path), _find_keyword(error)
     if keyword == "required":
         for name in error.validator_value:
             if name not in error.instance:
                 yield at + pointer(name), "is required (rule: required)"
     elif keyword == "additionalProperties" and error.validator_value is False:
-        known = error.schema.get("properties", {})
+        known_names = error.schema.get("properties", {})
         for name in error.instance:
-            if name not in known:
-                hint = did_you_mean(name, known)
+            if name not in known_names:
+                hint = did_you_mean(name, known_names)
                 yield at + pointer(name), f"is no field of this schema{'; ' + hint if hint else ''} (rule: {keyword})"
     else:
-        yield at, f"{_said(keyword, error)} (rule: {keyword})"
+        yield at, f"{_describe_rule(keyword, error)} (rule: {keyword})"
 
 
-def _keyword(error: "ValidationError") -> str:
+def _find_keyword(error: "ValidationError") -> str:
     """The keyword that is broken; `false` where the schema is just that, and takes no value."""
     return str(error.validator or "false")
 
 
-def _said(keyword: str, error: "ValidationError") -> str:
+def _describe_rule(keyword: str, error: "ValidationError") -> str:
     if keyword in ("anyOf", "oneOf"):
-        return _alternatives(keyword, error)
+        return _describe_alternatives(keyword, error)
     if keyword in _SENTENCES:
         return _SENTENCES[keyword](error.validator_value, error.instance)
     return f"does not satisfy {keyword}, is {shown(error.instance)}"
 
 
-def _alternatives(keyword: str, error: "ValidationError") -> str:
+def _describe_alternatives(keyword: str, error: "ValidationError") -> str:
     if not error.context:
         return "fits more than one of the alternatives"
     from jsonschema.exceptions import relevance
 
     closest = max(error.context, key=relevance)
     where = pointer(*closest.absolute_path)[len(pointer(*error.absolute_path)) :]
-    reason = _said(_keyword(closest), closest) if keyword != _keyword(closest) else "see the schema"
+    reason = _describe_rule(_find_keyword(closest), closest) if keyword != _find_keyword(closest) else "see the schema"
     return f"fits none of the {len(error.validator_value)} alternatives, {where + ' ' if where else ''}{reason}"
 
 
-def _listed(values: Iterable[Any]) -> str:
+def _list_values(values: Iterable[Any]) -> str:
     texts = [shown(value) for value in values]
     return ", ".join(texts[:_LONGEST_LIST]) + (", …" if len(texts) > _LONGEST_LIST else "")
 
 
-def _one_of(allowed: Any, value: Any) -> str:
-    words = [word for word in allowed if isinstance(word, str)]
+def _describe_choice(choices: Any, value: Any) -> str:
+    words = [word for word in choices if isinstance(word, str)]
     close = nearest(value, words) if isinstance(value, str) else None
-    return f"must be one of {_listed(allowed)}, is {shown(value)}" + (
+    return f"must be one of {_list_values(choices)}, is {shown(value)}" + (
         f"; did you mean {shown(close)}?" if close else ""
     )
 
 
-def _of_type(wanted: Any, value: Any) -> str:
-    names = " or ".join(wanted) if isinstance(wanted, list) else wanted
+def _describe_type(type_rule: Any, value: Any) -> str:
+    names = " or ".join(type_rule) if isinstance(type_rule, list) else type_rule
     return f"must be of type {names}, is of type {kind_of(value)}"
 
 
 _SENTENCES: dict[str, Callable[[Any, Any], str]] = {
     "false": lambda wanted, value: f"must not be there, is {shown(value)}",
     "items": lambda wanted, value: "must have no items beyond those that the schema names",
-    "type": _of_type,
-    "enum": _one_of,
+    "type": _describe_type,
+    "enum": _describe_choice,
     "const": lambda wanted, value: f"must be {shown(wanted)}, is {shown(value)}",
     "format": lambda wanted, value: f"is no valid {wanted}: {shown(value)}",
     "pattern": lambda wanted, value: f"must match {shown(wanted)}, is {shown(value)}",
@@ -109,4 +109,4 @@ _SENTENCES: dict[str, Callable[[Any, Any], str]] = {
 def shown_dependencies(wanted: Any, value: Any) -> str:
     """The keys that are missing because of others that are present."""
     missing = {name for key, names in wanted.items() if key in value for name in names if name not in value}
-    return _listed(sorted(missing))
+    return _list_values(sorted(missing))

@@ -39,11 +39,11 @@ def branch_name(verb: str, what: str, unique: str) -> str:
 def remote(root: Path) -> Remote | None:
     """The remote that the branch checked out follows, else `origin`, else the only one."""
     names = (run.text(root, ["remote"]) or "").split("\n")
-    followed = run.text(root, ["config", "--get", f"branch.{repository.branch(root)}.remote"])
-    for name in (followed, "origin", names[0] if len(names) == 1 else None):
+    upstream = run.text(root, ["config", "--get", f"branch.{repository.branch(root)}.remote"])
+    for name in (upstream, "origin", names[0] if len(names) == 1 else None):
         if name and name in names:
             address = run.text(root, ["config", "--get", f"remote.{name}.url"]) or ""
-            return Remote(name, *_forge(address))
+            return Remote(name, *_parse_address(address))
     return None
 
 
@@ -56,22 +56,26 @@ def opening(where: Remote | None, branch: str, onto: str) -> Opening:
     if "github" in where.host:
         return Opening(push, f"{page}/compare/{quote(onto, safe='')}...{source}?expand=1")
     if "gitlab" in where.host:
-        wanted = f"merge_request%5Bsource_branch%5D={source}&merge_request%5Btarget_branch%5D={quote(onto, safe='')}"
-        return Opening(push, f"{page}/-/merge_requests/new?{wanted}")
+        parameters = (
+            f"merge_request%5Bsource_branch%5D={source}&merge_request%5Btarget_branch%5D={quote(onto, safe='')}"
+        )
+        return Opening(push, f"{page}/-/merge_requests/new?{parameters}")
     return Opening(push)
 
 
-def _forge(address: str) -> tuple[str, str]:
+def _parse_address(address: str) -> tuple[str, str]:
     """Host and path of a repository's address, without the names and passwords that it may hold.
 
-    >>> _forge("git@github.com:team/kb.git"), _forge("https://me:secret@gitlab.com/a/b/kb"), _forge("/srv/kb.git")
-    (('github.com', 'team/kb'), ('gitlab.com', 'a/b/kb'), ('', ''))
+    >>> _parse_address("git@github.com:team/kb.git"), _parse_address("/srv/kb.git")
+    (('github.com', 'team/kb'), ('', ''))
+    >>> _parse_address("https://me:secret@gitlab.com/a/b/kb")
+    ('gitlab.com', 'a/b/kb')
     """
     if "://" in address:
         parts = urlsplit(address)
         host, path = (parts.hostname or "", parts.path) if parts.scheme != "file" else ("", "")
-    elif found := _SCP.fullmatch(address):
-        host, path = found[1], found[2]
+    elif match := _SCP.fullmatch(address):
+        host, path = match[1], match[2]
     else:
         host, path = "", ""
     path = path.strip("/").removesuffix(".git")

@@ -49,15 +49,17 @@ class Review(Struct, frozen=True, dict=True):
         """What the impact had to leave out, which is no finding of the change."""
         if isinstance(self.impact, DuckkbError):
             return ()
-        known = {(one.code, one.path, one.field) for one in self.findings}
-        known |= {(one.code, "", "") for one in self.findings if one.code == "W_BASE_CONFIG"}
-        return tuple(one for one in self.impact.findings if (one.code, one.path, one.field) not in known)
+        known_keys = {(finding.code, finding.path, finding.field) for finding in self.findings}
+        known_keys |= {(finding.code, "", "") for finding in self.findings if finding.code == "W_BASE_CONFIG"}
+        return tuple(
+            finding for finding in self.impact.findings if (finding.code, finding.path, finding.field) not in known_keys
+        )
 
     @property
     def outcome(self) -> reported.Outcome:
         if self.problems:
             return reported.COULD_NOT_RUN
-        errors = sum(one.is_error for one in self.findings)
+        errors = sum(finding.is_error for finding in self.findings)
         limits = isinstance(self.impact, ImpactReport) and self.impact.crossed
         return "findings" if errors else "limits" if limits else "passed"
 
@@ -65,18 +67,18 @@ class Review(Struct, frozen=True, dict=True):
         """The outcome in a line: what could not run, what crossed a limit, errors and warnings with their codes, what was
         not judged or left out; `not_shown` records have no room. `passed` alone stands there where nothing else is to be said."""
         impact = self.impact if isinstance(self.impact, ImpactReport) else None
-        said = [f"{name} could not run" for name in self.problems]
-        said += ["limits crossed"] if impact and impact.crossed else []
+        clauses = [f"{name} could not run" for name in self.problems]
+        clauses += ["limits crossed"] if impact and impact.crossed else []
         grades = reported.counted(self.findings)
         if self.outcome == "passed":
-            said, grades = [" with ".join(["passed", *grades])], []
-        codes = Counter(one.code for one in self.findings).most_common()
-        named = [f"{count:,} {code}" for code, count in codes[:_MOST_CODES]]
-        named += ["…"] if len(codes) > _MOST_CODES else []
-        head = ", ".join([*said, *grades]) + (f" ({', '.join(named)})" if named else "")
-        return "; ".join([head, *self._caveats(impact, not_shown)])
+            clauses, grades = [" with ".join(["passed", *grades])], []
+        codes = Counter(finding.code for finding in self.findings).most_common()
+        counts = [f"{count:,} {code}" for code, count in codes[:_MOST_CODES]]
+        counts += ["…"] if len(codes) > _MOST_CODES else []
+        head = ", ".join([*clauses, *grades]) + (f" ({', '.join(counts)})" if counts else "")
+        return "; ".join([head, *self._list_caveats(impact, not_shown)])
 
-    def _caveats(self, impact: ImpactReport | None, not_shown: int) -> Iterator[str]:
+    def _list_caveats(self, impact: ImpactReport | None, not_shown: int) -> Iterator[str]:
         if isinstance(self.diff, Diff) and self.diff.is_empty:
             yield "no record differs"
         if impact and not impact.rows:
@@ -93,22 +95,22 @@ class Review(Struct, frozen=True, dict=True):
 
 def as_markdown(review: Review, options: DiffOptions) -> Iterator[str]:
     """The comment, of at most `options.budget` bytes: the headline, findings and records, then the impact."""
-    impact = _impact(review, int(options.budget * _IMPACT_SHARE))
+    impact = _render_impact(review, int(options.budget * _IMPACT_SHARE))
     room = options.budget - len(impact.encode()) - _HEADLINE
     if isinstance(review.diff, DuckkbError):
-        body, left = "\n".join(reported.stopped_markdown(review.diff, review.prefix)), 0
+        body, overflow = "\n".join(reported.stopped_markdown(review.diff, review.prefix)), 0
     else:
-        body, left = markdown.fit(review.diff, replace(options, budget=max(2_000, room)))
-    yield f"**{review.headline(left)}**\n"
+        body, overflow = markdown.fit(review.diff, replace(options, budget=max(2_000, room)))
+    yield f"**{review.headline(overflow)}**\n"
     yield f"{body}\n"
     yield impact
 
 
-def _impact(review: Review, budget: int) -> str:
+def _render_impact(review: Review, budget: int) -> str:
     if isinstance(review.impact, DuckkbError):
         return "\n".join(reported.stopped_markdown(review.impact, review.prefix))
-    own = replace(review.impact, findings=review.left_out)
-    return "\n".join(impact_report.as_markdown(own, budget))
+    report = replace(review.impact, findings=review.left_out)
+    return "\n".join(impact_report.as_markdown(report, budget))
 
 
 def as_page(review: Review, options: DiffOptions) -> Iterator[str]:
@@ -140,10 +142,10 @@ def as_commands(review: Review, options: DiffOptions) -> Iterator[str]:
 def as_json(review: Review, options: DiffOptions) -> Iterator[str]:
     """One object: `diff` and `impact` as these verbs print them, null where one could not run."""
     head = {"version": 1, "outcome": review.outcome, "headline": review.headline()}
-    told: dict[str, Any] = {
-        name: {"code": one.code, "message": one.message, "suggestion": one.suggestion}
-        for name, one in review.problems.items()
+    problems: dict[str, Any] = {
+        name: {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}
+        for name, problem in review.problems.items()
     }
     diff = "null" if isinstance(review.diff, DuckkbError) else "".join(diff_json(review.diff, options))
     impact = None if isinstance(review.impact, DuckkbError) else impact_report.as_object(review.impact)
-    yield f'{dumps(head | {"problems": told})[:-1]},"diff":{diff},"impact":{dumps(impact)}}}'
+    yield f'{dumps(head | {"problems": problems})[:-1]},"diff":{diff},"impact":{dumps(impact)}}}'

@@ -39,11 +39,11 @@ def parts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         if not part.sorted:
             yield Finding("E_NOT_CANONICAL", "the lines are not sorted by identity", part.path, remedy="duckkb fmt")
         if len(part.rows) > layout.PART_RECORDS or part.stamp.size > layout.PART_BYTES:
-            said = f"{len(part.rows)} records, {part.stamp.size} bytes"
-            yield Finding("W_PART_SIZE", said, part.path, remedy="none needed")
+            message = f"{len(part.rows)} records, {part.stamp.size} bytes"
+            yield Finding("W_PART_SIZE", message, part.path, remedy="none needed")
         if not part.canonical and all(row.as_stored for row in part.rows) and not part.findings:
-            said = "blank lines, or no LF at the end" if part.rows else "no record is in it"
-            yield Finding("E_NOT_CANONICAL", said, part.path, remedy="duckkb fmt")
+            message = "blank lines, or no LF at the end" if part.rows else "no record is in it"
+            yield Finding("E_NOT_CANONICAL", message, part.path, remedy="duckkb fmt")
 
 
 def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -52,10 +52,12 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         yield from part.findings
         for row in part.rows:
             problems = row.record.fields.get("front_matter_problems", ())
-            for one in problems:
-                found = at(row, "W_FRONT_MATTER", one["message"], field=one["field"])
-                yield replace(found, line=one["line"])
-            warnings = [one for one in row.record.fields.get("warnings", ()) if one != "front_matter" or not problems]
+            for entry in problems:
+                finding = at(row, "W_FRONT_MATTER", entry["message"], field=entry["field"])
+                yield replace(finding, line=entry["line"])
+            warnings = [
+                entry for entry in row.record.fields.get("warnings", ()) if entry != "front_matter" or not problems
+            ]
             if warnings:
                 yield at(row, "W_DOCUMENT", f"was read with warnings: {', '.join(warnings)}")
         if not part.rows and not part.findings:
@@ -72,13 +74,13 @@ def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     for row in (row for part in view.parts(kind) for row in part.rows):
         yield from spelling(row)
         if may_hold_invisible(row.line):
-            for field, said in invisible_fields(row.record.fields):
+            for field, message in invisible_fields(row.record.fields):
                 remedy = "" if kind.source is None else "take them out of the file, unless they are meant"
-                yield at(row, "W_INVISIBLE", said, remedy, pointer(field))
-        if said := mixed_identity(identity_text(row.record.identity)):
-            yield at(row, "W_INVISIBLE", said)
-        if said := misplaced(row.path, row.record.created_at):
-            yield at(row, "E_MISPLACED", said)
+                yield at(row, "W_INVISIBLE", message, remedy, pointer(field))
+        if message := mixed_identity(identity_text(row.record.identity)):
+            yield at(row, "W_INVISIBLE", message)
+        if message := misplaced(row.path, row.record.created_at):
+            yield at(row, "E_MISPLACED", message)
 
 
 def spelling(row: StoredRow) -> Iterator[Finding]:
@@ -102,21 +104,23 @@ def schema(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     validator = view.validator(kind)
     for row in view.rows(kind):
         if not validator.is_valid(row.record.fields):
-            for one in validator.findings(row.record.fields):
-                yield replace(at(row, "E_SCHEMA", one.message, "change the record or the schema"), field=one.field)
+            for finding in validator.findings(row.record.fields):
+                yield replace(
+                    at(row, "E_SCHEMA", finding.message, "change the record or the schema"), field=finding.field
+                )
 
 
 def lengths(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """Given vectors are as long as the others of their field; what the policy fixes the schema says."""
     fields = [name for name, field in kind.given_vectors.items() if not field.dimension]
-    expected = dict(view.lengths(kind)) if fields else {}
+    dimensions = dict(view.lengths(kind)) if fields else {}
     for row in view.compared(kind) if fields else ():
         for name in fields:
             value = row.record.fields.get(name)
             if isinstance(value, list):
-                expected[name] = expected.get(name) or len(value)
-                if said := length_problem(value, expected[name]):
-                    yield at(row, "E_SCHEMA", said, length_remedy(expected[name]), f"/{name}")
+                dimensions[name] = dimensions.get(name) or len(value)
+                if message := length_problem(value, dimensions[name]):
+                    yield at(row, "E_SCHEMA", message, length_remedy(dimensions[name]), f"/{name}")
 
 
 def length_problem(value: list[Any], expected: int) -> str:
@@ -134,9 +138,9 @@ def duplicates(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """An identity stands once."""
     for identity, rows in view.duplicates(kind).items():
         places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
-        said = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
+        message = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
         for row in rows[1:]:
-            yield at(row, "E_DUP_IDENTITY", said, "duckkb dedupe")
+            yield at(row, "E_DUP_IDENTITY", message, "duckkb dedupe")
 
 
 def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -149,29 +153,29 @@ def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """A text of which keys are made stands under one key alone. Those that have it already may be written as they are."""
-    made = kind.generated.of if kind.generated is not None else ""
+    key_field = kind.generated.of if kind.generated is not None else ""
     first: dict[str, Record] = {}
-    for row in view.compared(kind) if made else ():
+    for row in view.compared(kind) if key_field else ():
         record, was = row.record, view.before(row)
         text = keyed_text(kind, record)
         if text is None or (was is not None and keyed_text(kind, was) == text):
             continue
-        other = first.setdefault(text, view.holder(kind, text) or record)
-        if other is record:
+        holder = first.setdefault(text, view.holder(kind, text) or record)
+        if holder is record:
             continue
-        said = f"this {made} stands under the key {identity_text(other.identity)} too"
+        message = f"this {key_field} stands under the key {identity_text(holder.identity)} too"
         if view.is_write:
             remedy = "leave the key out, or give that one, to change the record that has it"
-            yield at(row, "E_EXISTS", said, remedy, f"/{made}")
+            yield at(row, "E_EXISTS", message, remedy, f"/{key_field}")
         else:
             remedy = f"duckkb delete {record_arguments(kind.name, record.identity)}"
-            yield at(row, "W_SAME_TEXT", said, remedy, f"/{made}")
+            yield at(row, "W_SAME_TEXT", message, remedy, f"/{key_field}")
 
 
 def keyed_text(kind: RecordType, record: Record) -> str | None:
     """The text of which a record's key would be made; None where it has none, or its type makes no keys of texts."""
-    made = kind.generated
-    text = record.fields.get(made.of) if made is not None and made.of else None
+    generator = kind.generated
+    text = record.fields.get(generator.of) if generator is not None and generator.of else None
     return text if isinstance(text, str) else None
 
 
@@ -190,39 +194,43 @@ def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) 
 def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """Both ends of an edge exist, each in exactly one of the types that it may have."""
     if isinstance(kind, EdgeType):
-        lost = (
+        dangling_ends = (
             (row, name, end)
             for row in view.linked(kind)
             for name, end in zip((FROM, TO), view.ends(kind, row.record.identity), strict=True)
             if end is None or isinstance(end, Ambiguous)
         )
-        yield from _lost_links(lost) if kind.source is not None else (_lost(kind, *one) for one in lost)
+        yield from (
+            _check_links(dangling_ends)
+            if kind.source is not None
+            else (_report_dangling_end(kind, *entry) for entry in dangling_ends)
+        )
 
 
-def _lost_links(lost: Iterable[tuple[StoredRow, str, Ambiguous | None]]) -> Iterator[Finding]:
+def _check_links(dangling_ends: Iterable[tuple[StoredRow, str, Ambiguous | None]]) -> Iterator[Finding]:
     """Links between documents that lead to none; a name that several have is said once."""
     ambiguous = set[str]()
-    for row, name, end in lost:
-        shown = identity_text(end_identity(component_of(row.record.fields[name])))
+    for row, name, end in dangling_ends:
+        target = identity_text(end_identity(component_of(row.record.fields[name])))
         if end is None:
-            yield at(row, "W_LINK", f"the link {shown} leads to no document of the collection", field=f"/{name}")
-        elif shown not in ambiguous:
-            ambiguous.add(shown)
-            said = f"the link {shown} may lead to {' or '.join(end.types)}"
-            yield at(row, "W_LINK", said, "write more of the path, as in [[folder/name]]", f"/{name}")
+            yield at(row, "W_LINK", f"the link {target} leads to no document of the collection", field=f"/{name}")
+        elif target not in ambiguous:
+            ambiguous.add(target)
+            message = f"the link {target} may lead to {' or '.join(end.types)}"
+            yield at(row, "W_LINK", message, "write more of the path, as in [[folder/name]]", f"/{name}")
 
 
-def _lost(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
+def _report_dangling_end(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
     value = component_of(row.record.fields[name])
-    shown = identity_text(end_identity(value))
+    target = identity_text(end_identity(value))
     if end is not None:
-        said = f"{shown} exists as {' and '.join(end.types)}"
-        return at(row, "E_AMBIGUOUS_END", said, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
+        message = f"{target} exists as {' and '.join(end.types)}"
+        return at(row, "E_AMBIGUOUS_END", message, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
-    said = f"no {' or '.join(types)} {shown}"
+    message = f"no {' or '.join(types)} {target}"
     ends = f"{kind.name} joins {' or '.join(kind.from_types)} to {' or '.join(kind.to_types)}"
-    own = "`echo 'edges: {NAME: {from: TYPE, to: TYPE}}' > ontology/NAME.yaml` makes an edge type for other ends"
-    return at(row, "E_DANGLING_EDGE", said, f"add the node, or delete the edge; {ends}, {own}", f"/{name}")
+    hint = "`echo 'edges: {NAME: {from: TYPE, to: TYPE}}' > ontology/NAME.yaml` makes an edge type for other ends"
+    return at(row, "E_DANGLING_EDGE", message, f"add the node, or delete the edge; {ends}, {hint}", f"/{name}")
 
 
 def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -230,26 +238,26 @@ def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     if isinstance(kind, EdgeType):
         for row, (name, identity) in view.left_behind(kind):
             who = f"{kind.name} {identity_text(row.record.identity)}"
-            said = f"{who} would lose its end {name} {identity_text(identity)}"
-            yield at(row, "E_EDGES", said, "delete the edge too (--cascade)")
+            message = f"{who} would lose its end {name} {identity_text(identity)}"
+            yield at(row, "E_EDGES", message, "delete the edge too (--cascade)")
 
 
 def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """1:N lets a `to` have one `from`; N:1 lets a `from` have one `to`; 1:1 both."""
     if not isinstance(kind, EdgeType) or not (sides := limited_sides(kind)):
         return
-    met: set[tuple[int, Ref]] = set()
+    seen_nodes: set[tuple[int, Ref]] = set()
     for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # what is stored comes first
-        found = view.ends(kind, row.record.identity)
-        nodes = [(side, node) for side in sides if (node := found[side]) and not isinstance(node, Ambiguous)]
+        end_pair = view.ends(kind, row.record.identity)
+        nodes = [(side, node) for side in sides if (node := end_pair[side]) and not isinstance(node, Ambiguous)]
         too_many = [
-            (side, node) for side, node in nodes if (side, node) in met or view.has_more_edges(kind, side, node)
+            (side, node) for side, node in nodes if (side, node) in seen_nodes or view.has_more_edges(kind, side, node)
         ]
         for side, node in too_many:
-            said = f"{kind.name} is {kind.cardinality}: `{(FROM, TO)[side]}` {identity_text(node[1])} has another edge already"
-            yield at(row, "E_CARDINALITY", said, f"delete the other {kind.name} edge, or change `cardinality`")
+            message = f"{kind.name} is {kind.cardinality}: `{(FROM, TO)[side]}` {identity_text(node[1])} has another edge already"
+            yield at(row, "E_CARDINALITY", message, f"delete the other {kind.name} edge, or change `cardinality`")
         if not (too_many and view.is_write):  # what is refused stands in nobody's way
-            met.update(nodes)
+            seen_nodes.update(nodes)
 
 
 def limited_sides(kind: EdgeType) -> tuple[int, ...]:

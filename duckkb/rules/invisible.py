@@ -58,9 +58,9 @@ def escape(character: str) -> str:
 
 def invisible_in(text: str) -> Iterator[tuple[int, str]]:
     """The places and characters of a text that a reviewer would not see; LF and tab are seen."""
-    for found in _ANY.finditer(text):
-        if not _is_needed(text, found.start()):
-            yield found.start(), found[0]
+    for match in _ANY.finditer(text):
+        if not _is_meaningful(text, match.start()):
+            yield match.start(), match[0]
 
 
 def visible(text: str, escape: Callable[[str], str] = escape) -> str:
@@ -78,14 +78,14 @@ def visible(text: str, escape: Callable[[str], str] = escape) -> str:
     return "".join([*pieces, text[behind:]])
 
 
-def _is_needed(text: str, at: int) -> bool:
+def _is_meaningful(text: str, at: int) -> bool:
     character, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
     if character == _JOINER:
-        return (_is_emoji(before) and _is_emoji(after)) or _joins(before) or _joins(after)
+        return (_is_emoji(before) and _is_emoji(after)) or _can_join(before) or _can_join(after)
     if (
         character == _NON_JOINER
     ):  # also between a word and an ending of another script or behind a bracket: `PDF\u200cها`
-        return (_joins(before) and _is_seen(after)) or (_joins(after) and _is_seen(before))
+        return (_can_join(before) and _is_visible(after)) or (_can_join(after) and _is_visible(before))
     if character in (_EMOJI_FORM, _TEXT_FORM):
         return _is_emoji(before) or before in _KEYCAP
     return "\U000e0100" <= character <= "\U000e01ef" and before >= "\u3400" and unicodedata.category(before) == "Lo"
@@ -97,11 +97,11 @@ def _is_emoji(character: str) -> bool:
     )
 
 
-def _is_seen(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     return bool(character) and not character.isspace() and _ANY.match(character) is None
 
 
-def _joins(character: str) -> bool:
+def _can_join(character: str) -> bool:
     return bool(character) and _JOINING.match(character) is not None
 
 
@@ -115,8 +115,8 @@ def may_hold_invisible(line: bytes) -> bool:
 def invisible_fields(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The fields of a record whose texts hold what nobody sees, each with a sentence on it."""
     for name, value in fields.items():
-        if said := _sentence(_count_invisible(value)):
-            yield name, said
+        if message := _describe_characters(_count_invisible(value)):
+            yield name, message
 
 
 def invisible_in_change(before: str | None, after: str | None) -> str:
@@ -125,31 +125,31 @@ def invisible_in_change(before: str | None, after: str | None) -> str:
         return ""
     more = _count_invisible(json.loads(after))
     more.subtract(_count_invisible(json.loads(before)) if before is not None else ())
-    return _sentence(+more)
+    return _describe_characters(+more)
 
 
 def _count_invisible(value: Any) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
+        item = waiting.pop()
+        if isinstance(item, str):
             # A carriage return ends lines in texts of other systems.
-            found.update(character for _, character in invisible_in(one) if character != "\r")
-        elif isinstance(one, Mapping):
-            waiting += [*one, *one.values()]
-        elif isinstance(one, list):
-            waiting += one
-    return found
+            counts.update(character for _, character in invisible_in(item) if character != "\r")
+        elif isinstance(item, Mapping):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+    return counts
 
 
-def _sentence(found: Counter[str]) -> str:
-    if not found:
+def _describe_characters(counts: Counter[str]) -> str:
+    if not counts:
         return ""
-    first = min(found)
+    first = min(counts)
     kind = next((name for name, some in _KINDS if some.match(first)), "a character without width")
-    others = found.total() - 1
-    more = f", and {others:,} more that nobody sees" if others else ""
+    remainder = counts.total() - 1
+    more = f", and {remainder:,} more that nobody sees" if remainder else ""
     return f"holds U+{ord(first):04X}, {kind}{more}"
 
 
@@ -164,8 +164,10 @@ def mixed_identity(identity: str) -> str:
     for word in [] if text.isascii() else _LETTERS.findall(text):
         alike = sorted(set(_LOOK_ALIKES.findall(word)))
         if alike and _LATIN.search(word):
-            scripts = [unicodedata.name(one, "").split(" ")[0] for one in alike[:3]]
+            scripts = [unicodedata.name(character, "").split(" ")[0] for character in alike[:3]]
             scripts = [_SCRIPTS.get(name, "another form of a Latin letter") for name in scripts]
-            shown = ", ".join(f"U+{ord(one):04X} ({script})" for one, script in zip(alike, scripts, strict=False))
-            return f"`{word}` mixes Latin letters with {shown}, which look like them"
+            description = ", ".join(
+                f"U+{ord(character):04X} ({script})" for character, script in zip(alike, scripts, strict=False)
+            )
+            return f"`{word}` mixes Latin letters with {description}, which look like them"
     return ""

@@ -87,9 +87,11 @@ class WriteView(BaseView):
         """`holders` are the stored records under which a text stands, of a type that makes its keys of texts."""
         super().__init__(base.tree, base.validator, base.lengths)
         self._holders, self._changes = holders, changeset.changes
-        self._was = {(one.old.type, one.old.id): one.old for one in self._changes if one.old is not None}
-        self.lengths = partial(_lengths_that_stay, base, self._was)
-        self._becomes = {(one.new.type, one.new.id): one.new for one in self._changes if one.new is not None}
+        self._was = {(change.old.type, change.old.id): change.old for change in self._changes if change.old is not None}
+        self.lengths = partial(_read_stored_lengths, base, self._was)
+        self._becomes = {
+            (change.new.type, change.new.id): change.new for change in self._changes if change.new is not None
+        }
         self._gone = {(old.type, old.identity) for old in self._was.values()} - self._come if self._was else set()
         self._rows: dict[str, list[StoredRow]] = {}
         for new in self._becomes.values():
@@ -101,9 +103,9 @@ class WriteView(BaseView):
 
     @property
     def kinds(self) -> Iterable[RecordType]:
-        names, left = {change.record.type for change in self._changes}, {name for name, _ in self._gone}
-        edges = self.tree.ontology.edges.values() if left else ()
-        names |= {kind.name for kind in edges if not left.isdisjoint((*kind.from_types, *kind.to_types))}
+        names, lost_types = {change.record.type for change in self._changes}, {name for name, _ in self._gone}
+        edges = self.tree.ontology.edges.values() if lost_types else ()
+        names |= {kind.name for kind in edges if not lost_types.isdisjoint((*kind.from_types, *kind.to_types))}
         return [kind for kind in self.tree.ontology if kind.name in names]
 
     def parts(self, kind: RecordType) -> Sequence[Part]:
@@ -114,18 +116,20 @@ class WriteView(BaseView):
 
     def duplicates(self, kind: RecordType) -> Mapping[Identity, Sequence[StoredRow]]:
         """Also of records that are to be deleted: none of them can be written as it is."""
-        known = self.tree.duplicates(kind)
-        own = (change.record.identity for change in self._changes if known and change.record.type == kind.name)
-        return {identity: known[identity] for identity in own if identity in known}
+        rows_by_identity = self.tree.duplicates(kind)
+        identities = (
+            change.record.identity for change in self._changes if rows_by_identity and change.record.type == kind.name
+        )
+        return {identity: rows_by_identity[identity] for identity in identities if identity in rows_by_identity}
 
     def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
         return self._end(edge[0], kind.from_types), self._end(edge[1], kind.to_types)
 
-    def _end(self, end: Component, allowed: Sequence[str]) -> End:
+    def _end(self, end: Component, type_names: Sequence[str]) -> End:
         identity = end_identity(end)
-        named = (end.type,) if isinstance(end, TypedEnd) else allowed
-        found = [name for name in allowed if name in named and self._has(name, identity)]
-        return Ambiguous(tuple(found)) if len(found) > 1 else (found[0], identity) if found else None
+        candidates = (end.type,) if isinstance(end, TypedEnd) else type_names
+        matches = [name for name in type_names if name in candidates and self._has(name, identity)]
+        return Ambiguous(tuple(matches)) if len(matches) > 1 else (matches[0], identity) if matches else None
 
     def _has(self, name: str, identity: Identity) -> bool:
         if (name, identity) in self._come:
@@ -136,16 +140,16 @@ class WriteView(BaseView):
     def has_more_edges(self, kind: EdgeType, side: int, node: Ref) -> bool:
         way = ("out", "in")[side]
         return any(
-            found.name == kind.name and at == way and (kind.name, row.record.id) not in self._was
-            for found, row, at in self.tree.edges_at(*node)
+            edge_type.name == kind.name and at == way and (kind.name, row.record.id) not in self._was
+            for edge_type, row, at in self.tree.edges_at(*node)
         )
 
     def holder(self, kind: RecordType, text: str) -> Record | None:
         """One that keeps the text."""
-        made = kind.generated.of if kind.generated is not None else ""
+        key_field = kind.generated.of if kind.generated is not None else ""
         for row in self._holders(kind, text):
             stays = self._becomes.get(key := (kind.name, row.record.id), None if key in self._was else row.record)
-            if stays is not None and stays.fields.get(made) == text:
+            if stays is not None and stays.fields.get(key_field) == text:
                 return stays
         return None
 
@@ -155,12 +159,12 @@ class WriteView(BaseView):
     def left_behind(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
         for name, identity in self._gone:
             if name in (*kind.from_types, *kind.to_types):
-                for found, row, _ in self.tree.edges_at(name, identity):
-                    if found.name == kind.name and (kind.name, row.record.id) not in self._was:
+                for edge_type, row, _ in self.tree.edges_at(name, identity):
+                    if edge_type.name == kind.name and (kind.name, row.record.id) not in self._was:
                         yield row, (name, identity)
 
 
-def _lengths_that_stay(base: BaseView, was: Collection[tuple[str, int]], kind: RecordType) -> Mapping[str, int]:
+def _read_stored_lengths(base: BaseView, was: Collection[tuple[str, int]], kind: RecordType) -> Mapping[str, int]:
     """How long stored vectors are; nothing where no record stays as it `was`: the first of the new ones fixes the length."""
     stays = base.tree.count(kind) > sum(name == kind.name for name, _ in was)
     return base.lengths(kind) if stays else {}

@@ -52,7 +52,7 @@ class Blended(Struct, frozen=True):
             "base_score": self.record.base,
             "bonus": self.record.bonus,
             "fused_rank": self.record.rank,
-            "position_score": _position(self.record.rank),
+            "position_score": _score_position(self.record.rank),
             "lane_scores": dict(self.lanes),
             "weights": {"position": self.weights[0], "rerank": self.weights[1]},
             "rerank_score": self.rerank,
@@ -71,18 +71,18 @@ def blend(
     Raises ValueError for scores of others than the first records, or out of range: an answer that is not whole is none.
     """
     if rerank is None:
-        return [_blend(record, lanes, None, is_read=False) for record in records]
-    blended = [_blend(record, lanes, rerank.get(record.key)) for record in records]
-    first = {one.record.key: one for one in blended[: len(rerank)]}
+        return [_score_record(record, lanes, None, is_read=False) for record in records]
+    results = [_score_record(record, lanes, rerank.get(record.key)) for record in records]
+    first = {result.record.key: result for result in results[: len(rerank)]}
     if first.keys() != rerank.keys():
         raise ValueError("a reranker scores the first candidates, all of them and no others")
     if not all(0.0 <= score <= 1.0 for score in rerank.values()):
         raise ValueError("a rerank score is between 0 and 1")
-    order = ranked({key: round(one.final, _PLACES) for key, one in first.items()}, tie, len(first))
-    return [*(first[key] for key in order), *blended[len(rerank) :]]
+    order = ranked({key: round(result.final, _PLACES) for key, result in first.items()}, tie, len(first))
+    return [*(first[key] for key in order), *results[len(rerank) :]]
 
 
-def _blend(record: Fused, lanes: Collection[Lane], rerank: float | None, *, is_read: bool = True) -> Blended:
+def _score_record(record: Fused, lanes: Collection[Lane], rerank: float | None, *, is_read: bool = True) -> Blended:
     """`is_read`: a reranker has read the first records."""
     scores = dict.fromkeys(lanes, 0.0)
     for part in record.parts:
@@ -91,11 +91,11 @@ def _blend(record: Fused, lanes: Collection[Lane], rerank: float | None, *, is_r
     if not is_read:
         return Blended(record, scores, (0.0, 0.0), None, fsum(scores.values()) / len(scores))
     weight = next((weight for last, weight in _BLENDS if record.rank <= last), _BLEND_BEYOND)
-    final = weight * _position(record.rank) + (1 - weight) * (rerank or 0.0)
+    final = weight * _score_position(record.rank) + (1 - weight) * (rerank or 0.0)
     return Blended(record, scores, (weight, 1 - weight), rerank, final)
 
 
-def _position(rank: int) -> float:
+def _score_position(rank: int) -> float:
     return max(_LEAST_POSITION, exp(-(rank - 1) / _DECAY))
 
 

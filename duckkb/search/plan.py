@@ -48,8 +48,8 @@ def plan(ask: Intent, records: int, base: Settings) -> Plan:
     if not ask.has_text and ask.vector is None:
         return _filter_only(ask, limit)
     mode = ask.mode or _default_mode(ask, has_model=base.embedding.model != NO_MODEL)
-    mode, notices = _served(mode, ask)
-    lanes = _lanes(mode, ask)
+    mode, notices = _resolve_mode(mode, ask)
+    lanes = _choose_lanes(mode, ask)
     depth = limit if len(lanes) < 2 else max(RECALL_DEPTH, RECALL_FACTOR * limit)
     settings = settings_of([kind.policy for kind in kinds], base)
     fusion, expansion = ask.fusion or settings.fusion, ask.expansion or settings.expansion
@@ -76,18 +76,18 @@ def _can(kind: RecordType, mode: Mode | None) -> bool:
 def _filter_only(ask: Intent, limit: int) -> Plan:
     kinds = ask.kinds
     if ask.mode not in (None, "where"):
-        _served(ask.mode, ask)  # what no text can be asked is refused for that, not for the text that is missing
+        _resolve_mode(ask.mode, ask)  # what no text can be asked is refused for that, not for the text that is missing
         name, flag = kinds[0].name if len(kinds) == 1 else "all", _FLAGS[ask.mode]
-        said = f'duckkb find {name} "what you look for" {flag}'
+        command = f'duckkb find {name} "what you look for" {flag}'
         if ask.where is not None:  # a filter alone is none of the modes
-            said = f"duckkb find {name} -w {shell_word(ask.where)}"
-        raise UsageError(f"{flag} needs a query text", suggestion=said)
+            command = f"duckkb find {name} -w {shell_word(ask.where)}"
+        raise UsageError(f"{flag} needs a query text", suggestion=command)
     if ask.where is None:
-        raise _nothing_asked(kinds)
+        raise _build_empty_refusal(kinds)
     return Plan("where", (), limit, limit)
 
 
-def _nothing_asked(kinds: Sequence[RecordType]) -> UsageError:
+def _build_empty_refusal(kinds: Sequence[RecordType]) -> UsageError:
     """What these types can be asked."""
     name, by_filter = kinds[0].name if len(kinds) == 1 else "TYPE", "-w \"FIELD = 'value'\""
     if any(kind.has_text_vectors or kind.full_text for kind in kinds):
@@ -103,22 +103,22 @@ def _default_mode(ask: Intent, *, has_model: bool) -> Mode:
     kinds = ask.kinds
     if ask.vector is not None:
         return "hybrid" if ask.has_text else "similar"
-    chosen = {kind.policy.default_intent for kind in kinds if kind.policy and kind.policy.default_intent}
-    if len(chosen) == 1:
-        return chosen.pop()
+    intents = {kind.policy.default_intent for kind in kinds if kind.policy and kind.policy.default_intent}
+    if len(intents) == 1:
+        return intents.pop()
     vectors = has_model and any(kind.has_text_vectors for kind in kinds)
     words = any(kind.full_text for kind in kinds)
     return "hybrid" if vectors and words else "similar" if vectors else "match"
 
 
-def _served(mode: Mode, ask: Intent) -> tuple[Mode, tuple[Notice, ...]]:
+def _resolve_mode(mode: Mode, ask: Intent) -> tuple[Mode, tuple[Notice, ...]]:
     """The mode that these types can serve: hybrid narrows to the one lane there is, with a notice; others are refused."""
     kinds, has_vector = ask.kinds, ask.vector is not None
     names = ", ".join(kind.name for kind in kinds)
     words = any(kind.full_text for kind in kinds)
     vectors = any(kind.vectors if has_vector else kind.has_text_vectors for kind in kinds)
     if not words and not vectors:
-        raise _without_lanes(mode, kinds, names)
+        raise _build_lane_refusal(mode, kinds, names)
     if mode == "where":
         raise UsageError(
             "where takes a filter and no query text", suggestion="leave the query out, or choose -m, -s or -H"
@@ -128,42 +128,46 @@ def _served(mode: Mode, ask: Intent) -> tuple[Mode, tuple[Notice, ...]]:
         notice = Notice(
             "W_MODE", f"{names} has no {'vectors' if words else 'full_text'} fields: ran {mode}", _FLAGS[mode]
         )
-        return _allowed(mode, kinds), (notice,)
+        return _check_mode(mode, kinds), (notice,)
     if mode == "similar" and not vectors:
-        raise _unserved(kinds, mode, f"{names} has no vectors fields", f'use -m: duckkb find {names} "..." -m')
+        raise _build_intent_refusal(
+            kinds, mode, f"{names} has no vectors fields", f'use -m: duckkb find {names} "..." -m'
+        )
     if mode == "match" and not words:
-        raise _unserved(kinds, mode, f"{names} has no full_text fields", f'use -s: duckkb find {names} "..." -s')
+        raise _build_intent_refusal(
+            kinds, mode, f"{names} has no full_text fields", f'use -s: duckkb find {names} "..." -s'
+        )
     if mode == "match" and has_vector:
         raise UsageError("match takes words, not a vector", suggestion="choose -s, or -H with both")
-    return _allowed(mode, kinds), ()
+    return _check_mode(mode, kinds), ()
 
 
-def _without_lanes(mode: Mode, kinds: Sequence[RecordType], names: str) -> UsageError:
+def _build_lane_refusal(mode: Mode, kinds: Sequence[RecordType], names: str) -> UsageError:
     """Nothing here answers a question: there are no search fields, or only vectors that callers give."""
     if any(kind.vectors for kind in kinds):
         remedy = f"duckkb find {names} --vector FILE"
-        said = f"{names} compares vectors that callers give, and a text is none"
+        message = f"{names} compares vectors that callers give, and a text is none"
     else:
-        remedy, said = "use --where, or add `search` to the type in the ontology", f"{names} has no search fields"
-    return _unserved(kinds, "similar" if mode == "where" else mode, said, remedy)
+        remedy, message = "use --where, or add `search` to the type in the ontology", f"{names} has no search fields"
+    return _build_intent_refusal(kinds, "similar" if mode == "where" else mode, message, remedy)
 
 
-def _allowed(mode: Mode, kinds: Sequence[RecordType]) -> Mode:
+def _check_mode(mode: Mode, kinds: Sequence[RecordType]) -> Mode:
     for kind in kinds:
         intents = kind.policy.intents if kind.policy else None
         if intents is not None and mode not in intents:
-            said = f"{kind.name} does not allow {mode}"
-            raise _unserved([kind], mode, said, f"its policy allows: {', '.join(intents)}")
+            message = f"{kind.name} does not allow {mode}"
+            raise _build_intent_refusal([kind], mode, message, f"its policy allows: {', '.join(intents)}")
     return mode
 
 
-def _lanes(mode: Mode, ask: Intent) -> tuple[Lane, ...]:
+def _choose_lanes(mode: Mode, ask: Intent) -> tuple[Lane, ...]:
     if mode == "hybrid":
         return ("vector", "fts") if ask.has_text else ("vector",)
     return ("vector",) if mode == "similar" else ("fts",)
 
 
-def _unserved(kinds: Sequence[RecordType], mode: Mode, message: str, suggestion: str) -> UsageError:
+def _build_intent_refusal(kinds: Sequence[RecordType], mode: Mode, message: str, suggestion: str) -> UsageError:
     """What a policy says to use instead goes before what could be said of any type."""
-    refused = (kind.policy.refuse.get(mode) for kind in kinds if kind.policy)
-    return UsageError(message, code="E_INTENT", suggestion=next(filter(None, refused), suggestion))
+    hints = (kind.policy.refuse.get(mode) for kind in kinds if kind.policy)
+    return UsageError(message, code="E_INTENT", suggestion=next(filter(None, hints), suggestion))

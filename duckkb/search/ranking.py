@@ -98,13 +98,13 @@ def ranked(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) ->
     >>> ranked({"b": 1.0, "a": 1.0, "c": 2.0}, str, 2)
     ['c', 'a']
     """
-    found: list[Key] = []
+    results: list[Key] = []
     for _, group in groupby(sorted(score, key=score.__getitem__, reverse=True), key=score.__getitem__):
         keys = list(group)
-        found += sorted(keys, key=tie) if len(keys) > 1 else keys
-        if len(found) >= limit:
+        results += sorted(keys, key=tie) if len(keys) > 1 else keys
+        if len(results) >= limit:
             break
-    return found[:limit]
+    return results[:limit]
 
 
 def fuse(
@@ -147,14 +147,16 @@ def feedback(question: Sequence[float], found: Sequence[Sequence[float]], weight
     best hits standing in for judged ones. All vectors are 1-d of one length and taken at unit length; a zero vector
     counts as it is. Without anything found the question stays, at unit length.
     """
-    own = _unit(question)
+    unit_question = _normalize_vector(question)
     if not found:
-        return own
-    mean = [fsum(column) / len(found) for column in zip(*map(_unit, found), strict=True)]
-    return _unit([(1 - weight) * mine + weight * theirs for mine, theirs in zip(own, mean, strict=True)])
+        return unit_question
+    mean = [fsum(column) / len(found) for column in zip(*map(_normalize_vector, found), strict=True)]
+    return _normalize_vector(
+        [(1 - weight) * mine + weight * theirs for mine, theirs in zip(unit_question, mean, strict=True)]
+    )
 
 
-def _unit(vector: Sequence[float]) -> list[float]:
+def _normalize_vector(vector: Sequence[float]) -> list[float]:
     values = [float(value) for value in vector]
     length = sqrt(fsum(value * value for value in values))
     return [value / length for value in values] if length else values

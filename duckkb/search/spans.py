@@ -17,15 +17,15 @@ _NEAR = 40
 def fitting_span(text: str, weigh: Weigh) -> tuple[int, int]:
     """The start and end of the line, or of the stretch of a line, that fits best; the first of several. Where nothing is held,
     that of the first line with anything in it; (0, 0) without one."""
-    lines = list(_lines(text))
+    lines = list(_iter_lines(text))
     if not lines:
         return 0, 0
-    start, end = _best(text, lines, weigh)
+    start, end = _choose_span(text, lines, weigh)
     if end - start <= LONGEST:
         return start, end
     stretches = [(at, min(at + LONGEST, end)) for at in range(start, end, _STRIDE)]
-    at, until = _best(text, stretches, weigh)
-    return (_at_break(text, at) if at > start else at), until
+    at, until = _choose_span(text, stretches, weigh)
+    return (_find_break(text, at) if at > start else at), until
 
 
 def snippet(text: str) -> str:
@@ -33,14 +33,14 @@ def snippet(text: str) -> str:
     return "\n".join(text.split("\n", _LINES)[:_LINES])[:LONGEST].rstrip()
 
 
-def _best(text: str, spans: Sequence[tuple[int, int]], weigh: Weigh) -> tuple[int, int]:
+def _choose_span(text: str, spans: Sequence[tuple[int, int]], weigh: Weigh) -> tuple[int, int]:
     if len(spans) == 1:
         return spans[0]
     weights = weigh([text[start:end] for start, end in spans])
     return spans[max(range(len(spans)), key=weights.__getitem__)]
 
 
-def _lines(text: str) -> Iterator[tuple[int, int]]:
+def _iter_lines(text: str) -> Iterator[tuple[int, int]]:
     """Lines that are not blank, without their ends."""
     start = 0
     for line in text.split("\n"):
@@ -49,6 +49,6 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
         start += len(line) + 1
 
 
-def _at_break(text: str, at: int) -> int:
+def _find_break(text: str, at: int) -> int:
     """A place shortly before, where no word is cut."""
     return max((text.rfind(sign, at - _NEAR, at) + 1 for sign in _BREAKS), default=0) or at

@@ -26,18 +26,18 @@ def parse(text: str) -> LexicalQuery:
     """
     words: list[str] = []
     phrases: list[str] = []
-    excluded: list[str] = []
+    exclusions: list[str] = []
     prefixes: list[str] = []
     for piece in _PIECE.finditer(text):
         if piece["phrase"] is not None:
             phrases.append(piece["phrase"])
         elif piece["ruled_out"] is not None or piece["excluded"] is not None:
-            excluded.append(piece["ruled_out"] or piece["excluded"] or "")
+            exclusions.append(piece["ruled_out"] or piece["excluded"] or "")
         elif piece["prefix"] is not None:
             prefixes.append(piece["prefix"])
         elif piece["word"] not in ('"', "*", "-"):
             words.append(piece["word"])
-    return LexicalQuery(" ".join(words), _kept(phrases), _kept(excluded), _kept(prefixes))
+    return LexicalQuery(" ".join(words), _clean_pieces(phrases), _clean_pieces(exclusions), _clean_pieces(prefixes))
 
 
 def wanted(text: str) -> str:
@@ -61,5 +61,5 @@ def plain(text: str) -> str:
     return _SIGNS.sub(" ", text)
 
 
-def _kept(pieces: list[str]) -> tuple[str, ...]:
+def _clean_pieces(pieces: list[str]) -> tuple[str, ...]:
     return tuple(piece.strip() for piece in pieces if piece.strip())

@@ -56,11 +56,11 @@ class Questions(Struct, frozen=True):
 
 def to_lines(searches: Sequence[Mapping[str, str]], intent: str = "") -> str:
     """Searches, each with its `type` and `query`, as the lines that `read` takes."""
-    lines = [f"{search['type']}: {_one_line(search['query'])}" for search in searches]
-    return "\n".join([*lines, *([f"intent: {_one_line(intent)}"] if intent else [])])
+    lines = [f"{search['type']}: {_join_lines(search['query'])}" for search in searches]
+    return "\n".join([*lines, *([f"intent: {_join_lines(intent)}"] if intent else [])])
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return _LINE_END.sub(" ", text)
 
 
@@ -72,30 +72,30 @@ def read(text: str) -> Questions:
     """
     lines = [(number, line.strip()) for number, line in enumerate(_LINE_END.split(text), 1) if line.strip()]
     if not lines:
-        raise _refusal(1, "there is nothing to look for", 'duckkb query "a question"')
+        raise _build_refusal(1, "there is nothing to look for", 'duckkb query "a question"')
     if len(lines) > MOST_QUESTIONS + 1:
-        said = f"there are more than {MOST_QUESTIONS} questions"
-        raise _refusal(lines[MOST_QUESTIONS][0], said, "ask them in several queries")
-    typed = [(number, *_taken_apart(line)) for number, line in lines]
-    if len(typed) == 1 and typed[0][1] in ("", "expand"):
-        number, _, question = typed[0]
-        return Questions((Question("expand", _said(question, number, "expand"), number),))
+        wording = f"there are more than {MOST_QUESTIONS} questions"
+        raise _build_refusal(lines[MOST_QUESTIONS][0], wording, "ask them in several queries")
+    entries = [(number, *_split_type(line)) for number, line in lines]
+    if len(entries) == 1 and entries[0][1] in ("", "expand"):
+        number, _, question = entries[0]
+        return Questions((Question("expand", _require_text(question, number, "expand"), number),))
     intent, questions = "", []
-    for number, kind, said in typed:
+    for number, kind, wording in entries:
         match kind:
             case "intent" if intent:
-                raise _refusal(number, "a second `intent:`", "say what is meant in one line")
+                raise _build_refusal(number, "a second `intent:`", "say what is meant in one line")
             case "intent":
-                intent = _said(said, number, kind)
+                intent = _require_text(wording, number, kind)
             case "lex" | "vec" | "hyde":
-                questions.append(_question(kind, _said(said, number, kind), number))
+                questions.append(_parse_question(kind, _require_text(wording, number, kind), number))
             case "expand":
-                raise _refusal(number, "`expand:` stands alone", "leave the other lines out, or give it a type")
+                raise _build_refusal(number, "`expand:` stands alone", "leave the other lines out, or give it a type")
             case _:
                 remedy = "begin each line with lex:, vec: or hyde:, or ask one line alone"
-                raise _refusal(number, "a line without a type among others", remedy)
+                raise _build_refusal(number, "a line without a type among others", remedy)
     if not questions:
-        raise _refusal(lines[0][0], "`intent:` alone asks for nothing", "add a line with lex:, vec: or hyde:")
+        raise _build_refusal(lines[0][0], "`intent:` alone asks for nothing", "add a line with lex:, vec: or hyde:")
     return Questions(tuple(questions), intent)
 
 
@@ -108,45 +108,45 @@ def lexical(text: str, line: int = 1) -> LexicalQuery:
     LexicalQuery(text='hash', phrases=('on disk', 'gpt-4'), excluded=('random',), prefixes=('hash',), every=True, exact=False)
     """
     if _LINE_END.search(text):
-        raise _refusal(line, "a `lex` question is one line", "ask one line, or begin each with its type")
+        raise _build_refusal(line, "a `lex` question is one line", "ask one line, or begin each with its type")
     if text.count('"') % 2:
-        raise _refusal(line, "a quote is not closed", 'close it: "a phrase"')
+        raise _build_refusal(line, "a quote is not closed", 'close it: "a phrase"')
     words: list[str] = []
     phrases: list[str] = []
-    excluded: list[str] = []
+    exclusions: list[str] = []
     for piece in _LEX_PIECE.finditer(text):
-        found = (piece["word"] or piece["phrase"] or "").strip()
-        if not _is_sayable(found):
+        term = (piece["word"] or piece["phrase"] or "").strip()
+        if not _is_sayable(term):
             continue
-        is_phrase = piece["word"] is None or _HYPHENATED.search(found)
-        (excluded if piece["minus"] else phrases if is_phrase else words).append(found)
+        is_phrase = piece["word"] is None or _HYPHENATED.search(term)
+        (exclusions if piece["minus"] else phrases if is_phrase else words).append(term)
     if not words and not phrases:
-        said = "only exclusions" if excluded else "there is no word to look for"
-        raise _refusal(line, said, "add a word that has to be there")
-    return LexicalQuery(" ".join(words), tuple(phrases), tuple(excluded), tuple(words), every=True)
+        message = "only exclusions" if exclusions else "there is no word to look for"
+        raise _build_refusal(line, message, "add a word that has to be there")
+    return LexicalQuery(" ".join(words), tuple(phrases), tuple(exclusions), tuple(words), every=True)
 
 
-def _taken_apart(line: str) -> tuple[str, str]:
+def _split_type(line: str) -> tuple[str, str]:
     """The type of a line, empty without one, and its text."""
-    found = _TYPED.fullmatch(line)
-    return (found["type"].lower(), found["text"].strip()) if found else ("", line)
+    match = _TYPED.fullmatch(line)
+    return (match["type"].lower(), match["text"].strip()) if match else ("", line)
 
 
-def _said(text: str, line: int, kind: str) -> str:
+def _require_text(text: str, line: int, kind: str) -> str:
     if not text:
-        raise _refusal(line, f"`{kind}:` without a text", f"`{kind}: what you look for`, or leave the line out")
+        raise _build_refusal(line, f"`{kind}:` without a text", f"`{kind}: what you look for`, or leave the line out")
     return text
 
 
-def _question(kind: Literal["lex", "vec", "hyde"], text: str, line: int) -> Question:
+def _parse_question(kind: Literal["lex", "vec", "hyde"], text: str, line: int) -> Question:
     if kind == "lex":
         return Question(kind, text, line, lexical(text, line))
-    if excluded := next(_exclusions(text), None):
-        raise _refusal(line, f"`{kind}:` cannot exclude: -{excluded}", f"put -{excluded} in a `lex:` line")
+    if exclusion := next(_iter_exclusions(text), None):
+        raise _build_refusal(line, f"`{kind}:` cannot exclude: -{exclusion}", f"put -{exclusion} in a `lex:` line")
     return Question(kind, text, line)
 
 
-def _exclusions(text: str) -> Iterator[str]:
+def _iter_exclusions(text: str) -> Iterator[str]:
     """What a text excludes as the lexical lane reads any question: `multi-agent`, `-1.5` and `-v` exclude nothing."""
     yield from syntax.parse(text).excluded
 
@@ -156,5 +156,5 @@ def _is_sayable(text: str) -> bool:
     return any(character.isalnum() or unicodedata.category(character) == "So" for character in text)
 
 
-def _refusal(line: int, message: str, remedy: str) -> UsageError:
+def _build_refusal(line: int, message: str, remedy: str) -> UsageError:
     return UsageError(f"line {line} of the query: {message}", "E_QUERY", remedy, {"line": line})

@@ -40,7 +40,9 @@ class _Call:
         self.tenant, self.work, self.key = tenant, work, key
         self.deadline, self.is_long = Deadline(), False
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.answer.add_done_callback(lambda one: one.cancelled() or one.exception())  # nobody may be left to look
+        self.answer.add_done_callback(
+            lambda future: future.cancelled() or future.exception()
+        )  # nobody may be left to look
         self.begun, self.asked_by = False, 0
 
 
@@ -77,13 +79,13 @@ class Admission:
         self._refuse_hasty(tenant)
         call = self._shared.get(same) if same is not None else None
         if call is None:
-            call = self._entered(_Call(tenant, work, same))
+            call = self._enqueue(_Call(tenant, work, same))
         call.asked_by += 1
         seconds = min(filter(None, (timeout, self.limits.timeout)), default=None)
         try:
-            done, _ = await asyncio.wait({call.answer}, timeout=seconds)
-            if not done:
-                raise _late(call, seconds, is_write)
+            answers, _ = await asyncio.wait({call.answer}, timeout=seconds)
+            if not answers:
+                raise _build_timeout_error(call, seconds, is_write)
             return cast("T", call.answer.result())
         finally:
             call.asked_by -= 1
@@ -103,30 +105,30 @@ class Admission:
         level, at = self._buckets.get(tenant, (most, now))
         level = min(most, level + (now - at) * rate)
         if level < 1:
-            raise _busy(f"more than {rate:g} calls a second", (1 - level) / rate)
+            raise _build_busy_error(f"more than {rate:g} calls a second", (1 - level) / rate)
         self._buckets[tenant] = level - 1, now
 
-    def _entered(self, call: _Call) -> _Call:
+    def _enqueue(self, call: _Call) -> _Call:
         """At the end of its tenant's line. Where too many wait then, the newest of the longest line has to go."""
-        own = self._lines.setdefault(call.tenant, deque())
-        own.append(call)
+        line = self._lines.setdefault(call.tenant, deque())
+        line.append(call)
         if call.key is not None:
             self._shared[call.key] = call
         self._begin()
         if self.waiting > self.limits.waiting:
-            last = max(own, *self._lines.values(), key=len).pop()  # of lines as long as its own, its own
+            last = max(line, *self._lines.values(), key=len).pop()  # of lines as long as its own, its own
             self._forget(last)
-            last.answer.set_exception(_busy(f"{self.limits.waiting} calls wait already", 1))
+            last.answer.set_exception(_build_busy_error(f"{self.limits.waiting} calls wait already", 1))
         return call
 
     def _begin(self) -> None:
-        while len(self._tasks) - min(self._long, self.limits.long) < self.limits.slots and (call := self._next()):
+        while len(self._tasks) - min(self._long, self.limits.long) < self.limits.slots and (call := self._take_next()):
             call.begun = True
             self._forget(call)
             self._active[call.tenant] += 1
-            self._tasks.add(asyncio.ensure_future(self._carry_out(call)))
+            self._tasks.add(asyncio.ensure_future(self._perform_call(call)))
 
-    def _next(self) -> _Call | None:
+    def _take_next(self) -> _Call | None:
         for tenant, line in self._lines.items():
             if line and self._active[tenant] < (self._most if self._long < self.limits.long / 2 else 1):
                 del self._lines[tenant]
@@ -136,8 +138,8 @@ class Admission:
                 return call
         return None
 
-    async def _carry_out(self, call: _Call) -> None:
-        clock = asyncio.get_running_loop().call_later(self.limits.long_after, self._let_beside, call)
+    async def _perform_call(self, call: _Call) -> None:
+        clock = asyncio.get_running_loop().call_later(self.limits.long_after, self._mark_long, call)
         try:
             with heeded(call.deadline):
                 call.answer.set_result(await anyio.to_thread.run_sync(call.work, limiter=self._threads))
@@ -149,7 +151,7 @@ class Admission:
         self._tasks.discard(cast("asyncio.Future[None]", asyncio.current_task()))
         self._begin()
 
-    def _let_beside(self, call: _Call) -> None:
+    def _mark_long(self, call: _Call) -> None:
         call.is_long = True
         self._long += 1
         self._begin()
@@ -161,14 +163,14 @@ class Admission:
             del self._lines[call.tenant]
 
 
-def _busy(said: str, seconds: float) -> Unavailable:
+def _build_busy_error(message: str, seconds: float) -> Unavailable:
     after = max(1, math.ceil(seconds))
-    return Unavailable(said, "E_BUSY", f"ask again in {after} s, with fewer calls at once", {"retry_after_s": after})
+    return Unavailable(message, "E_BUSY", f"ask again in {after} s, with fewer calls at once", {"retry_after_s": after})
 
 
-def _late(call: _Call, seconds: float | None, is_write: bool) -> Unavailable:
-    told = "it had not begun and was left out"
+def _build_timeout_error(call: _Call, seconds: float | None, is_write: bool) -> Unavailable:
+    outcome = "it had not begun and was left out"
     if call.begun:
-        told = "it goes on without you" if is_write else "it was stopped"
-    said = f"there was no answer within {seconds:g} s; {told}"
-    return Unavailable(said, "E_TIMEOUT", "give it more time, or ask for less", {"begun": call.begun})
+        outcome = "it goes on without you" if is_write else "it was stopped"
+    message = f"there was no answer within {seconds:g} s; {outcome}"
+    return Unavailable(message, "E_TIMEOUT", "give it more time, or ask for less", {"begun": call.begun})

@@ -10,9 +10,11 @@ SIGN_IN_ONCE = f"{ROOT}/open?code="
 def show(address: str) -> None:
     """Have a browser with windows show a page, if there is one: one of text would take over the terminal."""
     try:
-        found = webbrowser.get()
+        browser = webbrowser.get()
     except webbrowser.Error:
         return
-    is_of_text = isinstance(found, webbrowser.GenericBrowser) and not isinstance(found, webbrowser.BackgroundBrowser)
+    is_of_text = isinstance(browser, webbrowser.GenericBrowser) and not isinstance(
+        browser, webbrowser.BackgroundBrowser
+    )
     if not is_of_text:
-        found.open(address)
+        browser.open(address)

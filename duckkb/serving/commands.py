@@ -90,8 +90,8 @@ def serve_stdio(path: BasePath, chosen: "OpenOptions", *, all_tools: bool = Fals
     from duckkb.serving.mcp import stdio
     from duckkb.serving.mcp.server import make
 
-    with _served(path, chosen) as served:
-        stdio.serve(make(Front(served), notifies=True, all_tools=all_tools))
+    with _open_answerer(path, chosen) as answerer:
+        stdio.serve(make(Front(answerer), notifies=True, all_tools=all_tools))
 
 
 def serve_http(
@@ -131,29 +131,29 @@ def serve_http(
     root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
     tokens = BearerTokens(root)
     token, daemon = tokens.prepare(), Daemon.of(root)
-    held = daemon.hold() if listening.in_background else None
+    descriptor = daemon.hold() if listening.in_background else None
     with (
-        sockets.bind(listening.host, listening.port, listening.names) as bound,
-        _served(path, chosen, answering.workers, answering.longest) as served,
+        sockets.bind(listening.host, listening.port, listening.names) as listener,
+        _open_answerer(path, chosen, answering.workers, answering.longest) as answerer,
     ):
-        url = sockets.url_of(bound) + root_path + listening.route
+        url = sockets.url_of(listener) + root_path + listening.route
 
         def ready() -> None:
-            if held is not None:
-                daemon.tell(held, url)
+            if descriptor is not None:
+                daemon.tell(descriptor, url)
             once = f"{url}{SIGN_IN_ONCE}{sessions.code()}" if listening.opens else ""
             tell({"url": url, "token": token} | ({"open": once} if once else {}))
             if once:
                 show(once)
 
-        front = Front(served, answering.limits, measures)
+        front = Front(answerer, answering.limits, measures)
         plain, notifying = (make(front, notifies=notifies, all_tools=listening.all_tools) for notifies in (False, True))
         mount = McpMount(plain, notifying, SessionLimits(listening.sessions, listening.idle))
         sessions = Sessions(tokens, Strangers(tokens, measures.refused))
         doors = Doors(listening.names, answering.metrics_open, listening.edits, origins, auth_header)
         app = application(front, sessions, tokens, mount, measures, doors)
-        noted = Telemetry(app, measures, _log(root, served, measures, answering.log))
-        sockets.serve(BelowPath(noted, root_path), bound, ready, proxies)
+        telemetry = Telemetry(app, measures, _log(root, answerer, measures, answering.log))
+        sockets.serve(BelowPath(telemetry, root_path), listener, ready, proxies)
 
 
 def start(path: BasePath, command: list[str], backend: str | None = None) -> dict[str, Any]:
@@ -174,33 +174,35 @@ def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
 
 
 @contextmanager
-def _served(path: BasePath, chosen: "OpenOptions", workers: int = 0, longest: float | None = 0) -> "Iterator[Answerer]":
+def _open_answerer(
+    path: BasePath, chosen: "OpenOptions", workers: int = 0, longest: float | None = 0
+) -> "Iterator[Answerer]":
     """What answers: so many worker processes, or this one; what only reads within `longest` seconds. It is closed afterwards unless a call holds it up."""
     from duckkb.serving import running
 
-    served: Answerer
+    answerer: Answerer
     if workers:
         from duckkb.serving.pool.pool import Pool
 
-        served = Pool(path, chosen, workers, longest)
+        answerer = Pool(path, chosen, workers, longest)
     else:
         from duckkb.serving.daemon import Daemon
         from duckkb.serving.served import Served
 
-        served = Served(path, chosen, longest, Daemon.describe)
+        answerer = Served(path, chosen, longest, Daemon.describe)
     try:
-        yield served
+        yield answerer
     finally:
-        running.finish(served.close, _CLOSE_S)
+        running.finish(answerer.close, _CLOSE_S)
 
 
-def _log(root: Path, served: "Answerer", measures: "Measures", log: Log) -> "RequestLog | None":
+def _log(root: Path, answerer: "Answerer", measures: "Measures", log: Log) -> "RequestLog | None":
     """Have the facts of the base be measures; and where there is a log of requests, it."""
     from duckkb.serving import lines
     from duckkb.serving.telemetry.facts import BaseFacts
     from duckkb.serving.telemetry.middleware import RequestLog
 
-    facts = BaseFacts(root, served)
+    facts = BaseFacts(root, answerer)
     facts.watched_by(measures)
     if log == "off":
         return None

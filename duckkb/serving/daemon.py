@@ -44,20 +44,20 @@ class Daemon(Struct, frozen=True):
         come up."""
         running = self.running()
         if running is not None:
-            raise _serving(running)
+            raise _build_serving_refusal(running)
         with os.fdopen(self._opened("log", os.O_WRONLY | os.O_TRUNC), "wb") as log:
             child = self.begin(command, log)
         deadline = time.monotonic() + _START_S
         while child.poll() is None and time.monotonic() < deadline:
-            found = self.running()
-            if found is not None and found.get("pid") == child.pid:
-                return found
+            server = self.running()
+            if server is not None and server.get("pid") == child.pid:
+                return server
             time.sleep(_LOOK_S)
         child.kill()
         child.wait()
         log_file = self._path("log")
-        said = " ".join(log_file.read_text("utf-8", "replace").split())[-500:] or "it said nothing"
-        raise Unavailable(f"the server did not come up: {said}", "E_SERVING", f"cat {shell_word(str(log_file))}")
+        output = " ".join(log_file.read_text("utf-8", "replace").split())[-500:] or "it said nothing"
+        raise Unavailable(f"the server did not come up: {output}", "E_SERVING", f"cat {shell_word(str(log_file))}")
 
     def begin(self, command: Sequence[str], log: "IO[bytes] | int" = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         """A process of a command line of duckkb that has nothing of this one. Raises OSError."""
@@ -76,7 +76,7 @@ class Daemon(Struct, frozen=True):
         descriptor = self._opened("pid", os.O_RDWR)
         # Somebody may be looking at this moment.
         if not locks.wait_for_lock(descriptor, exclusive=True, deadline=time.monotonic() + _HOLD_S):
-            raise _serving(_read(descriptor))
+            raise _build_serving_refusal(_read(descriptor))
         os.ftruncate(descriptor, 0)
         return descriptor
 
@@ -105,22 +105,22 @@ class Daemon(Struct, frozen=True):
     def stop(self) -> dict[str, Any]:
         """End the server, and no other process; its `pid` and `url`. Raises `errors.NotFound` (E_SERVING) where none serves,
         `errors.Unavailable` (E_SERVING) where it does not end."""
-        found = self.running()
-        if found is None:
+        server = self.running()
+        if server is None:
             raise NotFound(f"no server of {self.root} runs in the background", "E_SERVING", "duckkb serve --daemon")
-        pid = found.get("pid")
+        pid = server.get("pid")
         if not isinstance(pid, int):
             raise Unavailable("the server is starting", "E_SERVING", "ask again in a moment")
         with suppress(ProcessLookupError):
-            self._end(pid, found)
+            self._end(pid, server)
         deadline = time.monotonic() + _END_S
-        while self.running() == found:
+        while self.running() == server:
             if time.monotonic() > deadline:
                 raise Unavailable(f"the server ({pid}) does not end", "E_SERVING", f"kill -9 {pid}")
             time.sleep(_LOOK_S)
-        return found
+        return server
 
-    def _end(self, pid: int, found: dict[str, Any]) -> None:
+    def _end(self, pid: int, server: dict[str, Any]) -> None:
         """Once the process is in hand, which keeps its number from another, the lock must still be held. Raises
         ProcessLookupError."""
         if not hasattr(os, "pidfd_open"):
@@ -128,7 +128,7 @@ class Daemon(Struct, frozen=True):
             return
         process = os.pidfd_open(pid)
         try:
-            if self.running() == found:
+            if self.running() == server:
                 signal.pidfd_send_signal(process, signal.SIGTERM)
         finally:
             os.close(process)
@@ -143,8 +143,8 @@ class Daemon(Struct, frozen=True):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, flags | os.O_CREAT | NO_FOLLOW, 0o600)
         except OSError as error:
-            said = f"{path} cannot be written: {error.strerror or error}"
-            raise Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+            message = f"{path} cannot be written: {error.strerror or error}"
+            raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
         try:
             refuse_foreign(path, os.fstat(descriptor))
         except Unavailable:
@@ -155,11 +155,11 @@ class Daemon(Struct, frozen=True):
 
 def _read(descriptor: int) -> dict[str, Any]:
     with suppress(ValueError):
-        found = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
-        return found if isinstance(found, dict) else {}
+        value = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        return value if isinstance(value, dict) else {}
     return {}
 
 
-def _serving(found: dict[str, Any]) -> Refused:
-    where = f" at {found['url']} (process {found['pid']})" if found else ""
+def _build_serving_refusal(server: dict[str, Any]) -> Refused:
+    where = f" at {server['url']} (process {server['pid']})" if server else ""
     return Refused(f"a server of this base runs in the background already{where}", "E_SERVING", "duckkb serve stop")

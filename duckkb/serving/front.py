@@ -29,7 +29,7 @@ ASKED = "duckkb.asked"
 """Under this key the scope of an HTTP request has its `Asked`."""
 
 
-def _unwritten(action: str, outcome: str) -> None:
+def _skip_audit(action: str, outcome: str) -> None:
     """Whoever sits at the other end of a pipe is not written down."""
 
 
@@ -40,7 +40,7 @@ class Asked(Struct, frozen=True):
     caller: Caller
     noted: Noted
     timeout: float = 0.0
-    audit: Callable[[str, str], None] = _unwritten
+    audit: Callable[[str, str], None] = _skip_audit
     again: "Callable[[], Caller | Denial] | None" = None
 
     def caller_now(self) -> "Caller | Denial":
@@ -50,8 +50,8 @@ class Asked(Struct, frozen=True):
     def decide(self, door: str, name: str, given: object) -> None:
         """Write down whether the caller may ask for an action with these arguments. Raises as `audit`."""
         action = ACTIONS[name]
-        privileged = isinstance(given, Mapping) and action.privileged & given.keys()
-        may = self.caller.may(action.role) and (self.caller.may("admin") or not privileged)
+        restricted_arguments = isinstance(given, Mapping) and action.privileged & given.keys()
+        may = self.caller.may(action.role) and (self.caller.may("admin") or not restricted_arguments)
         self.audit(f"{door} {name}", "allowed" if may else "E_FORBIDDEN")
 
 
@@ -65,17 +65,17 @@ class Front:
 
     async def run(self, asked: Asked, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of an action. Raises as `Served.run` and `Admission.run`."""
-        began, writes, caller, seen = time.monotonic(), ACTIONS[name].writes, asked.caller, asked.noted
-        same = None if writes or not self.admission.limits.dedupe else _same(caller, name, given)
-        work = partial(seen.traced, self.served.run, name, given, caller)
-        with seen.asking(name, given, caller):
+        began, writes, caller, notes = time.monotonic(), ACTIONS[name].writes, asked.caller, asked.noted
+        same = None if writes or not self.admission.limits.dedupe else _build_key(caller, name, given)
+        work = partial(notes.traced, self.served.run, name, given, caller)
+        with notes.asking(name, given, caller):
             answer = await self.admission.run(caller.tenant, work, asked.timeout, same=same, is_write=writes)
         if writes:
             self.written.set()
             self.written = asyncio.Event()
-        seen.answered(answer)
+        notes.answered(answer)
         if self._measures is not None:
-            self._measures.answered(name, answer, time.monotonic() - began, seen.route, caller.tenant)
+            self._measures.answered(name, answer, time.monotonic() - began, notes.route, caller.tenant)
         return answer
 
     async def read(self, asked: Asked, what: Callable[..., T], *given: Any) -> T:
@@ -90,24 +90,24 @@ class Front:
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
     """What comes of the work for a request whose body was read; None where its client went before, for whom it is dropped."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
         return task.result() if task.done() else None
     finally:
-        for one in (task, gone):
-            one.cancel()
+        for future in (task, disconnect):
+            future.cancel()
             with suppress(asyncio.CancelledError, Exception):
-                await one
+                await future
 
 
-async def _gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _same(caller: Caller, name: str, given: Mapping[str, Any]) -> Hashable:
+def _build_key(caller: Caller, name: str, arguments: Mapping[str, Any]) -> Hashable:
     try:
-        return caller, name, json.dumps(given, sort_keys=True)
+        return caller, name, json.dumps(arguments, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
         return None

@@ -33,7 +33,7 @@ def say(text: str) -> None:
 def record(event: str, level: Level, facts: dict[str, Any]) -> None:
     """Print an event as one JSON object; texts of it are cut where they are long."""
     head = {"ts": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z", "level": level, "event": event}
-    short = {name: one[:_LONGEST] if isinstance(one, str) else one for name, one in facts.items()}
+    short = {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in facts.items()}
     _print(json.dumps(head | short))  # in ASCII: no sign of another script can end the line
 
 

@@ -41,7 +41,7 @@ def import_all(*, doors: bool = True) -> None:
     elsewhere = ELSEWHERE if doors else (*ELSEWHERE, "duckkb.serving")
     modules = (module.name for module in walk_packages(duckkb.__path__, "duckkb.", onerror=lambda name: None))
     for name in modules:
-        if not any(f"{name}.".startswith(f"{other}.") for other in elsewhere):
+        if not any(f"{name}.".startswith(f"{prefix}.") for prefix in elsewhere):
             _import(name)
     for name in LIBRARIES:
         _import(name)

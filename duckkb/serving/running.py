@@ -23,7 +23,7 @@ def run(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], *, grace: f
     spare_memory()
     loop = asyncio.new_event_loop()
     _left.append(loop)  # tasks that are left behind are not ended, which would wait for their threads
-    loop.run_until_complete(_until_asked(serve, grace))
+    loop.run_until_complete(_run_until_signal(serve, grace))
 
 
 def spare_memory() -> None:
@@ -41,15 +41,15 @@ def finish(work: Callable[[], None], seconds: float) -> None:
     thread.join(seconds)
 
 
-async def _until_asked(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], grace: float) -> None:
-    asked, loop = asyncio.Event(), asyncio.get_running_loop()
+async def _run_until_signal(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]], grace: float) -> None:
+    stop_event, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in _ASKING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(asked.set) and None)
-    served, waiting = asyncio.ensure_future(serve(asked)), asyncio.ensure_future(asked.wait())
-    await asyncio.wait({served, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if not served.done():
-        await asyncio.wait({served}, timeout=grace)
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop_event.set) and None)
+    server_task, waiting = asyncio.ensure_future(serve(stop_event)), asyncio.ensure_future(stop_event.wait())
+    await asyncio.wait({server_task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if not server_task.done():
+        await asyncio.wait({server_task}, timeout=grace)
     waiting.cancel()
-    if served.done():
-        served.result()
+    if server_task.done():
+        server_task.result()

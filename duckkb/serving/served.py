@@ -39,10 +39,10 @@ class Served:
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """The answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
-        kb = self._opened_for(caller)
+        kb = self._open_for_caller(caller)
         try:
             is_write = name in ACTIONS and ACTIONS[name].writes
-            with deadline.bounded(None if is_write else self._seconds(kb), caller.tenant):
+            with deadline.bounded(None if is_write else self._choose_seconds(kb), caller.tenant):
                 answer = kb.run(name, given, caller, strict=not self._chosen.lenient)
                 is_whole = name == "status" and "root" in answer
                 return answer | {"server": self._server(kb.root)} if is_whole else answer
@@ -53,7 +53,7 @@ class Served:
 
     def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
         """As `run`, of the proposal of this tenant, to which goes what is written. Raises as `Proposals.run`."""
-        return self._proposals.run(self._opened_for(caller).root, name, given, caller, message)
+        return self._proposals.run(self._open_for_caller(caller).root, name, given, caller, message)
 
     @contextmanager
     def at(self, commit: str, caller: Caller) -> Iterator[KnowledgeBase]:
@@ -62,7 +62,7 @@ class Served:
         refuse_past(caller)
         with (
             opened(self._opened().root, replace(self._chosen, at=commit, is_served=False)) as kb,
-            deadline.bounded(self._seconds(kb), caller.tenant),
+            deadline.bounded(self._choose_seconds(kb), caller.tenant),
         ):
             yield kb
 
@@ -82,10 +82,10 @@ class Served:
             if self._kb is not None:
                 self._kb.close()
 
-    def _seconds(self, kb: KnowledgeBase) -> float | None:
+    def _choose_seconds(self, kb: KnowledgeBase) -> float | None:
         return (kb.configured.served_seconds if self._longest is None else self._longest) or None
 
-    def _opened_for(self, caller: Caller) -> KnowledgeBase:
+    def _open_for_caller(self, caller: Caller) -> KnowledgeBase:
         """Who sees a part of the base is not told why the whole does not load: that names other parts."""
         try:
             return self._opened()

@@ -50,8 +50,8 @@ def told(problem: Exception, status: int = 0, **headers: str) -> Response:
     """An error as `registry.run.failure` has it, with its status unless another is given."""
     status = status or status_of(problem)
     after = problem.details.get("retry_after_s") if isinstance(problem, DuckkbError) else None
-    given = {**HEADERS.get(status, {}), **headers, **({"retry-after": str(after)} if after else {})}
-    return plain(failure(problem, for_calls=True), status, given)
+    response_headers = {**HEADERS.get(status, {}), **headers, **({"retry-after": str(after)} if after else {})}
+    return plain(failure(problem, for_calls=True), status, response_headers)
 
 
 def plain(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

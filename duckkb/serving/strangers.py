@@ -56,12 +56,12 @@ class Strangers:
         instead where too many wait already (E_BUSY)."""
         seen.code = denial.code
         self._count(denial.code)
-        if self._is_sampled():
+        if self._should_sample():
             left_out, self._unwritten = self._unwritten, 0
             await asyncio.to_thread(self._write, denial, action, seen, left_out)
         return await self._wait(seen.address) if denial.status == 403 else None
 
-    def _is_sampled(self) -> bool:
+    def _should_sample(self) -> bool:
         now = self._clock()
         self._lines, self._at = min(_LINES, self._lines + (now - self._at) / _LINE_S), now
         if self._lines < 1:
@@ -70,39 +70,39 @@ class Strangers:
         self._lines -= 1
         return True
 
-    def _write(self, denial: Denial, action: str, seen: Noted, left_out: int) -> None:
+    def _write(self, denial: Denial, action: str, notes: Noted, left_out: int) -> None:
         try:
-            self._tokens.note_refusal(denial, action, seen.request_id, seen.address, left_out)
+            self._tokens.note_refusal(denial, action, notes.request_id, notes.address, left_out)
         except DuckkbError as problem:
             say(f"http: {problem.code} {problem.message}")
         if denial.problem is not None:
             say(f"http: {denial.problem.code} {denial.problem.message}")
 
     async def _wait(self, address: str) -> Unavailable | None:
-        known, now = self._addresses.setdefault(_network(address), _Address()), self._clock()
-        known.wrong = 1 if now - known.seen > _FORGOTTEN_S else known.wrong + 1
-        known.seen = now
-        self._addresses.move_to_end(_network(address))
+        entry, now = self._addresses.setdefault(_find_network(address), _Address()), self._clock()
+        entry.wrong = 1 if now - entry.seen > _FORGOTTEN_S else entry.wrong + 1
+        entry.seen = now
+        self._addresses.move_to_end(_find_network(address))
         if len(self._addresses) > _ADDRESSES:
             self._addresses.popitem(last=False)
-        if known.wrong <= _FREE:
+        if entry.wrong <= _FREE:
             return None
-        seconds = min(_LONGEST_S, _FIRST_S * 2.0 ** min(known.wrong - _FREE - 1, 10))
-        if known.held >= _HELD_OF_ONE or self._held >= _HELD:
-            said = "too many wrong tokens came from this address"
-            return Unavailable(said, "E_BUSY", "send the token of `duckkb tenant add`", {"retry_after_s": 3})
-        known.held, self._held = known.held + 1, self._held + 1
+        seconds = min(_LONGEST_S, _FIRST_S * 2.0 ** min(entry.wrong - _FREE - 1, 10))
+        if entry.held >= _HELD_OF_ONE or self._held >= _HELD:
+            message = "too many wrong tokens came from this address"
+            return Unavailable(message, "E_BUSY", "send the token of `duckkb tenant add`", {"retry_after_s": 3})
+        entry.held, self._held = entry.held + 1, self._held + 1
         try:
             await self._sleep(seconds)
         finally:
-            known.held, self._held = known.held - 1, self._held - 1
+            entry.held, self._held = entry.held - 1, self._held - 1
         return None
 
 
-def _network(address: str) -> str:
+def _find_network(address: str) -> str:
     """What is one party: of IPv6 a network, as each has many addresses there."""
     try:
-        parsed = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return ""
-    return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network(f"{parsed}/64", strict=False))
+    return str(ip) if ip.version == 4 else str(ipaddress.ip_network(f"{ip}/64", strict=False))

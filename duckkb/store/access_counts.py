@@ -22,8 +22,8 @@ class AccessCounts:
     """Those of the base in the folder `root`, in the state folder `home`. Processes that count at once lose nothing."""
 
     def __init__(self, home: Path, root: Path) -> None:
-        named = sha256(os.fsencode(root.resolve())).hexdigest()[:32]
-        self._path = home.expanduser() / "memory" / f"{named}.v{_SCHEMA.version}.sqlite3"
+        digest = sha256(os.fsencode(root.resolve())).hexdigest()[:32]
+        self._path = home.expanduser() / "memory" / f"{digest}.v{_SCHEMA.version}.sqlite3"
 
     def add(self, names: Iterable[Name]) -> list[int]:
         """Count one more for each, all or none; what they have now. Raises `errors.Unavailable` (E_IO)."""
@@ -33,10 +33,10 @@ class AccessCounts:
             if not database.is_lasting:
                 raise Unusable(database.reason)
             with database.writing() as connection:
-                return [connection.execute(_ADD, (_hashed(name),)).fetchone()[0] for name in names]
+                return [connection.execute(_ADD, (_hash_name(name),)).fetchone()[0] for name in names]
         except (OSError, Unusable) as error:
-            said = f"accesses cannot be counted in {self._path.parent}: {error}"
-            raise Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+            message = f"accesses cannot be counted in {self._path.parent}: {error}"
+            raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
         finally:
             database.close()
 
@@ -48,16 +48,16 @@ class AccessCounts:
         try:
             if not database.is_lasting:
                 return None
-            hashed = {name: _hashed(name) for name in names}
-            few = tuple(hashed.values()) if len(hashed) <= _FEW else ()
-            chosen = f" WHERE name IN ({','.join('?' * len(few))})" if few else ""
-            found: dict[bytes, int] = dict(database.read(f"SELECT name, times FROM access{chosen}", few))
-            return {name: found.get(one, 0) for name, one in hashed.items()}
+            digests = {name: _hash_name(name) for name in names}
+            few = tuple(digests.values()) if len(digests) <= _FEW else ()
+            condition = f" WHERE name IN ({','.join('?' * len(few))})" if few else ""
+            counts: dict[bytes, int] = dict(database.read(f"SELECT name, times FROM access{condition}", few))
+            return {name: counts.get(digest, 0) for name, digest in digests.items()}
         except Unusable:
             return None
         finally:
             database.close()
 
 
-def _hashed(name: Name) -> bytes:
+def _hash_name(name: Name) -> bytes:
     return blake2b("\0".join(name).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -61,10 +61,10 @@ class BaseStore:
 
     def value(self, name: str) -> bytes | None:
         """A value; None where there is none. Raises `Unusable`."""
-        found = self.database.read("SELECT seal, data FROM value WHERE name = ?", (name,))
-        if not found:
+        rows = self.database.read("SELECT seal, data FROM value WHERE name = ?", (name,))
+        if not rows:
             return None
-        seal, data = found[0]
+        seal, data = rows[0]
         if seal != sealed(name, data):
             raise self.damaged(name)
         return bytes(data)
@@ -77,8 +77,8 @@ class BaseStore:
     def note(self, name: str) -> Any:
         """What was noted under a name, as JSON has it; None where there is nothing that can be read."""
         with suppress(Unusable, ValueError, RecursionError):
-            found = self.value(_NOTE + name)
-            return None if found is None else json.loads(found)
+            data = self.value(_NOTE + name)
+            return None if data is None else json.loads(data)
         return None
 
     def keep(self, name: str, note: Any) -> bool:
@@ -103,8 +103,8 @@ class BaseStore:
         file and removes none."""
         if not os.path.lexists(self.place.own / FILE):
             return None
-        if (found := self.database.problem()) is not None:
-            return found
+        if (flaw := self.database.problem()) is not None:
+            return flaw
         try:
             for name, seal, data in self.database.read("SELECT name, seal, data FROM value"):
                 if seal != sealed(name, data):

@@ -42,63 +42,63 @@ def read(path: Path) -> list[ChromaCollection]:
             file.execute("BEGIN")  # one state of the file, whoever writes to it meanwhile
             present = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if lacking := [name for name in _TABLES if name not in present]:
-                raise _foreign(path, f"it has no table {lacking[0]}")
+                raise _build_foreign_error(path, f"it has no table {lacking[0]}")
             for table in (*_TABLES, *({_ARRAYS} & present)):
-                ((told,), *_) = file.execute(f"PRAGMA quick_check('{table}')")
-                if told != "ok":
-                    raise _foreign(path, f"it is damaged: {told}")
-            found = file.execute("SELECT id, name FROM collections ORDER BY name, id").fetchall()
-            return [ChromaCollection(id, name, _entries(file, id, _ARRAYS in present)) for id, name in found]
+                ((verdict,), *_) = file.execute(f"PRAGMA quick_check('{table}')")
+                if verdict != "ok":
+                    raise _build_foreign_error(path, f"it is damaged: {verdict}")
+            rows = file.execute("SELECT id, name FROM collections ORDER BY name, id").fetchall()
+            return [ChromaCollection(id, name, _read_entries(file, id, _ARRAYS in present)) for id, name in rows]
     except (sqlite3.Error, ValueError, RecursionError) as error:
-        raise _foreign(path, f"it cannot be read: {error}") from error
+        raise _build_foreign_error(path, f"it cannot be read: {error}") from error
 
 
-def _entries(file: sqlite3.Connection, collection: str, has_arrays: bool) -> dict[str, Metadata]:
+def _read_entries(file: sqlite3.Connection, collection: str, has_arrays: bool) -> dict[str, Metadata]:
     """What the entries of a collection say: as its segment of metadata has it, then what the queue changes of that."""
     entries: dict[str, Metadata] = {}
-    reached = -1
+    last_seq = -1
     of_metadata = "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'"
     for (segment,) in file.execute(of_metadata, (collection,)).fetchall():
         rows = file.execute("SELECT id, embedding_id FROM embeddings WHERE segment_id = ? ORDER BY id", (segment,))
         by_row: dict[int, Metadata] = {row: entries.setdefault(name, {}) for row, name in rows}
         statement = f"SELECT id, {_COLUMNS} FROM embedding_metadata WHERE {_IN_SEGMENT} ORDER BY id, key"
         for row, key, *values in file.execute(statement, (segment,)):
-            by_row[row][key] = _value(*values)
+            by_row[row][key] = _pick_value(*values)
         statement = f"SELECT id, {_COLUMNS} FROM {_ARRAYS} WHERE {_IN_SEGMENT} ORDER BY rowid"
         for row, key, *values in file.execute(statement, (segment,)) if has_arrays else ():
-            by_row[row].setdefault(key, []).append(_value(*values))
+            by_row[row].setdefault(key, []).append(_pick_value(*values))
         for (seq,) in file.execute("SELECT seq_id FROM max_seq_id WHERE segment_id = ?", (segment,)):
-            reached = int.from_bytes(seq, "big") if isinstance(seq, bytes) else int(seq)
-    for operation, name, changed in _queued(file, collection, reached):
-        _apply(entries, operation, name, changed)
+            last_seq = int.from_bytes(seq, "big") if isinstance(seq, bytes) else int(seq)
+    for operation, name, changes in _iter_queue(file, collection, last_seq):
+        _apply(entries, operation, name, changes)
     return entries
 
 
-def _value(text: str | None, whole: int | None, fraction: float | None, truth: int | None) -> Any:
+def _pick_value(text: str | None, whole: int | None, fraction: float | None, truth: int | None) -> Any:
     if truth is not None:
         return bool(truth)
     return next((value for value in (text, whole, fraction) if value is not None), None)
 
 
-def _queued(file: sqlite3.Connection, collection: str, reached: int) -> Iterator[tuple[int, str, Metadata]]:
+def _iter_queue(file: sqlite3.Connection, collection: str, last_seq: int) -> Iterator[tuple[int, str, Metadata]]:
     """The writes that the segment of metadata does not have yet; a null in a metadata takes a key away."""
     statement = "SELECT operation, id, metadata FROM embeddings_queue WHERE topic LIKE ? AND seq_id > ? ORDER BY seq_id"
-    for operation, name, metadata in file.execute(statement, (f"%/{collection}", reached)):
-        told = json.loads(metadata) if metadata else {}
-        if not isinstance(told, dict):
+    for operation, name, metadata in file.execute(statement, (f"%/{collection}", last_seq)):
+        changes = json.loads(metadata) if metadata else {}
+        if not isinstance(changes, dict):
             raise ValueError(f"the metadata of {name} in its queue is no object")
-        yield operation, name, told
+        yield operation, name, changes
 
 
-def _apply(entries: dict[str, Metadata], operation: int, name: str, changed: Metadata) -> None:
+def _apply(entries: dict[str, Metadata], operation: int, name: str, changes: Metadata) -> None:
     """As Chroma does: an entry that is there is not added again, and one that is not there is not updated."""
     if operation == _DELETE:
         entries.pop(name, None)
     elif operation == _UPSERT or (operation == _ADD) != (name in entries):
-        merged = {**entries.get(name, {}), **changed}
-        entries[name] = {key: value for key, value in merged.items() if value is not None}
+        combination = {**entries.get(name, {}), **changes}
+        entries[name] = {key: value for key, value in combination.items() if value is not None}
 
 
-def _foreign(path: Path, why: str) -> StateError:
-    said = f"{path} is no file of a Chroma that can be read: {why}; nothing was written"
-    return StateError(said, "E_FOREIGN", f"give the {FILE} of a local Chroma (its PersistentClient), or its folder")
+def _build_foreign_error(path: Path, why: str) -> StateError:
+    message = f"{path} is no file of a Chroma that can be read: {why}; nothing was written"
+    return StateError(message, "E_FOREIGN", f"give the {FILE} of a local Chroma (its PersistentClient), or its folder")

@@ -96,7 +96,7 @@ class Database:
 
     def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement. Raises `Unusable`."""
-        with self._lock, self._told():
+        with self._lock, self._translate_errors():
             connection = self._opened()
             if self._holds and self._has_log and not connection.in_transaction:
                 connection.execute("BEGIN")
@@ -104,20 +104,20 @@ class Database:
 
     def slice(self, table: str, column: str, row: int, start: int, end: int | None) -> bytes:
         """Some bytes of one value, up to `end` or all. Raises `Unusable`, also where there is no such row."""
-        with self._lock, self._told(), self._opened().blobopen(table, column, row, readonly=True) as blob:
+        with self._lock, self._translate_errors(), self._opened().blobopen(table, column, row, readonly=True) as blob:
             blob.seek(start)
             return blob.read() if end is None else blob.read(end - start)
 
     def let_go(self) -> None:
         """See what others have written since. Raises `Unusable`."""
-        with self._lock, self._told():
+        with self._lock, self._translate_errors():
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("COMMIT")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Change the file as the only one who does: all of it, or nothing where the block raises. Raises `Unusable`."""
-        with self._lock, self._told():
+        with self._lock, self._translate_errors():
             connection = self._opened()
             self.let_go()
             connection.execute("BEGIN IMMEDIATE")
@@ -133,7 +133,7 @@ class Database:
 
     def shrink(self) -> None:
         """Give back to the file system what is no longer used. Raises `Unusable`."""
-        with self._lock, self._told():
+        with self._lock, self._translate_errors():
             connection = self._opened()
             self.let_go()
             connection.execute("PRAGMA temp_store=FILE")  # it makes a copy, which may be larger than memory
@@ -147,7 +147,7 @@ class Database:
             if self.path is None:
                 self.close()
                 return
-            with suppress(Unusable), self._locked(self.path, "exclusive"):
+            with suppress(Unusable), self._lock_path(self.path, "exclusive"):
                 is_other = self._inode and not self.is_in_place  # asked while it is open, so that nobody has its inode
                 self.close()
                 if not is_other:
@@ -158,7 +158,7 @@ class Database:
         """Remove the file where all of it is looked at and found damaged; False where it is sound, or busy."""
         if self.path is None or not os.path.lexists(self.path):
             return False
-        with self._lock, suppress(Unusable), self._locked(self.path, "exclusive"):
+        with self._lock, suppress(Unusable), self._lock_path(self.path, "exclusive"):
             self.close()
             if self._problem(self.path)[1]:
                 _remove(self.path)
@@ -167,8 +167,8 @@ class Database:
 
     def take_over(self, path: Path) -> None:
         """Hold in memory what another file of this form holds, which is left as it lies. Raises `Unusable`."""
-        with self._lock, self._told(), closing(_untouched(path)) as other:
-            other.backup(self._opened())
+        with self._lock, self._translate_errors(), closing(_connect_immutable(path)) as source:
+            source.backup(self._opened())
 
     def close(self) -> None:
         with self._lock:
@@ -187,7 +187,7 @@ class Database:
         if self.path is None or not os.path.lexists(self.path):
             return None
         try:
-            with self._locked(self.path, "shared"):
+            with self._lock_path(self.path, "shared"):
                 return self._problem(self.path)[0]
         except Unusable as error:
             return str(error)
@@ -195,19 +195,19 @@ class Database:
     def _problem(self, path: Path) -> tuple[str | None, bool]:
         """The same, and whether it is one of the file rather than of the moment."""
         try:
-            connection = self._connected(path)
+            connection = self._connect_and_verify(path)
         except (sqlite3.Error, OSError, Unusable) as error:
             return str(error), isinstance(error, Unusable) or _is_damage(error)
         try:
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            return (None, False) if found == "ok" else (str(found), True)
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            return (None, False) if verdict == "ok" else (str(verdict), True)
         except sqlite3.Error as error:
             return str(error), _is_damage(error)
         finally:
             connection.close()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """What SQLite raises as `Unusable`; a file that is damaged is removed, so that nobody opens it again."""
         try:
             yield
@@ -229,30 +229,30 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         if self.path is not None and not self.reason:
             try:
-                return self._lasting(self.path)
+                return self._open_file(self.path)
             except (sqlite3.Error, OSError, Unusable) as error:
                 self.reason = f"{self.path} cannot be used: {error}"
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._create(connection)
         return connection
 
-    def _lasting(self, path: Path) -> sqlite3.Connection:
+    def _open_file(self, path: Path) -> sqlite3.Connection:
         """The file, made anew where what lies there is damaged, foreign or of another form."""
-        with self._locked(path, "shared"):
-            connection = self._sound(path)
+        with self._lock_path(path, "shared"):
+            connection = self._try_connect(path)
         if connection is None:
-            with self._locked(path, "exclusive"):
-                connection = self._sound(path)  # another process may have made it meanwhile
+            with self._lock_path(path, "exclusive"):
+                connection = self._try_connect(path)  # another process may have made it meanwhile
                 if connection is None:
                     _remove(path)
                     self._make(path)
-                    connection = self._sound(path)
+                    connection = self._try_connect(path)
                 if connection is None:
                     raise Unusable("it was made, and is not sound")
         return connection
 
     @contextmanager
-    def _locked(self, path: Path, mode: lock.Mode) -> Iterator[None]:
+    def _lock_path(self, path: Path, mode: lock.Mode) -> Iterator[None]:
         """Open what lies there, together with others, or make or remove it. Raises `Unusable`, which names who was first."""
         try:
             with lock.beside(path, mode, _MAKING_S):
@@ -262,10 +262,10 @@ class Database:
         except OSError as error:
             raise Unusable(f"it cannot be locked: {error.strerror or error}") from error
 
-    def _sound(self, path: Path) -> sqlite3.Connection | None:
+    def _try_connect(self, path: Path) -> sqlite3.Connection | None:
         """The file as it lies there; None where it has to be made. Raises sqlite3.Error, OSError."""
         try:
-            connection = self._connected(path)
+            connection = self._connect_and_verify(path)
             self._inode = path.lstat().st_ino
             return connection
         except FileNotFoundError:
@@ -275,13 +275,13 @@ class Database:
                 raise
             return None
 
-    def _connected(self, path: Path) -> sqlite3.Connection:
+    def _connect_and_verify(self, path: Path) -> sqlite3.Connection:
         """The file, which is not made. Raises `Unusable` for what is no file of ours, sqlite3.Error, OSError."""
         _refuse_foreign(path)
         connection = self._connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
         try:
             connection.execute("BEGIN")  # all of it is read of one state of the file
-            form = _number(connection, "user_version"), _number(connection, "application_id")
+            form = _read_pragma(connection, "user_version"), _read_pragma(connection, "application_id")
             connection.execute("COMMIT")
             if form != (self._schema.version, _APPLICATION):
                 raise Unusable("a file of another program or version")
@@ -306,24 +306,24 @@ class Database:
                 # Nothing is vacuumed by it: with the map of pages that it has, SQLite finds the middle of a long value without
                 # reading all that lies before (getOverflowPage in its btree.c), most of what reading one line would cost.
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-            self._journal(connection, path)
+            self._set_journal_mode(connection, path)
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
                 self._create(connection)
         draft.rename(path)
 
     def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._journal(connection, path)
+        self._set_journal_mode(connection, path)
         for pragma in ("trusted_schema=OFF", "temp_store=MEMORY", f"journal_size_limit={_WAL_BYTES}"):
             connection.execute(f"PRAGMA {pragma}")
 
-    def _journal(self, connection: sqlite3.Connection, path: Path) -> None:
+    def _set_journal_mode(self, connection: sqlite3.Connection, path: Path) -> None:
         """A write-ahead log loses the last changes with the power, no more, without waiting for the disk; a rollback journal
         has to wait for it."""
-        wanted = "DELETE" if state.is_remote(state.file_system(path.parent)) else "WAL"
-        (found,) = connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()
-        self._has_log = found == "wal"
-        connection.execute(f"PRAGMA synchronous={'NORMAL' if found == 'wal' else 'FULL'}")
+        target_mode = "DELETE" if state.is_remote(state.file_system(path.parent)) else "WAL"
+        (mode,) = connection.execute(f"PRAGMA journal_mode={target_mode}").fetchone()
+        self._has_log = mode == "wal"
+        connection.execute(f"PRAGMA synchronous={'NORMAL' if mode == 'wal' else 'FULL'}")
 
     def _create(self, connection: sqlite3.Connection) -> None:
         for statement in self._schema.statements:
@@ -335,19 +335,19 @@ class Database:
 def untouched_problem(path: Path) -> str | None:
     """As `Database.problem`, for a file that is left as it lies."""
     try:
-        with closing(_untouched(path)) as connection:
-            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-            return None if found == "ok" else str(found)
+        with closing(_connect_immutable(path)) as connection:
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            return None if verdict == "ok" else str(verdict)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error)
 
 
-def _untouched(path: Path) -> sqlite3.Connection:
+def _connect_immutable(path: Path) -> sqlite3.Connection:
     """A file without what its log holds: SQLite would make others beside it."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
+def _read_pragma(connection: sqlite3.Connection, pragma: str) -> int:
     number: int = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
     return number
 

@@ -54,21 +54,21 @@ class KeyIndex:
         is_unique = True
         for number, entries in enumerate(buckets):
             entries.sort()
-            is_unique = is_unique and all(one[0] != other[0] for one, other in pairwise(entries))
+            is_unique = is_unique and all(entry[0] != successor[0] for entry, successor in pairwise(entries))
             self._write(connection, number, entries)
         return is_unique
 
     def add(self, connection: sqlite3.Connection, fresh: Iterable[tuple[Key, int]]) -> bool:
         """Add keys with their slots; False where a bucket has become too full, so that it is time to build."""
-        changed: dict[int, set[tuple[Key, int]]] = {}
+        additions: dict[int, set[tuple[Key, int]]] = {}
         for key, slot in fresh:
-            changed.setdefault(key & (self.count - 1), set()).add((key & ALL, slot))
+            additions.setdefault(key & (self.count - 1), set()).add((key & ALL, slot))
         is_fit = True
-        for number, entries in changed.items():
-            known = set(zip(*self._bucket(number), strict=True))
-            if not entries <= known:
-                self._write(connection, number, sorted(known | entries))
-                is_fit = is_fit and len(known | entries) <= _FULL
+        for number, entries in additions.items():
+            stored_entries = set(zip(*self._bucket(number), strict=True))
+            if not entries <= stored_entries:
+                self._write(connection, number, sorted(stored_entries | entries))
+                is_fit = is_fit and len(stored_entries | entries) <= _FULL
         return is_fit
 
     def drop(self, connection: sqlite3.Connection) -> None:
@@ -81,14 +81,14 @@ class KeyIndex:
         return f"index/{self._name}/{self.count}/{number}"
 
     def _bucket(self, number: int) -> tuple["array[int]", "array[int]"]:
-        known = self._read.get(number)
-        if known is None:
+        bucket = self._read.get(number)
+        if bucket is None:
             name = self._bucket_name(number)
             data = self._store.value(name)
             if data is None:
                 raise self._store.damaged(name)
-            known = self._read[number] = _unpacked(data)
-        return known
+            bucket = self._read[number] = _unpack_bucket(data)
+        return bucket
 
     def _write(self, connection: sqlite3.Connection, number: int, entries: Entries) -> None:
         keys, slots = array("Q", [key for key, _ in entries]), array("I", [slot for _, slot in entries])
@@ -96,6 +96,6 @@ class KeyIndex:
         self._read[number] = keys, slots
 
 
-def _unpacked(data: bytes) -> tuple["array[int]", "array[int]"]:
+def _unpack_bucket(data: bytes) -> tuple["array[int]", "array[int]"]:
     count = len(data) // 12
     return array("Q", data[: 8 * count]), array("I", data[8 * count :])

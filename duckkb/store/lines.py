@@ -68,9 +68,9 @@ class StoredLines:
     @classmethod
     def open(cls, place: Place, ontology: Ontology, limits: Limits) -> "StoredLines":
         """What is there and can be used, type by type; nothing where nothing is. Never raises for what lies there."""
-        made = cls(place, ontology, limits)
-        made.reopen()
-        return made
+        stored_lines = cls(place, ontology, limits)
+        stored_lines.reopen()
+        return stored_lines
 
     def reopen(self) -> None:
         """Look at the file anew."""
@@ -83,10 +83,10 @@ class StoredLines:
             self._generation = self._read_generation()
             self._openings = self._store.database.openings
             for kind in self._ontology:
-                known = StoredType.of(data) if (data := self._store.value(value_name(kind))) is not None else None
-                if known is not None and known.key == key_of(kind, self._limits):
-                    self._types[name_of(kind)] = known
-                    self._indices[name_of(kind)] = KeyIndex(self._store, name_of(kind), known.buckets)
+                stored_type = StoredType.of(data) if (data := self._store.value(value_name(kind))) is not None else None
+                if stored_type is not None and stored_type.key == key_of(kind, self._limits):
+                    self._types[name_of(kind)] = stored_type
+                    self._indices[name_of(kind)] = KeyIndex(self._store, name_of(kind), stored_type.buckets)
 
     @property
     def reason(self) -> str:
@@ -102,7 +102,7 @@ class StoredLines:
     @property
     def is_whole(self) -> bool:
         """Whether no record that derived state may have stands in a part that is not held."""
-        return not any(known.loose for known in self._types.values())
+        return not any(stored_type.loose for stored_type in self._types.values())
 
     @property
     def holds(self) -> frozenset[str]:
@@ -115,10 +115,10 @@ class StoredLines:
         parts: dict[str, Part] = {}
         tables = {}
         for kind in self._ontology:
-            if (known := self._types.get(name_of(kind))) is not None:
-                own = {path: self._part(kind, path, part) for path, part in known.parts.items()}
-                tables[kind.name] = self._table(kind, own)
-                parts |= own
+            if (stored_type := self._types.get(name_of(kind))) is not None:
+                type_parts = {path: self._part(kind, path, part) for path, part in stored_type.parts.items()}
+                tables[kind.name] = self._build_table(kind, type_parts)
+                parts |= type_parts
         return Tree(self._ontology, self._limits, parts, [], tables)
 
     def version(
@@ -126,21 +126,21 @@ class StoredLines:
     ) -> RowVersion | None:
         """What derived state of a type has to mirror, with `key` and `lengths` for what else shapes it; None where the type is
         not held."""
-        known = self._types.get(name := name_of(kind))
-        if known is None:
+        stored_type = self._types.get(name := name_of(kind))
+        if stored_type is None:
             return None
-        changed = partial(self._changed, name, known.revision)
-        return RowVersion(known.store, known.revision, changed, self._own / name, key, lengths)
+        find_changes = partial(self._find_changed_ids, name, stored_type.revision)
+        return RowVersion(stored_type.store, stored_type.revision, find_changes, self._own / name, key, lengths)
 
-    def _changed(self, name: str, until: int, after: int) -> frozenset[int] | None:
+    def _find_changed_ids(self, name: str, until: int, after: int) -> frozenset[int] | None:
         """Ids of the records that were put or are gone since an earlier revision; None where that is not known any more,
         or there was no such revision, as after a power cut that took it back. Each change names the one before, so that
         none is passed over."""
-        known = self._types.get(name)
-        if known is None or after < known.since or after > until:
+        stored_type = self._types.get(name)
+        if stored_type is None or after < stored_type.since or after > until:
             return None
         statement = "SELECT revision, data, seal FROM change WHERE type = ? AND revision > ? ORDER BY revision"
-        found: set[int] = set()
+        changed_ids: set[int] = set()
         try:
             for revision, data, seal in self._store.database.read(statement, (name, after)):
                 if seal != base_store.sealed(f"{name}/{revision}", data):
@@ -149,12 +149,12 @@ class StoredLines:
                 if before != after:
                     return None
                 after = revision
-                found.update(ids)
+                changed_ids.update(ids)
                 if revision == until:
                     break
         except Unusable:
             return None
-        return frozenset(found) if after == until else None
+        return frozenset(changed_ids) if after == until else None
 
     @contextmanager
     def writing(self, timeout: float) -> Iterator[bool]:
@@ -174,23 +174,23 @@ class StoredLines:
         """Write types down anew out of their parts as they are read, in any order, while `writing`; ends with `save`. A type
         whose records stand twice is left out: that takes all of them in memory."""
         connection = self._connection()
-        made: dict[str, tuple[StoredType, array[int], array[int]]] = {}
+        entries: dict[str, tuple[StoredType, array[int], array[int]]] = {}
         for kind in kinds:
             name, now = name_of(kind), time.time_ns()
             self._forget(name)
-            known = StoredType(key_of(kind, self._limits), os.urandom(16).hex(), revision=now, since=now)
-            made[name] = known, array("Q"), array("I")
+            stored_type = StoredType(key_of(kind, self._limits), os.urandom(16).hex(), revision=now, since=now)
+            entries[name] = stored_type, array("Q"), array("I")
         for part in parts:
-            known, keys, slots = made[name_of(part.kind)]
-            stored, content = self._insert(connection, part, known)
+            stored_type, keys, slots = entries[name_of(part.kind)]
+            stored_part, content = self._insert(connection, part, stored_type)
             keys.extend(content.keys)
-            slots.extend([stored.slot] * (2 * stored.count))
-        for name, (known, keys, slots) in made.items():
-            self._types[name] = known
+            slots.extend([stored_part.slot] * (2 * stored_part.count))
+        for name, (stored_type, keys, slots) in entries.items():
+            self._types[name] = stored_type
             index = self._indices[name] = KeyIndex(self._store, name)
             if not index.build(connection, keys, slots, len(keys)):
                 self._forget(name)
-            known.buckets = index.count
+            stored_type.buckets = index.count
 
     def save(self, tree: Tree, differences: Differences, paths: Iterable[str]) -> None:
         """Write down what the tree has become by taking in the parts at these paths, while `writing`. Types that cannot be held
@@ -198,29 +198,29 @@ class StoredLines:
 
         Raises `Unusable`."""
         connection = self._connection()
-        changed: dict[str, set[str]] = {}
+        paths_by_type: dict[str, set[str]] = {}
         for path in paths:
             kind_at = type_at(self._ontology, path)
-            changed.setdefault(name_of(kind_at) if kind_at else "", set()).add(path)
+            paths_by_type.setdefault(name_of(kind_at) if kind_at else "", set()).add(path)
         for kind in self._ontology:
             name = name_of(kind)
             if name in self._types and not tree.is_stored(kind):
                 self._forget(name)
-            known = self._types.get(name)
-            if known is not None and (name in changed or known.loose):
-                self._replace(connection, kind, tree, sorted(changed.get(name, ())))
-                upserts, gone = differences.get(kind.name, ([], []))
+            stored_type = self._types.get(name)
+            if stored_type is not None and (name in paths_by_type or stored_type.loose):
+                self._replace(connection, kind, tree, sorted(paths_by_type.get(name, ())))
+                upserts, removals = differences.get(kind.name, ([], []))
                 unclean = (part for part in tree.parts_of(kind) if part.findings)
-                loose = known.loosened(row.record.id for part in unclean for row in part.rows)
-                self._advance(connection, name, known, {*upserts, *gone, *loose})
-            elif known is None and self._can_hold(kind, tree):
+                loose = stored_type.loosened(row.record.id for part in unclean for row in part.rows)
+                self._advance(connection, name, stored_type, {*upserts, *removals, *loose})
+            elif stored_type is None and self._can_hold(kind, tree):
                 self.build([kind], tree.parts_of(kind))
         self._forget_others(connection)
         for kind in self._ontology:
-            if (known := self._types.get(name_of(kind))) is not None:
-                for path, part in known.parts.items():
+            if (stored_type := self._types.get(name_of(kind))) is not None:
+                for path, part in stored_type.parts.items():
                     part.stamp = tree.parts[path].stamp.numbers if path in tree.parts else part.stamp
-                base_store.put(connection, value_name(kind), known.plain())
+                base_store.put(connection, value_name(kind), stored_type.plain())
         self._generation += 1
         base_store.put(connection, _GENERATION, str(self._generation).encode())
         long_ago = int(time.time()) - _READABLE_S
@@ -230,16 +230,28 @@ class StoredLines:
     def lean(self, tree: Tree) -> None:
         """Let the tree, which is as it was saved, find here what it holds in memory."""
         for kind in self._ontology:
-            if (known := self._types.get(name_of(kind))) is not None:
-                held = {path for path, part in tree.parts.items() if isinstance(part.rows, _StoredRows)}
-                parts = {path: self._part(kind, path, part) for path, part in known.parts.items() if path not in held}
+            if (stored_type := self._types.get(name_of(kind))) is not None:
+                held_paths = {path for path, part in tree.parts.items() if isinstance(part.rows, _StoredRows)}
+                parts = {
+                    path: self._part(kind, path, part)
+                    for path, part in stored_type.parts.items()
+                    if path not in held_paths
+                }
                 if parts or not tree.is_stored(kind):
-                    tree.lean_on(kind, parts, partial(self._table, kind))
+                    tree.lean_on(kind, parts, partial(self._build_table, kind))
 
     def knows_stamps(self, tree: Tree) -> bool:
         """Whether it vouches for every file that the tree vouches for."""
-        stored = ((path, tuple(part.stamp)) for known in self._types.values() for path, part in known.parts.items())
-        both = ((own.stamp, numbers) for path, numbers in stored if (own := tree.parts.get(path)) is not None)
+        stored_stamps = (
+            (path, tuple(part.stamp))
+            for stored_type in self._types.values()
+            for path, part in stored_type.parts.items()
+        )
+        both = (
+            (tree_part.stamp, numbers)
+            for path, numbers in stored_stamps
+            if (tree_part := tree.parts.get(path)) is not None
+        )
         return all(stamp.numbers == numbers or stamp.is_racy for stamp, numbers in both)
 
     def close(self) -> None:
@@ -253,7 +265,7 @@ class StoredLines:
         return int(self._store.value(_GENERATION) or 0)
 
     def _insert(
-        self, connection: Connection, part: Part, known: StoredType, before: StoredPart | None = None
+        self, connection: Connection, part: Part, stored_type: StoredType, before: StoredPart | None = None
     ) -> tuple[StoredPart, PartContent]:
         """Write a part down under a new number."""
         content = part.rows.content
@@ -262,50 +274,50 @@ class StoredLines:
         seal = base_store.sealed(f"part/{number}", head)
         connection.execute("INSERT INTO part VALUES (?, ?, ?, ?)", (number, seal, head, content.text))
         if before is None:
-            known.slots += 1
-        slot = before.slot if before is not None else known.slots
-        made = StoredPart(
+            stored_type.slots += 1
+        slot = before.slot if before is not None else stored_type.slots
+        stored_part = StoredPart(
             number, slot, part.stamp.numbers, part.digest, part.canonical, part.sorted, len(content.head.ids)
         )
-        known.parts[part.path] = made
-        return made, content
+        stored_type.parts[part.path] = stored_part
+        return stored_part, content
 
     def _replace(self, connection: Connection, kind: RecordType, tree: Tree, paths: Iterable[str]) -> None:
         """Take in the parts at these paths as the tree has them."""
-        known, index = self._types[name_of(kind)], self._indices[name_of(kind)]
+        stored_type, index = self._types[name_of(kind)], self._indices[name_of(kind)]
         self._paths.pop(name_of(kind), None)
         fresh: list[tuple[int, int]] = []
         for path in paths:
-            before, part = known.parts.pop(path, None), tree.parts.get(path)
-            had = set(self._content(kind, path, before).keys) if before is not None else set()
+            before, part = stored_type.parts.pop(path, None), tree.parts.get(path)
+            had = set(self._load_content(kind, path, before).keys) if before is not None else set()
             if before is not None:
-                _let_go(connection, [before])
+                _retire_parts(connection, [before])
             if part is not None and not part.findings:
-                stored, content = self._insert(connection, part, known, before)
-                fresh += [(key, stored.slot) for key in content.keys if key not in had]
+                stored_part, content = self._insert(connection, part, stored_type, before)
+                fresh += [(key, stored_part.slot) for key in content.keys if key not in had]
         if not index.add(connection, fresh):
-            contents = [(part.slot, self._content(kind, path, part)) for path, part in known.parts.items()]
+            contents = [(part.slot, self._load_content(kind, path, part)) for path, part in stored_type.parts.items()]
             keys = array("Q", [key for _, content in contents for key in content.keys])
             slots = array("I", [slot for slot, content in contents for _ in range(2 * len(content.head.ids))])
             index.build(connection, keys, slots, len(keys))
-        known.buckets = index.count
+        stored_type.buckets = index.count
 
-    def _advance(self, connection: Connection, name: str, known: StoredType, ids: set[int]) -> None:
+    def _advance(self, connection: Connection, name: str, stored_type: StoredType, ids: set[int]) -> None:
         """Begin a new revision, which these records differ in. Its number is never given again, though a power cut may take
         it back and keep what mirrors it."""
-        before, known.revision = known.revision, max(known.revision + 1, time.time_ns())
+        before, stored_type.revision = stored_type.revision, max(stored_type.revision + 1, time.time_ns())
         data = orjson.dumps([before, sorted(ids)])
-        seal = base_store.sealed(f"{name}/{known.revision}", data)
-        connection.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (name, known.revision, data, seal))
-        known.logged += len(data)
-        if known.logged <= _LOGGED_BYTES:
+        seal = base_store.sealed(f"{name}/{stored_type.revision}", data)
+        connection.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (name, stored_type.revision, data, seal))
+        stored_type.logged += len(data)
+        if stored_type.logged <= _LOGGED_BYTES:
             return
         statement = "SELECT revision, length(data) FROM change WHERE type = ? ORDER BY revision"
         for revision, size in connection.execute(statement, (name,)).fetchall():
-            if known.logged <= _LOGGED_BYTES // 2:
+            if stored_type.logged <= _LOGGED_BYTES // 2:
                 break
-            known.since, known.logged = revision, known.logged - size
-        connection.execute("DELETE FROM change WHERE type = ? AND revision <= ?", (name, known.since))
+            stored_type.since, stored_type.logged = revision, stored_type.logged - size
+        connection.execute("DELETE FROM change WHERE type = ? AND revision <= ?", (name, stored_type.since))
 
     def _can_hold(self, kind: RecordType, tree: Tree) -> bool:
         """Whether a type has records, none of which stands twice, and all of its lines can be read."""
@@ -316,11 +328,11 @@ class StoredLines:
     def _forget(self, name: str) -> None:
         """Leave out a type, with all that was made of it."""
         connection = self._connection()
-        known = self._types.pop(name, None)
+        stored_type = self._types.pop(name, None)
         self._indices.pop(name, None)
         self._paths.pop(name, None)
-        if known is not None:
-            _let_go(connection, known.parts.values())
+        if stored_type is not None:
+            _retire_parts(connection, stored_type.parts.values())
         KeyIndex(self._store, name).drop(connection)
         connection.execute("DELETE FROM change WHERE type = ?", (name,))
         connection.execute("DELETE FROM value WHERE name = ?", (f"type/{name}",))
@@ -330,8 +342,8 @@ class StoredLines:
         for (value,) in connection.execute("SELECT name FROM value WHERE name GLOB 'type/*'").fetchall():
             name = value.removeprefix("type/")
             if name not in self._types:
-                if (known := StoredType.of(self._store.value(value) or b"")) is not None:
-                    self._types[name] = known
+                if (stored_type := StoredType.of(self._store.value(value) or b"")) is not None:
+                    self._types[name] = stored_type
                 self._forget(name)
         with suppress(OSError):
             self._remove_lanes()
@@ -343,49 +355,49 @@ class StoredLines:
 
     def _part(self, kind: RecordType, path: str, part: StoredPart) -> Part:
         """A part whose rows lie here."""
-        rows = _StoredRows(kind, path, part.count, partial(self._content, kind, path, part))
+        rows = _StoredRows(kind, path, part.count, partial(self._load_content, kind, path, part))
         return Part(path, kind, Stamp(*part.stamp), part.digest, rows, (), part.canonical, part.sorted)
 
-    def _table(self, kind: RecordType, parts: Mapping[str, Part]) -> Table:
-        return Table(parts, partial(self._where, name_of(kind)))
+    def _build_table(self, kind: RecordType, parts: Mapping[str, Part]) -> Table:
+        return Table(parts, partial(self._find_paths, name_of(kind)))
 
-    def _where(self, name: str, key: int) -> list[str] | None:
+    def _find_paths(self, name: str, key: int) -> list[str] | None:
         """Paths of the parts of a type in which a key may be found; None where that cannot be told any more."""
-        index, known = self._indices.get(name), self._types.get(name)
-        if index is None or known is None:
+        index, stored_type = self._indices.get(name), self._types.get(name)
+        if index is None or stored_type is None:
             return []
         if self._is_lost:
             return None
         try:
             slots = [*index.slots(key)]
         except Unusable as problem:
-            self._lose(problem)
+            self._disable_store(problem)
             return None
         if slots and name not in self._paths:
-            self._paths[name] = {part.slot: path for path, part in known.parts.items()}
+            self._paths[name] = {part.slot: path for path, part in stored_type.parts.items()}
         return [self._paths[name][slot] for slot in slots if slot in self._paths[name]]
 
-    def _content(self, kind: RecordType, path: str, part: StoredPart) -> PartContent:
+    def _load_content(self, kind: RecordType, path: str, part: StoredPart) -> PartContent:
         """What a part holds. Raises `Lost`."""
-        known = self._contents.get(part.number)
-        if known is None:
+        content = self._contents.get(part.number)
+        if content is None:
             if len(self._contents) >= _HEADS:
                 self._contents.clear()
             anew = partial(self._anew, kind, path, part)
             try:
-                found = PartContent(self._head(part), [])
+                plain_content = PartContent(self._read_head(part), [])
             except (Unusable, ValueError) as problem:
-                found = anew(problem)
-            made = _Content(found, part, self, f"{self._place.root}/{path}", anew)
-            known = self._contents.setdefault(part.number, made)
-        return known
+                plain_content = anew(problem)
+            candidate = _Content(plain_content, part, self, f"{self._place.root}/{path}", anew)
+            content = self._contents.setdefault(part.number, candidate)
+        return content
 
-    def _head(self, part: StoredPart) -> PartHead:
+    def _read_head(self, part: StoredPart) -> PartHead:
         """Raises `Unusable`, ValueError."""
-        found = self._sound.read("SELECT seal, head FROM part WHERE number = ?", (part.number,))
-        if found and found[0][0] == base_store.sealed(f"part/{part.number}", found[0][1]):
-            return PartHead.load(part.count, found[0][1])
-        if found or self._read_generation() == self._generation:
+        rows = self._sound.read("SELECT seal, head FROM part WHERE number = ?", (part.number,))
+        if rows and rows[0][0] == base_store.sealed(f"part/{part.number}", rows[0][1]):
+            return PartHead.load(part.count, rows[0][1])
+        if rows or self._read_generation() == self._generation:
             raise self._store.damaged(f"part {part.number}")
         raise Unusable(f"part {part.number} was removed")  # others went on
 
@@ -407,7 +419,7 @@ class StoredLines:
 
     def damaged(self) -> "Lost":
         self._store.database.drop()
-        return _lost()
+        return _build_lost_error()
 
     @property
     def _sound(self) -> Database:
@@ -416,19 +428,19 @@ class StoredLines:
             raise Unusable("it could not be read")
         return self._store.database
 
-    def _lose(self, problem: Exception) -> None:
+    def _disable_store(self, problem: Exception) -> None:
         """Ask nothing more of the store. Raises `Lost` while it is written: what has begun there is taken back."""
         if self._writing is not None:
-            raise _lost() from problem
+            raise _build_lost_error() from problem
         self._is_lost = True
 
     def _anew(self, kind: RecordType, path: str, part: StoredPart, problem: Exception) -> PartContent:
         """What a part holds, out of its file while that is the one that was read. Raises `Lost`."""
-        self._lose(problem)
-        found = read_part(Path(self._place.root), path, kind, self._limits)
-        if found is None or found.findings or found.digest != part.digest:
-            raise _lost() from problem
-        return found.rows.content
+        self._disable_store(problem)
+        file_part = read_part(Path(self._place.root), path, kind, self._limits)
+        if file_part is None or file_part.findings or file_part.digest != part.digest:
+            raise _build_lost_error() from problem
+        return file_part.rows.content
 
 
 class _StoredRows(PartRows):
@@ -466,11 +478,15 @@ class _Content(PartContent):
         if lines := self._lines:
             return lines[at]
         start, end = self.head.ends[at - 1] if at else 0, self.head.ends[at]
-        own = self.head.etags[8 * at : 8 * at + 8]
-        if self._part.canonical and (line := line_in_file(self._file, start, end)) is not None and etag(line) == own:
+        line_etag = self.head.etags[8 * at : 8 * at + 8]
+        if (
+            self._part.canonical
+            and (line := line_in_file(self._file, start, end)) is not None
+            and etag(line) == line_etag
+        ):
             return line
         with suppress(Unusable):
-            return self._stored.read(self._part, own, start, end)[0]
+            return self._stored.read(self._part, line_etag, start, end)[0]
         return self.lines[at]
 
     def _hold(self, lines: list[bytes]) -> None:
@@ -485,7 +501,7 @@ class _Content(PartContent):
         return self._stored.damaged()
 
 
-def _lost() -> Lost:
+def _build_lost_error() -> Lost:
     return Lost(
         "What was read before is damaged or has been removed; it is read anew, and nothing in data/ is touched.",
         code="E_IO",
@@ -493,6 +509,6 @@ def _lost() -> Lost:
     )
 
 
-def _let_go(connection: Connection, parts: Iterable[StoredPart]) -> None:
+def _retire_parts(connection: Connection, parts: Iterable[StoredPart]) -> None:
     now = int(time.time())
     connection.executemany("INSERT OR REPLACE INTO gone VALUES (?, ?)", [(part.number, now) for part in parts])

@@ -24,18 +24,22 @@ _LOCK, _DRAFT = "lock", ".new"
 
 def signature(folder: Path) -> str:
     """What a folder's files are known by: while it is the same, nothing was written. Empty without any."""
-    seen = [(str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in _files(folder)]
-    return sha256(repr(seen).encode()).hexdigest() if seen else ""
+    states = [
+        (str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in _iter_files(folder)
+    ]
+    return sha256(repr(states).encode()).hexdigest() if states else ""
 
 
 def pack(folder: Path, *, is_alone: bool) -> Iterator[bytes]:
     """The files of a folder. Where nobody else `is_alone`, databases are copied as SQLite sees them. Raises OSError."""
-    for path, _ in _files(folder):
+    for path, _ in _iter_files(folder):
         if not is_alone and path.name.endswith(_DATABASE + _LOG):
             continue  # what it holds is in the copy
         with suppress(FileNotFoundError):  # others went on
             name = path.relative_to(folder).as_posix()
-            yield from _copied(path, name) if not is_alone and path.name.endswith(_DATABASE) else _packed(path, name)
+            yield from (
+                _pack_database(path, name) if not is_alone and path.name.endswith(_DATABASE) else _packed(path, name)
+            )
     yield bytes(4)
 
 
@@ -53,14 +57,14 @@ def unpack(pieces: Iterable[bytes], folder: Path) -> None:
         with path.open("xb") as file:
             for piece in stream.pieces(size):
                 file.write(piece)
-        written = int.from_bytes(stream.read(8))
-        os.utime(path, ns=(written, written))
+        mtime_ns = int.from_bytes(stream.read(8))
+        os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _iter_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The label first, the databases last: a lane must never be newer than the store that it follows."""
-    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
-    for path in sorted(found, key=lambda path: (_DATABASE in path.name, len(path.parts), path)):
+    paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    for path in sorted(paths, key=lambda path: (_DATABASE in path.name, len(path.parts), path)):
         with suppress(FileNotFoundError):
             status = path.lstat()
             is_log = path.name.endswith(_LOG) and not status.st_size
@@ -71,30 +75,30 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def _packed(path: Path, name: str) -> Iterator[bytes]:
     with path.open("rb") as file:
         before = os.fstat(file.fileno())
-        yield _head(name, before.st_size)
-        left = before.st_size
-        while left and (piece := file.read(min(left, _PIECE))):
-            left -= len(piece)
+        yield _encode_head(name, before.st_size)
+        remaining_bytes = before.st_size
+        while remaining_bytes and (piece := file.read(min(remaining_bytes, _PIECE))):
+            remaining_bytes -= len(piece)
             yield piece
-        yield bytes(left)
+        yield bytes(remaining_bytes)
         after = os.fstat(file.fileno())
         is_same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
         yield (before.st_mtime_ns if is_same else 0).to_bytes(8)
 
 
-def _copied(path: Path, name: str) -> Iterator[bytes]:
+def _pack_database(path: Path, name: str) -> Iterator[bytes]:
     """A database as one state of it, whoever writes; one that is damaged is left out."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
             content = database.serialize()
     except sqlite3.Error:
         return
-    yield _head(name, len(content))
+    yield _encode_head(name, len(content))
     yield from (content[start : start + _PIECE] for start in range(0, len(content), _PIECE))
     yield bytes(8)
 
 
-def _head(name: str, size: int) -> bytes:
+def _encode_head(name: str, size: int) -> bytes:
     head = json.dumps([name, size]).encode()
     return len(head).to_bytes(4) + head
 
@@ -112,9 +116,9 @@ class _Stream:
                 if following is None:
                     raise BrokenSeal
                 self._left = memoryview(following)
-            taken, self._left = self._left[:size], self._left[size:]
-            size -= len(taken)
-            yield taken
+            piece, self._left = self._left[:size], self._left[size:]
+            size -= len(piece)
+            yield piece
 
     def read(self, size: int) -> bytes:
         return b"".join(self.pieces(size))

@@ -72,12 +72,12 @@ class Place(Struct, frozen=True):
         real = os.path.realpath(root)
         status = Path(real).stat()
         name = blake2b(os.fsencode(real), digest_size=12).hexdigest()
-        found = cls(cache_home.expanduser(), real, f"{name}-{status.st_dev:x}-{status.st_ino:x}")
-        if (opener := OPENERS.get(found.home)) is not None:
-            opener.open(found.key, Path(real))
+        place = cls(cache_home.expanduser(), real, f"{name}-{status.st_dev:x}-{status.st_ino:x}")
+        if (opener := OPENERS.get(place.home)) is not None:
+            opener.open(place.key, Path(real))
         else:
-            refuse_sealed(found.home / BASES)
-        return found
+            refuse_sealed(place.home / BASES)
+        return place
 
     @property
     def own(self) -> Path:
@@ -176,9 +176,9 @@ def is_sealed(path: Path) -> bool:
 def refuse_sealed(folder: Path) -> None:
     """Raise `StateError` (E_KEY) where a folder's place says that what belongs there is sealed."""
     if is_sealed(folder):
-        said = f"what was derived is sealed in {folder.with_name('sealed')}, and no key is set"
+        message = f"what was derived is sealed in {folder.with_name('sealed')}, and no key is set"
         remedy = "set DUCKKB_ENCRYPTION_KEY, or `duckkb cleanup --sealed` drops it; it is made again from data/"
-        raise StateError(said, "E_KEY", remedy)
+        raise StateError(message, "E_KEY", remedy)
 
 
 def is_own(status: os.stat_result) -> bool:
@@ -195,31 +195,31 @@ def kept(home: Path) -> Iterator[Kept]:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False) and _OURS.fullmatch(entry.name):
                 with suppress(OSError):
-                    yield _kept(Path(entry.path))
+                    yield _describe_folder(Path(entry.path))
 
 
 def sweep(home: Path) -> None:
     """Remove the folders of bases that have been gone for a while."""
-    for found in kept(home):
-        if found.is_left_over():
-            remove(found.folder)
+    for entry in kept(home):
+        if entry.is_left_over():
+            remove(entry.folder)
 
 
 def remove(folder: Path) -> None:
     """Remove a folder of derived state, at once for all who look for it later; who has files of it open keeps those."""
     from shutil import rmtree  # which few processes need
 
-    gone = folder.with_name(f"{_GONE}{os.urandom(6).hex()}")
+    trash = folder.with_name(f"{_GONE}{os.urandom(6).hex()}")
     with suppress(OSError):
-        folder.rename(gone)
-        rmtree(gone, ignore_errors=True)
+        folder.rename(trash)
+        rmtree(trash, ignore_errors=True)
 
 
 def room(home: Path, limit: int, going: int = 0) -> int:
     """Bytes that tokens and vectors may take where the whole folder may take `limit`: what the bases leave of it, without
     bytes that are `going`, and always a quarter, as a model has to make them anew."""
-    others = sum(size(home / name) for name in (BASES, MODELS)) - going
-    return max(limit - others, limit // 4)
+    other_bytes = sum(size(home / name) for name in (BASES, MODELS)) - going
+    return max(limit - other_bytes, limit // 4)
 
 
 def size(folder: Path) -> int:
@@ -232,7 +232,7 @@ def size(folder: Path) -> int:
     return total
 
 
-def _kept(folder: Path) -> Kept:
+def _describe_folder(folder: Path) -> Kept:
     root: str | None = None
     with suppress(OSError, ValueError, KeyError, TypeError):
         root = str(json.loads(read_regular(folder / _LABEL)[0])["root"])

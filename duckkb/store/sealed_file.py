@@ -48,12 +48,12 @@ class SealKey:
 
     def __init__(self, text: str, salt: bytes) -> None:
         if find_spec("cryptography") is None:
-            said = "a key is set, and the library that seals with it is not installed"
-            raise StateError(said, "E_KEY", "pip install 'duckkb[encryption]'")
-        secret = _given(text)
+            message = "a key is set, and the library that seals with it is not installed"
+            raise StateError(message, "E_KEY", "pip install 'duckkb[encryption]'")
+        secret = _decode_key(text)
         if secret is None and len(text) < _LEAST_CHARACTERS:
-            said = f"the key is neither 32 bytes as hex or base64 nor a passphrase of {_LEAST_CHARACTERS} characters or more"
-            raise StateError(said, "E_KEY", "openssl rand -hex 32")
+            message = f"the key is neither 32 bytes as hex or base64 nor a passphrase of {_LEAST_CHARACTERS} characters or more"
+            raise StateError(message, "E_KEY", "openssl rand -hex 32")
         self._secret = secret or scrypt(
             text.encode(), salt=salt, n=_SCRYPT_N, r=_SCRYPT_R, p=1, maxmem=256 * _SCRYPT_N * _SCRYPT_R, dklen=KEY_BYTES
         )
@@ -68,7 +68,7 @@ class SealKey:
 
 def write(path: Path, pieces: Iterable[bytes], key: SealKey, name: str) -> None:
     """Seal a content under a name, in place of the file that is there: the old or the new one at every moment. Raises OSError."""
-    atomic_write.replace_file(path, _sealed(pieces, key, name), mode=0o600)
+    atomic_write.replace_file(path, _seal_pieces(pieces, key, name), mode=0o600)
 
 
 def read(path: Path, key: SealKey, name: str) -> Iterator[bytes]:
@@ -79,7 +79,7 @@ def read(path: Path, key: SealKey, name: str) -> Iterator[bytes]:
         magic, salt = file.read(len(_MAGIC)), file.read(SALT_BYTES)
         if magic != _MAGIC or len(salt) != SALT_BYTES:
             raise BrokenSeal
-        cipher, number = _cipher(key, name, salt), 0
+        cipher, number = _build_cipher(key, name, salt), 0
         frame = file.read(FRAME_BYTES + _TAG_BYTES)
         while True:
             following = file.read(FRAME_BYTES + _TAG_BYTES)
@@ -92,9 +92,9 @@ def read(path: Path, key: SealKey, name: str) -> Iterator[bytes]:
             frame, number = following, number + 1
 
 
-def _sealed(pieces: Iterable[bytes], key: SealKey, name: str) -> Iterator[bytes]:
+def _seal_pieces(pieces: Iterable[bytes], key: SealKey, name: str) -> Iterator[bytes]:
     salt, number, waiting = os.urandom(SALT_BYTES), 0, bytearray()
-    cipher = _cipher(key, name, salt)
+    cipher = _build_cipher(key, name, salt)
     yield _MAGIC + salt
     for piece in pieces:
         waiting += piece
@@ -105,7 +105,7 @@ def _sealed(pieces: Iterable[bytes], key: SealKey, name: str) -> Iterator[bytes]
     yield cipher.encrypt(*_bound(bytes(waiting), name, number, is_last=True))
 
 
-def _cipher(key: SealKey, name: str, salt: bytes) -> "AESGCM":
+def _build_cipher(key: SealKey, name: str, salt: bytes) -> "AESGCM":
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key.derived(f"file {name}", salt))
@@ -116,12 +116,12 @@ def _bound(frame: bytes, name: str, number: int, *, is_last: bool) -> tuple[byte
     return number.to_bytes(12), frame, b"\0".join((_MAGIC, name.encode(), b"%d" % number, b"%d" % is_last))
 
 
-def _given(text: str) -> bytes | None:
+def _decode_key(text: str) -> bytes | None:
     """The 32 bytes that a text spells; None where it is a passphrase."""
     if _HEX.fullmatch(text):
         return bytes.fromhex(text)
     if _BASE64.fullmatch(text):
         with suppress(NoBase64, ValueError):
-            found = b64decode(text.rstrip("=") + "=", altchars=b"-_" if {"-", "_"} & {*text} else None)
-            return found if len(found) == KEY_BYTES else None
+            secret = b64decode(text.rstrip("=") + "=", altchars=b"-_" if {"-", "_"} & {*text} else None)
+            return secret if len(secret) == KEY_BYTES else None
     return None

@@ -53,12 +53,12 @@ class SealedHome:
             place.make_home(disk)
             place.make_folder(self.sealed)
             with self._turn():
-                self._key = self._opened_key(key)
+                self._key = self._open_key(key)
                 self._enter()
                 self._take_plain()
         except (OSError, place.Unusable) as error:
-            said = f"derived state cannot be sealed in {self.sealed}: {error}"
-            raise Unavailable(said, "E_IO", "set DUCKKB_CACHE_HOME to a folder of yours outside the base") from error
+            message = f"derived state cannot be sealed in {self.sealed}: {error}"
+            raise Unavailable(message, "E_IO", "set DUCKKB_CACHE_HOME to a folder of yours outside the base") from error
         place.OPENERS[self.home] = self
         database.AFTER_WRITING.append(self.checkpoint)
 
@@ -75,18 +75,18 @@ class SealedHome:
     def open(self, base: str | None, root: Path | None = None) -> None:
         """Have there be what is kept of all bases, and of the one of this key, or of each for None; what earlier versions left in
         the clear in the base's folder `root` goes. Raises `errors.Unavailable` (E_IO) where memory has no room."""
-        wanted = {SHARED, *(self._units() if base is None else [base])}
+        units = {SHARED, *(self._list_units() if base is None else [base])}
         try:
-            with self._turn() if wanted - self._known else nullcontext():
-                for unit in sorted(wanted - self._known):
+            with self._turn() if units - self._known else nullcontext():
+                for unit in sorted(units - self._known):
                     if not self._note(unit).exists():
                         self._open(unit)
                     self._known.add(unit)
                     if root is not None and unit == base:
                         self._drop_earlier(root)
         except OSError as error:
-            said = f"derived state cannot be opened in {self.folder}: {error.strerror or error}"
-            raise Unavailable(said, "E_IO", f"df {self.folder.parent}") from error
+            message = f"derived state cannot be opened in {self.folder}: {error.strerror or error}"
+            raise Unavailable(message, "E_IO", f"df {self.folder.parent}") from error
 
     def checkpoint(self) -> None:
         """Seal what changed, where that is some minutes ago; other processes go on meanwhile."""
@@ -109,7 +109,7 @@ class SealedHome:
                         try:
                             self._seal_all(is_alone=True)
                         finally:
-                            self._leave_nothing()
+                            self._remove_all()
                 finally:
                     os.close(descriptor)
         except OSError as error:
@@ -117,7 +117,7 @@ class SealedHome:
             return f"what was derived could not be sealed in {self.sealed}, and is made again: {why}"
         return ""
 
-    def _leave_nothing(self) -> None:
+    def _remove_all(self) -> None:
         rmtree(self.folder, ignore_errors=True)
         for name in ("alive", "turn"):
             self._lock_path(name).unlink(missing_ok=True)
@@ -138,36 +138,39 @@ class SealedHome:
         with suppress(FileExistsError):
             (self.home / MODELS).symlink_to(self._disk / MODELS)
 
-    def _opened_key(self, text: str) -> SealKey:
+    def _open_key(self, text: str) -> SealKey:
         path = self.sealed / _KEY
         if not path.exists():
-            if self._units():
+            if self._list_units():
                 raise StateError(f"{path} is missing, without which nothing there opens", "E_KEY", _DROP)
             salt = os.urandom(SALT_BYTES)
             check = SealKey(text, salt).derived("check", salt)
             state.write_atomic(path, json.dumps({"salt": salt.hex(), "check": check.hex()}).encode())
         try:
             self._known_key = path.read_bytes()
-            known = json.loads(self._known_key)
-            salt, check = bytes.fromhex(known["salt"]), bytes.fromhex(known["check"])
+            parameters = json.loads(self._known_key)
+            salt, check = bytes.fromhex(parameters["salt"]), bytes.fromhex(parameters["check"])
         except (ValueError, TypeError, KeyError):
             raise StateError(f"{path} is damaged, so that no key can be told to be right", "E_KEY", _DROP) from None
         key = SealKey(text, salt)
         if not hmac.compare_digest(key.derived("check", salt), check):
-            said = f"the key is not the one that derived state in {self.sealed} was sealed with; nothing was changed"
-            raise StateError(said, "E_KEY", f"set the right key, or {_DROP}")
+            message = f"the key is not the one that derived state in {self.sealed} was sealed with; nothing was changed"
+            raise StateError(message, "E_KEY", f"set the right key, or {_DROP}")
         return key
 
     def _take_plain(self) -> None:
         """Seal what lies in the user's cache folder in the clear, and remove it."""
-        found = [(SHARED, self._disk / SHARED), *((one.folder.name, one.folder) for one in place.kept(self._disk))]
-        found = [(unit, folder) for unit, folder in found if folder.is_dir()]
-        for unit, folder in found:
+        unit_folders = [
+            (SHARED, self._disk / SHARED),
+            *((entry.folder.name, entry.folder) for entry in place.kept(self._disk)),
+        ]
+        unit_folders = [(unit, folder) for unit, folder in unit_folders if folder.is_dir()]
+        for unit, folder in unit_folders:
             if not unit.startswith("."):
                 sealed_file.write(self.sealed / unit, packed.pack(folder, is_alone=False), self._key, unit)
             place.remove(folder)
-        for left in self._disk.glob(".gone-*"):
-            rmtree(left)
+        for leftover in self._disk.glob(".gone-*"):
+            rmtree(leftover)
         for name in (BASES, SHARED):
             plain = self._disk / name
             if plain.is_dir() and not plain.is_symlink():
@@ -176,18 +179,18 @@ class SealedHome:
                 atomic_write.write_new(plain, place.SAYS_SEALED, mode=0o600)
             elif not place.is_sealed(plain):
                 raise place.Unusable(f"{plain} is no folder that duckkb made")
-        if found:
-            said = f"what was derived before lay in {self._disk} in the clear; it was sealed and removed there"
-            self._told.append(f"{said} (free space of a disk may still hold it)")
+        if unit_folders:
+            message = f"what was derived before lay in {self._disk} in the clear; it was sealed and removed there"
+            self._told.append(f"{message} (free space of a disk may still hold it)")
 
     def _open(self, unit: str) -> None:
-        folder, file = self._folder(unit), self.sealed / unit
+        folder, file = self._resolve_folder(unit), self.sealed / unit
         rmtree(folder, ignore_errors=True)  # of a process that was killed while it opened this
         try:
             if file.exists():
-                used = file.stat().st_mtime_ns
+                mtime_ns = file.stat().st_mtime_ns
                 packed.unpack(sealed_file.read(file, self._key, unit), folder)
-                os.utime(folder, ns=(used, used))
+                os.utime(folder, ns=(mtime_ns, mtime_ns))
         except BrokenSeal:
             rmtree(folder, ignore_errors=True)
             file.unlink()
@@ -208,7 +211,7 @@ class SealedHome:
         if not self._is_key_in_place():  # somebody dropped what is sealed, and may have set another key
             return
         for note in sorted((self.folder / "notes").iterdir()):
-            unit, folder = note.name, self._folder(note.name)
+            unit, folder = note.name, self._resolve_folder(note.name)
             now = packed.signature(folder)
             if now == note.read_text():
                 continue
@@ -225,11 +228,11 @@ class SealedHome:
         except FileNotFoundError:
             return False
 
-    def _units(self) -> list[str]:
+    def _list_units(self) -> list[str]:
         names = sorted(path.name for path in self.sealed.iterdir())
         return [name for name in names if name not in (_KEY, SHARED) and not name.startswith(".")]
 
-    def _folder(self, unit: str) -> Path:
+    def _resolve_folder(self, unit: str) -> Path:
         return self.home / SHARED if unit == SHARED else self.home / BASES / unit
 
     def _note(self, unit: str) -> Path:
@@ -264,21 +267,21 @@ def in_memory(folders: list[Path], kind_of: Callable[[Path], str] = state.file_s
     for folder in folders:
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:
             return folder
-    tried = " and ".join(str(folder) for folder in folders)
-    said = f"a key is set, and nothing may lie on a disk in the clear, but neither of {tried} is a tmpfs that can be written"
-    raise Unavailable(said, "E_KEY", "mount a tmpfs at /dev/shm, or unset the key and encrypt the disk")
+    candidates = " and ".join(str(folder) for folder in folders)
+    message = f"a key is set, and nothing may lie on a disk in the clear, but neither of {candidates} is a tmpfs that can be written"
+    raise Unavailable(message, "E_KEY", "mount a tmpfs at /dev/shm, or unset the key and encrypt the disk")
 
 
 def drop(disk: Path) -> tuple[list[str], int]:
     """Remove what is sealed in a user's cache folder, whatever the key: the paths and their bytes. Raises OSError."""
-    gone = [
+    paths = [
         path for path in (disk / SEALED, disk / BASES, disk / SHARED) if place.is_sealed(path) or path.name == SEALED
     ]
-    gone = [path for path in gone if os.path.lexists(path)]
+    paths = [path for path in paths if os.path.lexists(path)]
     count = place.size(disk / SEALED)
-    for path in gone:
+    for path in paths:
         if path.is_dir() and not path.is_symlink():
             rmtree(path)
         else:
             path.unlink()
-    return [str(path) for path in gone], count
+    return [str(path) for path in paths], count

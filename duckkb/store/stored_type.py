@@ -54,9 +54,9 @@ class StoredType(Struct):
     def of(cls, data: bytes) -> "StoredType | None":
         """The inverse of `plain`; None for what another version of duckkb wrote in another form."""
         try:
-            told = orjson.loads(data)
-            parts = {path: StoredPart(*numbers) for path, numbers in told.pop("parts").items()}
-            return cls(**told, parts=parts)
+            fields = orjson.loads(data)
+            parts = {path: StoredPart(*numbers) for path, numbers in fields.pop("parts").items()}
+            return cls(**fields, parts=parts)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 

@@ -57,9 +57,9 @@ def check(asked: NeighbourSearch, more: Sequence[Finding] = ()) -> SafeNames:
         findings.insert(0, invalid("table", asked.table))
     if isinstance(asked.select, str) or (asked.select is not None and not asked.select):
         findings.append(Finding("E_USAGE", "select names no column", remedy="give a list of columns, or none for all"))
-    given = [asked.vector_column, *([asked.text_column] if asked.text_column is not None else [])]
-    given += [] if isinstance(asked.select, str) else list(asked.select or ())
-    findings += [invalid("column", name) for name in given if column_name(name) is None]
+    column_names = [asked.vector_column, *([asked.text_column] if asked.text_column is not None else [])]
+    column_names += [] if isinstance(asked.select, str) else list(asked.select or ())
+    findings += [invalid("column", name) for name in column_names if column_name(name) is None]
     if isinstance(asked.top_k, bool) or not isinstance(asked.top_k, int) or not 1 <= asked.top_k <= MOST_ROWS:
         findings.append(
             Finding("E_USAGE", f"top_k is not from 1 to {MOST_ROWS:,}", remedy="ask for fewer rows, and filter")
@@ -68,7 +68,7 @@ def check(asked: NeighbourSearch, more: Sequence[Finding] = ()) -> SafeNames:
         findings.append(flaw)
     refuse([*findings, *more])
     schema, name = table or ("", "")
-    names = [str(column_name(one)) for one in given]
+    names = [str(column_name(column)) for column in column_names]
     select = tuple(dict.fromkeys(names[1 + (asked.text_column is not None) :])) if asked.select is not None else None
     return SafeNames(schema, name, names[0], select, tuple(tests), names[1] if asked.text_column is not None else None)
 
@@ -88,6 +88,6 @@ def unit(vector: Sequence[float]) -> list[float]:
         numbers = []
     length = math.hypot(*numbers)
     if not 0 < len(numbers) <= _MOST_DIMENSIONS or not math.isfinite(length) or not length:
-        said = f"a vector has 1 to {_MOST_DIMENSIONS:,} finite numbers, not all of them 0"
-        refuse([Finding("E_USAGE", said, remedy="give a list of numbers")])
+        message = f"a vector has 1 to {_MOST_DIMENSIONS:,} finite numbers, not all of them 0"
+        refuse([Finding("E_USAGE", message, remedy="give a list of numbers")])
     return [value / length for value in numbers]

@@ -57,14 +57,14 @@ class FoundTable(Struct, frozen=True):
 
 def pgvector(cursor: "Cursor[Any]") -> PgVector:
     """Raises `errors.StateError` (E_DATABASE) where the database has no pgvector."""
-    found = cursor.execute(
+    row = cursor.execute(
         "SELECT n.nspname::text, e.extversion FROM pg_catalog.pg_extension e"
         " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
     ).fetchone()
-    if found is None:
-        said = "[database] this database has no pgvector"
-        raise StateError(said, "E_DATABASE", "name another database, or `CREATE EXTENSION vector` there")
-    return PgVector(found[0], tuple(int(part) for part in found[1].split(".") if part.isdigit()))
+    if row is None:
+        message = "[database] this database has no pgvector"
+        raise StateError(message, "E_DATABASE", "name another database, or `CREATE EXTENSION vector` there")
+    return PgVector(row[0], tuple(int(part) for part in row[1].split(".") if part.isdigit()))
 
 
 def listed(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def listed(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
 
     return [
         {
-            "table": _written(name) if visible else f"{_written(schema)}.{_written(name)}",
+            "table": _quote_name(name) if visible else f"{_quote_name(schema)}.{_quote_name(name)}",
             "kind": _KINDS.get(kind, kind),
             "rows": rows if rows >= 0 and kind != "v" else None,
             "vectors": json.loads(vectors),
@@ -100,13 +100,13 @@ def listed(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
     ]
 
 
-def _written(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name if table_name(name) == ("", name) else f'"{name}"'
 
 
 def find_table(cursor: "Cursor[Any]", schema: str, name: str, given: str) -> FoundTable:
     """The table of this name, in the search path where no schema is named; raises `errors.UsageError` (E_TABLE)."""
-    found = cursor.execute(
+    table_row = cursor.execute(
         """
         SELECT c.oid, n.nspname::text, c.relname::text, CASE WHEN c.relispartition THEN 'partition' ELSE c.relkind::text END
         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -115,18 +115,18 @@ def find_table(cursor: "Cursor[Any]", schema: str, name: str, given: str) -> Fou
         """,
         {"schema": schema, "name": name},
     ).fetchone()
-    if found is None:
+    if table_row is None:
         names = [row["table"] for row in listed(cursor)]
-        near = nearest(given, names) or next((one for one in names if one.endswith(f".{name}")), None)
+        near = nearest(given, names) or next((candidate for candidate in names if candidate.endswith(f".{name}")), None)
         remedy = f"did you mean `{near}`?" if near else "`duckkb table show --url URL` lists the tables with vectors"
         refuse([invalid("table", given, remedy)])
         raise AssertionError
-    oid, schema, name, kind = found
-    columns, key = _columns(cursor, oid), _key(cursor, oid)
-    return FoundTable(schema, name, _KINDS.get(kind, kind), columns, key, _indexes(cursor, oid))
+    oid, schema, name, kind = table_row
+    columns, key = _read_columns(cursor, oid), _read_key(cursor, oid)
+    return FoundTable(schema, name, _KINDS.get(kind, kind), columns, key, _read_indexes(cursor, oid))
 
 
-def _columns(cursor: "Cursor[Any]", oid: int) -> dict[str, TableColumn]:
+def _read_columns(cursor: "Cursor[Any]", oid: int) -> dict[str, TableColumn]:
     rows = cursor.execute(
         """
         SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), n.nspname::text, b.typname::text,
@@ -148,12 +148,12 @@ def _columns(cursor: "Cursor[Any]", oid: int) -> dict[str, TableColumn]:
         (oid,),
     ).fetchall()
     return {
-        name: TableColumn(name, written, schema, base, category, tuple(labels or ()), max(typmod, 0) if base in VECTORS else 0, nullable)
-        for name, written, schema, base, category, labels, typmod, nullable in rows
+        name: TableColumn(name, type_name, schema, base, category, tuple(labels or ()), max(typmod, 0) if base in VECTORS else 0, nullable)
+        for name, type_name, schema, base, category, labels, typmod, nullable in rows
     }  # fmt: skip
 
 
-def _key(cursor: "Cursor[Any]", oid: int) -> tuple[str, ...]:
+def _read_key(cursor: "Cursor[Any]", oid: int) -> tuple[str, ...]:
     rows = cursor.execute(
         """
         SELECT a.attname::text FROM pg_catalog.pg_index i
@@ -165,7 +165,7 @@ def _key(cursor: "Cursor[Any]", oid: int) -> tuple[str, ...]:
     return tuple(name for (name,) in rows)
 
 
-def _indexes(cursor: "Cursor[Any]", oid: int) -> dict[str, tuple[str, ...]]:
+def _read_indexes(cursor: "Cursor[Any]", oid: int) -> dict[str, tuple[str, ...]]:
     """Indexes that order by cosine, whole and ready."""
     rows: Sequence[tuple[str, str]] = cursor.execute(
         """
@@ -178,7 +178,7 @@ def _indexes(cursor: "Cursor[Any]", oid: int) -> dict[str, tuple[str, ...]]:
         """,
         (oid,),
     ).fetchall()
-    found: dict[str, tuple[str, ...]] = {}
+    methods: dict[str, tuple[str, ...]] = {}
     for column, method in rows:
-        found[column] = (*found.get(column, ()), method)
-    return found
+        methods[column] = (*methods.get(column, ()), method)
+    return methods

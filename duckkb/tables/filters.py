@@ -43,47 +43,47 @@ def read_filter(given: object) -> tuple[list[ColumnTest], list[Finding]]:
     if given is None:
         return [], []
     if not isinstance(given, Mapping):
-        return [], [_wrong("the filter", "is no object")]
+        return [], [_report_flaw("the filter", "is no object")]
     tests, findings = list[ColumnTest](), list[Finding]()
-    for name, wanted in given.items():
+    for name, condition in given.items():
         column = column_name(name)
         if column is None:
             findings.append(invalid("column", name))
             continue
-        for one in _tests(column, wanted):
-            if isinstance(one, Finding):
-                findings.append(one)
+        for outcome in _parse_tests(column, condition):
+            if isinstance(outcome, Finding):
+                findings.append(outcome)
             else:
-                tests.append(one)
+                tests.append(outcome)
     if sum(len(test.values) for test in tests) > _MOST_VALUES:
-        findings.append(_wrong("the filter", f"has more than {_MOST_VALUES:,} values"))
+        findings.append(_report_flaw("the filter", f"has more than {_MOST_VALUES:,} values"))
     return tests, findings
 
 
-def _tests(column: str, wanted: Any) -> Iterator[ColumnTest | Finding]:
-    if wanted is None:
+def _parse_tests(column: str, condition: Any) -> Iterator[ColumnTest | Finding]:
+    if condition is None:
         yield ColumnTest(column, "is null")
-    elif isinstance(wanted, Mapping):
-        if not wanted:
-            yield _wrong(column, "has an object without an operator")
-        for sign, value in wanted.items():
+    elif isinstance(condition, Mapping):
+        if not condition:
+            yield _report_flaw(column, "has an object without an operator")
+        for sign, value in condition.items():
             if sign not in _OPERATORS:
-                yield _wrong(column, f"has {sign!r}, which is no operator of filters")
-            elif flaw := "is null" if value is None else _flaw(value):
-                yield _wrong(column, f"{sign} {flaw}")
+                yield _report_flaw(column, f"has {sign!r}, which is no operator of filters")
+            elif flaw := "is null" if value is None else _find_flaw(value):
+                yield _report_flaw(column, f"{sign} {flaw}")
             else:
                 yield ColumnTest(column, _OPERATORS[sign], (value,))
-    elif isinstance(wanted, (list, tuple, set, frozenset)):
-        values = [value for value in wanted if value is not None]
-        yield from (_wrong(column, f"has a value that {flaw}") for value in values if (flaw := _flaw(value)))
-        yield ColumnTest(column, "in", tuple(values), or_null=len(values) < len(wanted))
-    elif flaw := _flaw(wanted):
-        yield _wrong(column, flaw)
+    elif isinstance(condition, (list, tuple, set, frozenset)):
+        values = [value for value in condition if value is not None]
+        yield from (_report_flaw(column, f"has a value that {flaw}") for value in values if (flaw := _find_flaw(value)))
+        yield ColumnTest(column, "in", tuple(values), or_null=len(values) < len(condition))
+    elif flaw := _find_flaw(condition):
+        yield _report_flaw(column, flaw)
     else:
-        yield ColumnTest(column, "=", (wanted,))
+        yield ColumnTest(column, "=", (condition,))
 
 
-def _flaw(value: object) -> str:
+def _find_flaw(value: object) -> str:
     if not isinstance(value, _WRITTEN):
         return f"is no single value ({type(value).__name__})"
     if isinstance(value, (float, Decimal)) and not math.isfinite(value):
@@ -95,23 +95,23 @@ def _flaw(value: object) -> str:
     return ""
 
 
-def _wrong(where: str, said: str) -> Finding:
-    return Finding("E_FILTER", f"{where} {said}", field=where, remedy=_REMEDY)
+def _report_flaw(where: str, message: str) -> Finding:
+    return Finding("E_FILTER", f"{where} {message}", field=where, remedy=_REMEDY)
 
 
 def unfit(tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn]) -> list[Finding]:
     """Everything that is wrong with comparisons of the columns that there are."""
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     for test in tests:
         column = columns.get(test.column)
         if column is None:
-            found[test.column] = invalid("column", test.column, name_known(test.column, columns))
-        elif said := next(filter(None, (_mismatch(column, value) for value in test.values)), ""):
-            found[test.column] = _wrong(test.column, said)
-    return list(found.values())
+            findings[test.column] = invalid("column", test.column, name_known(test.column, columns))
+        elif mismatch := next(filter(None, (_explain_mismatch(column, value) for value in test.values)), ""):
+            findings[test.column] = _report_flaw(test.column, mismatch)
+    return list(findings.values())
 
 
-def _mismatch(column: TableColumn, value: object) -> str:
+def _explain_mismatch(column: TableColumn, value: object) -> str:
     """Why a column cannot be compared with a value; values of dates and the like are left to the server."""
     if column.category == "A" or column.base in _UNCOMPARED:
         return f"is {column.type}: {_UNCOMPARED.get(column.base, 'arrays')} can be compared with null alone"

@@ -20,7 +20,7 @@ def table_name(text: object) -> tuple[str, str] | None:
     >>> table_name("Items"), table_name('shop."My Table"'), table_name("items; DROP TABLE items")
     (('', 'Items'), ('shop', 'My Table'), None)
     """
-    parts = _parts(text, _TABLE)
+    parts = _split_name(text, _TABLE)
     return None if not parts else (parts[0], parts[1]) if len(parts) == 2 else ("", parts[0])
 
 
@@ -30,11 +30,11 @@ def column_name(text: object) -> str | None:
     >>> column_name("order"), column_name('"a b"'), column_name("meta->>'a'"), column_name("meta.a")
     ('order', 'a b', None, None)
     """
-    parts = _parts(text, _COLUMN)
+    parts = _split_name(text, _COLUMN)
     return parts[0] if parts else None
 
 
-def _parts(text: object, pattern: re.Pattern[str]) -> list[str]:
+def _split_name(text: object, pattern: re.Pattern[str]) -> list[str]:
     if not isinstance(text, str) or len(text) > 4 * _MOST_BYTES or not pattern.fullmatch(text):
         return []
     parts = [part.strip('"') for part in _PARTS.findall(text)]
@@ -43,8 +43,10 @@ def _parts(text: object, pattern: re.Pattern[str]) -> list[str]:
 
 def invalid(what: str, given: object, remedy: str = _RULE) -> Finding:
     """A `table` or a `column` that is unsafe, or that is not there."""
-    shown = repr(given)
-    return Finding("E_TABLE", f"invalid {what} {shown if len(shown) <= 80 else shown[:80] + '…'}", remedy=remedy)
+    spelling = repr(given)
+    return Finding(
+        "E_TABLE", f"invalid {what} {spelling if len(spelling) <= 80 else spelling[:80] + '…'}", remedy=remedy
+    )
 
 
 def refuse(findings: Sequence[Finding]) -> None:
@@ -52,11 +54,11 @@ def refuse(findings: Sequence[Finding]) -> None:
     if not findings:
         return
     first, codes = findings[0], {finding.code for finding in findings}
-    said = first.message if len(findings) == 1 else f"{len(findings)} problems, first: {first.message}"
+    message = first.message if len(findings) == 1 else f"{len(findings)} problems, first: {first.message}"
     code = next((code for code in ("E_TABLE", "E_FILTER") if code in codes), first.code)
     kind = FilterError if codes == {"E_FILTER"} else UsageError
     raise kind(
-        said,
+        message,
         code=code,
         suggestion=first.remedy or "`duckkb table show --url URL` lists tables and columns",
         findings=tuple(findings),

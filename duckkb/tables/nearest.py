@@ -34,29 +34,29 @@ def look(
     extension = pgvector(cursor)
     table = find_table(cursor, checked.schema, checked.name, asked.table)
     findings = unfit(checked.tests, table.columns)
-    named = [*(checked.select or ()), *([checked.text] if checked.text is not None else [])]
+    requested_names = [*(checked.select or ()), *([checked.text] if checked.text is not None else [])]
     findings += [
-        invalid("column", name, name_known(name, table.columns)) for name in named if name not in table.columns
+        invalid("column", name, name_known(name, table.columns))
+        for name in requested_names
+        if name not in table.columns
     ]
     texts = [name for name, column in table.columns.items() if column.category == "S"]
     if checked.text is not None and checked.text in table.columns and checked.text not in texts:
-        known = f"columns of text here: {', '.join(texts)}" if texts else "the table has no column of text"
+        hint = f"columns of text here: {', '.join(texts)}" if texts else "the table has no column of text"
         message = f"a reranker reads text, and {checked.text} is {table.columns[checked.text].type}"
-        findings.append(Finding("E_TABLE", message, remedy=f"{known}; or ask without a reranker"))
+        findings.append(Finding("E_TABLE", message, remedy=f"{hint}; or ask without a reranker"))
     column = table.columns.get(checked.vector)
     if column is None or not column.is_vector:
-        vectors = ", ".join(one.name for one in table.columns.values() if one.is_vector)
-        known = (
-            f"columns of vectors here: {vectors}" if vectors else "the table has no column of type vector or halfvec"
-        )
-        findings.append(invalid("column", checked.vector, known))
-    elif dimension and (other := other_dimension(cursor, table, column, extension, dimension)):
-        said = f"the vector has {dimension} dimensions, {checked.vector} has {other}"
-        findings.append(Finding("E_DIMENSION", said, remedy="use the model that made the vectors of the table"))
-    taken = [name for name in (SCORE, RERANKED) if name in (checked.select or table.columns)]
+        vectors = ", ".join(candidate.name for candidate in table.columns.values() if candidate.is_vector)
+        hint = f"columns of vectors here: {vectors}" if vectors else "the table has no column of type vector or halfvec"
+        findings.append(invalid("column", checked.vector, hint))
+    elif dimension and (actual_dimension := other_dimension(cursor, table, column, extension, dimension)):
+        problem = f"the vector has {dimension} dimensions, {checked.vector} has {actual_dimension}"
+        findings.append(Finding("E_DIMENSION", problem, remedy="use the model that made the vectors of the table"))
+    clashes = [name for name in (SCORE, RERANKED) if name in (checked.select or table.columns)]
     findings += [
         Finding("E_USAGE", f"the table has a column {name}, as the answer has", remedy="select other columns")
-        for name in taken
+        for name in clashes
     ]
     refuse(findings)
     return table, extension
@@ -80,29 +80,31 @@ def nearest_rows(
         rows = cursor.execute(*statement.by_index(vector)).fetchall()
     if len(rows) < asked.top_k:
         rows = cursor.execute(*statement.exact(vector)).fetchall()
-    found = [_found(statement.columns, row) for row in rows if row[0] is not None and not math.isnan(row[0])]
+    neighbours = [
+        _build_neighbour(statement.columns, row) for row in rows if row[0] is not None and not math.isnan(row[0])
+    ]
     least = -math.inf if asked.threshold is None else asked.threshold
-    return [one for one in found if one.score >= least][: asked.top_k]
+    return [neighbour for neighbour in neighbours if neighbour.score >= least][: asked.top_k]
 
 
-def _found(columns: Sequence[str], row: Sequence[Any]) -> Neighbour:
-    values = {name: _value(text) for name, text in zip(columns, row[2:], strict=True)}
+def _build_neighbour(columns: Sequence[str], row: Sequence[Any]) -> Neighbour:
+    values = {name: _parse_value(text) for name, text in zip(columns, row[2:], strict=True)}
     return Neighbour(values, max(-1.0, min(1.0, row[0])), row[1])
 
 
-def _value(text: str | None) -> Any:
+def _parse_value(text: str | None) -> Any:
     """JSON as PostgreSQL writes it; a number that would lose digits, and what is nested too deep, stays text."""
     if text is None:
         return None
     try:
         return json.loads(
-            text, parse_float=_number, parse_int=lambda sign: int(sign) if len(sign) <= _LONGEST_NUMBER else sign
+            text, parse_float=_parse_number, parse_int=lambda sign: int(sign) if len(sign) <= _LONGEST_NUMBER else sign
         )
     except RecursionError:
         return text
 
 
-def _number(text: str) -> float | str:
+def _parse_number(text: str) -> float | str:
     from decimal import Decimal
 
     value = float(text)

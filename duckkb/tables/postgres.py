@@ -54,8 +54,8 @@ class Postgres:
             except Error as error:
                 raise self._problem(error) from None  # its own text and frames may hold the URL
             except UnicodeError:
-                said = "[database] a value of the database is no UTF-8"
-                raise StateError(said, "E_DATABASE", "ask for other columns, or mend the value") from None
+                message = "[database] a value of the database is no UTF-8"
+                raise StateError(message, "E_DATABASE", "ask for other columns, or mend the value") from None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -65,7 +65,7 @@ class Postgres:
     def _opened(self) -> "Connection[Any]":
         import psycopg
 
-        if self._connection is not None and not _answers(self._connection):
+        if self._connection is not None and not _is_alive(self._connection):
             self.close()
         if self._connection is None:
             self._connection = psycopg.connect(
@@ -84,18 +84,18 @@ class Postgres:
     def _problem(self, error: "Error") -> DuckkbError:
         state = error.sqlstate or ""
         if state == _TOO_LATE:
-            said = f"[database] no answer within {self._statement_s:g} s"
-            return Unavailable(said, "E_TIMEOUT", "ask for less, or with a larger --timeout")
+            message = f"[database] no answer within {self._statement_s:g} s"
+            return Unavailable(message, "E_TIMEOUT", "ask for less, or with a larger --timeout")
         kind = type(error).__name__
-        said = f"[database] {self._url.scrub(error.diag.message_primary or str(error), kind) or kind}"
+        message = f"[database] {self._url.scrub(error.diag.message_primary or str(error), kind) or kind}"
         if state in _VALUES:
-            return FilterError(said, suggestion="give a value of the column's type; `duckkb table show` names it")
+            return FilterError(message, suggestion="give a value of the column's type; `duckkb table show` names it")
         if not state or state.startswith(("08", "28", "3D", "53", "57")):
-            return Unavailable(said, "E_DATABASE", f"see that the server runs and lets you in: {EXAMPLE}")
-        return StateError(said, "E_DATABASE", "`duckkb table show --url URL TABLE` shows what may be read")
+            return Unavailable(message, "E_DATABASE", f"see that the server runs and lets you in: {EXAMPLE}")
+        return StateError(message, "E_DATABASE", "`duckkb table show --url URL TABLE` shows what may be read")
 
 
-def _answers(connection: "Connection[Any]") -> bool:
+def _is_alive(connection: "Connection[Any]") -> bool:
     """Whether a connection is still there: servers and poolers close those that nobody used for a while."""
     from psycopg import OperationalError
 

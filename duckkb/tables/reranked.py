@@ -21,16 +21,16 @@ def reranked(
     room, until = room_for_texts(wanted, question), time.monotonic() + wanted.timeout_ms / 1000
     texts = [beginning(row.text, room) if row.text and row.text.strip() else None for row in rows]
     different = list(dict.fromkeys(text for text in texts if text is not None))
-    made: dict[str, float] = {}
+    scores: dict[str, float] = {}
 
     def ask(some: Sequence[str]) -> list[float]:
         return judged(model, question, some, until - time.monotonic())
 
-    asked = list(batches(different, model.at_once or max(1, len(different))))
-    for some, outcome in side_by_side(asked, ask, wanted.concurrency):
+    text_batches = list(batches(different, model.at_once or max(1, len(different))))
+    for some, outcome in side_by_side(text_batches, ask, wanted.concurrency):
         if isinstance(outcome, Unavailable):
             raise outcome
-        made |= zip(some, outcome, strict=True)
-    unit = unit_scores(made)
-    scored = [(row, 0.0 if text is None else unit[text]) for row, text in zip(rows, texts, strict=True)]
-    return sorted((one for one in scored if one[1] >= least), key=lambda one: -one[1])
+        scores |= zip(some, outcome, strict=True)
+    unit = unit_scores(scores)
+    pairs = [(row, 0.0 if text is None else unit[text]) for row, text in zip(rows, texts, strict=True)]
+    return sorted((pair for pair in pairs if pair[1] >= least), key=lambda pair: -pair[1])

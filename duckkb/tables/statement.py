@@ -28,7 +28,7 @@ class Statement:
         """Zero is added to the distance, and by that no index orders. Without a primary key the rows that are as near as the last one
         are read too, and the outer order chooses among them."""
         length = SQL("{}({})").format(quoted(self._schema, "vector_dims"), self._vector)
-        distance = self._distance(SQL("{}::{}").format(self._vector, self._type("vector")), self._question)
+        distance = self._build_distance(SQL("{}::{}").format(self._vector, self._type("vector")), self._question)
         more: list[Composable] = []
         if not self._column.dimension:
             # To compare another length is an error, and PostgreSQL chooses in which order conditions are looked at.
@@ -37,14 +37,14 @@ class Statement:
         keys = [SQL("t.{}").format(quoted(name)) for name in self._table.key]
         end = SQL("ORDER BY {} LIMIT %(limit)s") if keys else SQL("ORDER BY {} FETCH FIRST %(limit)s ROWS WITH TIES")
         inner = self._inner(SQL("{} + 0").format(distance), more, end.format(SQL(", ").join([SQL("d"), *keys])))
-        return self._outer(SQL("n.d"), inner), self._bound(vector)
+        return self._build_outer(SQL("n.d"), inner), self._bind_values(vector)
 
     def by_index(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
         """In the order of the index, whose numbers may be narrow; the cosine is that of the full ones."""
         question = SQL("{}::{}").format(self._question, self._type(self._column.base))
-        inner = self._inner(self._distance(self._vector, question), [], SQL("ORDER BY d LIMIT %(limit)s"))
-        found = SQL("n.{}::{}").format(SQL(self._places[self._column.name]), self._type("vector"))
-        return self._outer(self._distance(found, self._question), inner), self._bound(vector)
+        inner = self._inner(self._build_distance(self._vector, question), [], SQL("ORDER BY d LIMIT %(limit)s"))
+        full_vector = SQL("n.{}::{}").format(SQL(self._places[self._column.name]), self._type("vector"))
+        return self._build_outer(self._build_distance(full_vector, self._question), inner), self._bind_values(vector)
 
     def _inner(self, distance: Composable, more: Sequence[Composable], end: Composable) -> Composed:
         read = [SQL("t.{} AS {}").format(quoted(name), quoted(place)) for name, place in self._places.items()]
@@ -52,16 +52,16 @@ class Statement:
         table = quoted(self._table.schema, self._table.name)
         return SQL("SELECT {}, {} AS d FROM {} t WHERE {} {}").format(SQL(", ").join(read), distance, table, where, end)
 
-    def _outer(self, distance: Composable, inner: Composable) -> Composed:
+    def _build_outer(self, distance: Composable, inner: Composable) -> Composed:
         text = SQL("n.{}::pg_catalog.text").format(quoted(self._places[self._text])) if self._text else SQL("NULL")
-        shown = [self._shown(self._table.columns[name]) for name in self.columns]
+        column_values = [self._render_column(self._table.columns[name]) for name in self.columns]
         keys = [SQL("n.{}").format(quoted(self._places[name])) for name in self._table.key]
-        order: Sequence[Composable] = keys or [SQL(str(place)) for place in range(3, 3 + len(shown))]
+        order: Sequence[Composable] = keys or [SQL(str(place)) for place in range(3, 3 + len(column_values))]
         return SQL("SELECT 1 - {d}, {}, {} FROM ({}) n WHERE {d} <> 'NaN' ORDER BY 1 DESC, {}").format(
-            text, SQL(", ").join(shown), inner, SQL(", ").join(order), d=distance
+            text, SQL(", ").join(column_values), inner, SQL(", ").join(order), d=distance
         )
 
-    def _shown(self, column: TableColumn) -> Composed:
+    def _render_column(self, column: TableColumn) -> Composed:
         """A value as JSON: vectors as numbers, an enum as its label or, where that is not wanted, as the text that the server has."""
         value = SQL("n.{}").format(quoted(self._places[column.name]))
         if column.is_vector:
@@ -70,8 +70,8 @@ class Statement:
             value = SQL("{}::pg_catalog.text").format(value)
         return SQL("pg_catalog.to_json({})::pg_catalog.text").format(value)
 
-    def _distance(self, one: Composable, other: Composable) -> Composed:
-        return SQL("({} OPERATOR({}.<=>) {})").format(one, quoted(self._schema), other)
+    def _build_distance(self, vector: Composable, question: Composable) -> Composed:
+        return SQL("({} OPERATOR({}.<=>) {})").format(vector, quoted(self._schema), question)
 
     @property
     def _vector(self) -> Composed:
@@ -84,9 +84,9 @@ class Statement:
     def _type(self, name: str) -> SQL:
         return quoted(self._schema, name)
 
-    def _bound(self, vector: Sequence[float]) -> Mapping[str, Any]:
-        written = "[" + ",".join(map(repr, vector)) + "]"
-        return {**self._values, "vector": written, "dimension": len(vector)}
+    def _bind_values(self, vector: Sequence[float]) -> Mapping[str, Any]:
+        literal = "[" + ",".join(map(repr, vector)) + "]"
+        return {**self._values, "vector": literal, "dimension": len(vector)}
 
 
 def other_dimension(
@@ -108,21 +108,27 @@ def _conditions(
     tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn], values: dict[str, Any]
 ) -> list[Composable]:
     """Each comparison as SQL over the table `t`, whose values are added to those that are bound, by name."""
-    made: list[Composable] = []
+    conditions: list[Composable] = []
     for test in tests:
-        column, bound = columns[test.column], f"v{len(values)}"
-        parts = {"name": SQL("t.{}").format(quoted(test.column)), "type": _type(column), "value": Placeholder(bound)}
+        column, placeholder = columns[test.column], f"v{len(values)}"
+        parts = {
+            "name": SQL("t.{}").format(quoted(test.column)),
+            "type": _type(column),
+            "value": Placeholder(placeholder),
+        }
         if test.sign == "is null":
-            made.append(SQL("{name} IS NULL").format(**parts))
+            conditions.append(SQL("{name} IS NULL").format(**parts))
         elif test.sign == "in":
-            values[bound] = [_text(value) for value in test.values]
+            values[placeholder] = [_text(value) for value in test.values]
             null = SQL(" OR {name} IS NULL" if test.or_null else "").format(**parts)
-            made.append(SQL("({name} = ANY({value}::pg_catalog.text[]::{type}[]){null})").format(null=null, **parts))
+            conditions.append(
+                SQL("({name} = ANY({value}::pg_catalog.text[]::{type}[]){null})").format(null=null, **parts)
+            )
         else:
-            values[bound] = _text(test.values[0])
+            values[placeholder] = _text(test.values[0])
             sign: LiteralString = test.sign
-            made.append(SQL("{name} {sign} {value}::pg_catalog.text::{type}").format(sign=SQL(sign), **parts))
-    return made
+            conditions.append(SQL("{name} {sign} {value}::pg_catalog.text::{type}").format(sign=SQL(sign), **parts))
+    return conditions
 
 
 def _type(column: TableColumn) -> Composable:

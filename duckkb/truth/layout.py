@@ -89,10 +89,10 @@ def part_folder(kind: Kind, table: str) -> str:
 @lru_cache(4096)
 def parse_part(path: str) -> PartAddress | None:
     """The inverse of `part_path`; None for every other path."""
-    found = _PART.fullmatch(path)
-    if not found or not safe_table_name(found[2]) or not is_day(found[3]):
+    match = _PART.fullmatch(path)
+    if not match or not safe_table_name(match[2]) or not is_day(match[3]):
         return None
-    return PartAddress("node" if found[1] == "nodes" else "edge", found[2], found[3], int(found[4]))
+    return PartAddress("node" if match[1] == "nodes" else "edge", match[2], match[3], int(match[4]))
 
 
 @lru_cache(maxsize=4096)
@@ -109,10 +109,10 @@ def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
     """
     if path == DATA:
         return []
-    found = _ON_THE_WAY.fullmatch(path)
-    if found is None or (found[3] and not is_day(found[3])) or (found[4] and parse_part(path) is None):
+    match = _ON_THE_WAY.fullmatch(path)
+    if match is None or (match[3] and not is_day(match[3])) or (match[4] and parse_part(path) is None):
         return None
-    return [("node" if found[1] == "nodes" else "edge", found[2])] if found[2] else []
+    return [("node" if match[1] == "nodes" else "edge", match[2])] if match[2] else []
 
 
 @lru_cache(maxsize=4096)
@@ -162,8 +162,8 @@ def read_format(root: Path) -> int:
     except FileNotFoundError:
         return FORMAT
     except OSError as error:
-        said, remedy = f"{FORMAT_PATH} cannot be read: {error.strerror}", CODES["E_IO"].remedy
-        raise Unavailable(said, code="E_IO", suggestion=remedy) from error
+        message, remedy = f"{FORMAT_PATH} cannot be read: {error.strerror}", CODES["E_IO"].remedy
+        raise Unavailable(message, code="E_IO", suggestion=remedy) from error
     return check_format(raw)
 
 
@@ -174,9 +174,9 @@ def check_format(raw: bytes) -> int:
     except (ValueError, TypeError, KeyError, RecursionError):
         number = None
     if type(number) is not int or not 1 <= number <= FORMAT:
-        shown = "no number that can be read" if number is None else f"format {number!r}"
+        format_text = "no number that can be read" if number is None else f"format {number!r}"
         raise StateError(
-            f"{FORMAT_PATH} names {shown}; this version knows format {FORMAT}",
+            f"{FORMAT_PATH} names {format_text}; this version knows format {FORMAT}",
             code="E_FORMAT",
             suggestion="Use a newer duckkb, or `git checkout -- data/FORMAT.json`.",
         )
@@ -190,25 +190,25 @@ Listing = frozenset[tuple[str, int, bool]]
 def listing(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
     """The entries of a folder in the order of their names, also as what they are known by; none where there is none. Raises
     OSError for what cannot be listed."""
-    entries = _entries(folder)
-    return sorted(entries, key=attrgetter("name")), _listing(entries)
+    entries = _scan_entries(folder)
+    return sorted(entries, key=attrgetter("name")), _summarize_entries(entries)
 
 
 def is_as_listed(folder: str, known: Listing) -> bool:
     """Whether what lies in a folder is what was known of it; raises as `listing` does."""
-    return _listing(_entries(folder)) == known
+    return _summarize_entries(_scan_entries(folder)) == known
 
 
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+def _scan_entries(folder: str | Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
-            return list(found)
+        with os.scandir(folder) as scan:
+            return list(scan)
     except FileNotFoundError:
         return []
 
 
-def _listing(entries: Iterable[os.DirEntry[str]]) -> Listing:
-    return frozenset([(one.name, one.inode(), one.is_dir(follow_symlinks=False)) for one in entries])
+def _summarize_entries(entries: Iterable[os.DirEntry[str]]) -> Listing:
+    return frozenset([(entry.name, entry.inode(), entry.is_dir(follow_symlinks=False)) for entry in entries])
 
 
 def read_regular(path: Path) -> tuple[bytes, os.stat_result]:

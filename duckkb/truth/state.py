@@ -98,9 +98,9 @@ def clone_id(root: Path) -> str:
     Raises `errors.Unavailable` as `ensure` does.
     """
     path = ensure(root) / "clone_id"
-    known = _read_clone_id(path)
-    if known is not None:
-        return known
+    stored_id = _read_clone_id(path)
+    if stored_id is not None:
+        return stored_id
     fresh = str(uuid.uuid4())
     try:
         atomic_write.create_file(path, fresh.encode())
@@ -178,7 +178,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
     except OSError:
         return ""
     place = path.resolve()
-    found, depth = "", -1
+    type_name, depth = "", -1
     for line in lines.splitlines():
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")[0]
@@ -187,8 +187,8 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         point = Path(_ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields[4]))
         # Of two mounts on one point the later one hides the earlier.
         if place.is_relative_to(point) and len(point.parts) >= depth:
-            found, depth = kind, len(point.parts)
-    return found
+            type_name, depth = kind, len(point.parts)
+    return type_name
 
 
 def is_remote(kind: str) -> bool:

@@ -254,8 +254,8 @@ def test_commands_that_begin_at_once_on_an_empty_home_lose_nothing(
 
 def test_a_memory_of_the_machine_without_its_lock_is_caught(ground: Path, tmp_path: Path, campaign: Campaign) -> None:
     """The control: what every process does between reading and replacing takes longer, and nobody holds the lock."""
-    held = 'held.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))'
-    known = "known = _read(env, name)\n"
+    held = 'stack.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))'
+    known = "entries = _read(env, name)\n"
     weak = weakened(
         tmp_path / "weak",
         {"config/remembered": (held, "pass", known, f"{known}        import time\n        time.sleep(0.5)\n")},

@@ -57,7 +57,7 @@ def test_dk_17_compare_and_swap_counts_every_increment(notes: Path, campaign: Ca
 
 def test_writers_without_compare_and_swap_are_caught(notes: Path, tmp_path: Path) -> None:
     """The control: the precondition taken out, the same count comes short."""
-    looked = "if problem := _precondition(request.kind, given, state.tree):\n"
+    looked = "if problem := _check_precondition(request.kind, entry, state.tree):\n"
     sources = weakened(
         tmp_path / "weak",
         {"engine/draft": (looked, looked.replace("if ", "if False and (", 1).replace("):", ")):", 1))},

@@ -103,7 +103,7 @@ def test_what_requests_say_changes_nothing_outside_of_its_box_either(campaign: C
 
 
 def _forget_templates() -> None:
-    cache = drawing._templates().cache
+    cache = drawing._load_templates().cache
     assert cache is not None
     cache.clear()
 
@@ -111,12 +111,12 @@ def _forget_templates() -> None:
 def _alter(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     match how:
         case "no escapes":
-            monkeypatch.setattr(drawing._templates(), "autoescape", False)
+            monkeypatch.setattr(drawing._load_templates(), "autoescape", False)
             _forget_templates()
         case "tags in Markdown":
-            monkeypatch.setitem(markdown._reader().options, "html", True)
+            monkeypatch.setitem(markdown._build_reader().options, "html", True)
         case "any link":
-            monkeypatch.setattr(markdown._reader(), "validateLink", lambda address: True)
+            monkeypatch.setattr(markdown._build_reader(), "validateLink", lambda address: True)
         case "no policy":
             monkeypatch.setattr(
                 gate,
@@ -134,7 +134,7 @@ def _alter(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
                 gate._HEADERS, "content-security-policy", gate._POLICY.replace("frame-ancestors 'none'; ", "")
             )
         case "what is not seen":
-            monkeypatch.setitem(drawing._templates().filters, "visible", str)
+            monkeypatch.setitem(drawing._load_templates().filters, "visible", str)
             _forget_templates()
 
 

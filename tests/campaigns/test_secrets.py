@@ -266,12 +266,12 @@ def test_without_trust_and_without_care_it_would_be_told(env: dict[str, str], tm
         tmp_path / "weak",
         {
             "llm/providers/__init__": (
-                "(wanted, key)\n    if not trusted:",
-                "(wanted, key)\n    if False:",
-                "key = secret(variable) if variable and trusted else",
+                "(embedding, key)\n    if not has_trust:",
+                "(embedding, key)\n    if False:",
+                "key = secret(variable) if variable and has_trust else",
                 "key = secret(variable) if variable else",
             ),
-            "llm/providers/openai_client": ("if key and _repeats(line, key):", "if False:"),
+            "llm/providers/openai_client": ("if key and _has_key_piece(line, key):", "if False:"),
         },
     )
     with Forks(sources) as warm, FakeEndpoint() as endpoint:

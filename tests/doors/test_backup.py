@@ -356,7 +356,7 @@ def test_kx_11_nothing_is_overwritten_without_force_and_the_old_folder_is_kept(
     del old["later.md"]
     assert walked(small) == old
     assert run_in(small, ["put", "Note", '{"id": "three"}']).code == 0
-    monkeypatch.setattr(rebuild, "_exchanged", lambda *_: False)  # as where a system exchanges no names
+    monkeypatch.setattr(rebuild, "_swap_names", lambda *_: False)  # as where a system exchanges no names
     again = Path(app.restore_backup(file, small, force=True)["before"])
     assert walked(small) == old and b'"three"' in b"".join(data for _, data in walked(again).values())
     (tmp_path / "empty").mkdir()
@@ -576,7 +576,7 @@ def stepping(call):
         return told
     return run
 os.rename = stepping(os.rename)
-rebuild._exchanged = stepping(rebuild._exchanged)
+rebuild._swap_names = stepping(rebuild._swap_names)
 rebuild.rebuild = stepping(rebuild.rebuild)
 app.restore_backup(sys.argv[2], sys.argv[3], force=True)
 """

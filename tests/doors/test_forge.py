@@ -323,7 +323,7 @@ def test_another_address_takes_the_place_of_the_one_that_is_there_and_of_nothing
     ],
 )
 def test_no_secret_of_a_clone_and_no_command_comes_into_a_workflow(remote: str, url: str) -> None:
-    assert forge._as_url(remote) == url
+    assert forge._convert_to_url(remote) == url
 
 
 def _comment(runner: _Runner, head: str, tmp_path: Path, sha: str = "") -> list[str]:

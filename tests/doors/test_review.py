@@ -41,7 +41,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def put(root: Path, **fields: str) -> None:
-    ran = run_in(root, ["put", "Note", json.dumps(fields), "--no-embed"])
+    """By a named writer: of a thousand random ones, one adds on both branches to one part, and then git's merge conflicts."""
+    ran = run_in(root, ["put", "Note", json.dumps(fields), "--no-embed"], env={"DUCKKB_WRITER": "review"})
     assert ran.code == 0, ran.err
 
 

@@ -70,7 +70,7 @@ def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
     base: Path, fate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beside, "MANY", 1)
-    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    monkeypatch.setattr(beside, "_count_cores", lambda: 2)
     expected = _answers(base, command=False)
     lanes, children, fork = _forget_lanes(base), list[int](), os.fork
 
@@ -95,7 +95,7 @@ def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no children here")
 def test_the_vectors_are_those_that_the_child_made(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "MANY", 1)
-    monkeypatch.setattr(beside, "_cores", lambda: 2)
+    monkeypatch.setattr(beside, "_count_cores", lambda: 2)
     lanes = _forget_lanes(base)
     with duckkb.open(base, embedder=HashEmbedder(), command=True) as kb:
         kinds = [kb._base.ontology.nodes["Note"]]

@@ -137,7 +137,7 @@ def test_words_of_pages_and_cells_stay_apart_and_whole() -> None:
     assert "| a\\|b |" in text and "| c\\|d |" in text
     cells = docx.table([[docx.plain("x|y"), docx.plain("z")]])
     assert "| x\\|y | z |" in document.read("a.docx", docx.document(cells)).fields["text"]
-    words = pdf._rejoined(
+    words = pdf._join_words(
         "ware\x02\r\nhouse well\ufffe\nknown GPT\x02\n4 Anglo\x02\nSaxon state-of\x02\nthe-art a well-known one 知\x02\n识 \x02"
     )
     assert words == "warehouse well-known GPT-4 Anglo-Saxon state-of-the-art a well-known one 知识 "
@@ -206,7 +206,7 @@ def test_kx_18_a_format_that_is_switched_off_or_not_installed_is_said_and_nothin
     for name, raw in files.items():
         said = document.read(name, raw, off).fields
         assert (said["text"], said["warnings"], said["title"]) == ("", ["disabled"], "a")
-    monkeypatch.setattr(libraries, "_version", lambda module: "")
+    monkeypatch.setattr(libraries, "_find_version", lambda module: "")
     for name, raw in files.items():
         assert document.read(name, raw).fields["warnings"] == ["disabled"]
     assert document.read("a.pdf", files["a.pdf"], Extraction(largest=99)).fields["warnings"] == ["too_large"]
@@ -223,8 +223,8 @@ def test_kx_18_files_are_read_again_where_what_reads_them_is_installed_and_other
     before = names()
     version = f"pypdfium2 {pypdfium2.PYPDFIUM_INFO.version}"
     assert [version in one for one in before] == [False, True, True] and "mammoth" in before[2]
-    version_of = libraries._version
-    monkeypatch.setattr(libraries, "_version", lambda module: "" if module == "pypdfium2" else version_of(module))
+    version_of = libraries._find_version
+    monkeypatch.setattr(libraries, "_find_version", lambda module: "" if module == "pypdfium2" else version_of(module))
     libraries.extractor.cache_clear()
     after = names()
     libraries.extractor.cache_clear()
@@ -296,7 +296,7 @@ def odd(raw):
     from duckkb.documents.extract.result import FileText
     return FileText("read")
 answers = os.dup(1)
-child._reader = lambda form: odd
+child._load_reader = lambda form: odd
 child.main()
 """
 

@@ -98,7 +98,7 @@ def test_an_unchanged_base_is_opened_and_no_part_is_read(base: Path, monkeypatch
         os.utime(base / path, (1, 1))
     load(ground(base))
     monkeypatch.setattr(StoredLines, "save", _fail)
-    monkeypatch.setattr(loading, "_caught_up", _fail)
+    monkeypatch.setattr(loading, "_update_store", _fail)
     tree = load(ground(base)).tree
     assert tree.count(PERSON) == 40
     row = tree.get(PERSON, ("person 7",))

@@ -18,20 +18,20 @@ def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = N
     one); again changes nothing. Raises as `writing.put`, `errors.UsageError` for another type, `errors.StateError` (E_HARNESS) for
     a harness that waits for approval or was interrupted, or in which nothing was called."""
     if kind_named(base, type).identity != _IDENTITY:
-        made = "duckkb col init runs --policy harness"
-        raise UsageError(f"{type} is no collection by the policy `harness`", suggestion=made)
+        command = "duckkb col init runs --policy harness"
+        raise UsageError(f"{type} is no collection by the policy `harness`", suggestion=command)
     if harness.pending or harness.interrupted:
         raise StateError("this harness is not finished: calls wait, or were interrupted", "E_HARNESS", "resume its run")
     if not harness.records:
         raise StateError("there is nothing in this harness to keep: no tool was called", "E_HARNESS", "keep another")
     name = harness.id if run is None else run
-    return writing.put(base, type, [_record(name, one) for one in harness.records], dry_run=dry_run)
+    return writing.put(base, type, [_record(name, record) for record in harness.records], dry_run=dry_run)
 
 
 def _record(run: str, record: CallRecord) -> dict[str, Any]:
     """`args` stay text: whatever a model wrote there is a record all the same."""
     call = record.call
-    told = {"result": record.result} if record.result is not None else {"error": record.error}
+    outcome = {"result": record.result} if record.result is not None else {"error": record.error}
     return {
         "run": run,
         "sequence": record.sequence,
@@ -40,7 +40,7 @@ def _record(run: str, record: CallRecord) -> dict[str, Any]:
         "tool": call.tool,
         "args": call.arguments.encode("utf-8", "replace").decode(),
         "status": record.status,
-        **told,
+        **outcome,
         "start": record.start,
         "duration_ms": record.duration_ms,
     }

@@ -68,13 +68,13 @@ class Migrations:
         with self._base() as base:
             place = granted(base, file)
             path = regular_file(base, place / FILE if place.is_dir() else place, f"a {FILE}")
-        found, taken = read(path), set[str]()
-        known = [one.name for one in found]
-        for name in {*names} - {*known}:
-            raise NotFound(f"no collection {name!r} in {path}", suggestion=name_known(name, known))
-        for source in found:
+        sources, used_tables = read(path), set[str]()
+        source_names = [collection.name for collection in sources]
+        for name in {*names} - {*source_names}:
+            raise NotFound(f"no collection {name!r} in {path}", suggestion=name_known(name, source_names))
+        for source in sources:
             if not names or source.name in names:
-                yield self._migrated(source, taken, update=update, dry_run=dry_run)
+                yield self._migrate_collection(source, used_tables, update=update, dry_run=dry_run)
 
     def openclaw(self, folder: str | Path, *, name: str | None = None) -> dict[str, Any]:
         """Have the memory of an OpenClaw workspace, `MEMORY.md` and `memory/**/*.md`, be a document collection over its folder:
@@ -88,34 +88,37 @@ class Migrations:
                     return {"name": kind.name, "folder": str(place), "documents": documents, "added": False}
             if not _has_memory(base, place):
                 inner = place / "workspace"
-                looked = "no file MEMORY.md (or memory.md), and no memory/**/*.md (links are not followed)"
-                said = f"{folder} is no workspace of OpenClaw with a memory: {looked}"
+                reason = "no file MEMORY.md (or memory.md), and no memory/**/*.md (links are not followed)"
+                message = f"{folder} is no workspace of OpenClaw with a memory: {reason}"
                 remedy = f"give {inner}" if _has_memory(base, inner) else "give the folder that has these files"
-                raise StateError(said, "E_FOREIGN", remedy)
-        changed = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
-        return {"name": changed.name, "folder": str(place), "documents": changed.records, "added": True}
+                raise StateError(message, "E_FOREIGN", remedy)
+        collection = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
+        return {"name": collection.name, "folder": str(place), "documents": collection.records, "added": True}
 
-    def _migrated(
-        self, source: ChromaCollection, taken: set[str], *, update: bool, dry_run: bool
+    def _migrate_collection(
+        self, source: ChromaCollection, used_tables: set[str], *, update: bool, dry_run: bool
     ) -> MigratedCollection:
         with self._base() as base:
-            kind, definition = _kind_of(base, source, taken)
-            known = () if definition else base.observed(kind).types()
-            fields = _field_names({key for entry in source.entries.values() for key in entry}, known)
+            kind, definition = _find_or_define_type(base, source, used_tables)
+            known_fields = () if definition else base.observed(kind).types()
+            fields = _map_field_names({key for entry in source.entries.values() for key in entry}, known_fields)
             entries = ((id, entry) for id, entry in source.entries.items() if entry)
             records = [{"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in entries]
-            taken.add(collection_table(kind.name))
-            new, differing = _compared(base, kind, records)
-            wanted = [*new, *(differing if update else ())]
-            items = ((f"{source.name} {record['id']}", writing.plain(base, record)) for record in wanted)
+            used_tables.add(collection_table(kind.name))
+            new, differing = _compare_records(base, kind, records)
+            changes = [*new, *(differing if update else ())]
+            items = ((f"{source.name} {record['id']}", writing.plain(base, record)) for record in changes)
             given_records(base, kind, items, single=False, partial=True)  # before a collection is made for them
             if definition and not dry_run:
                 create(base, kind.name, definition)
-        pending = self._put(kind.name, wanted, is_new=bool(definition)) if wanted and not dry_run else 0
-        empty, left = len(source.entries) - len(records), 0 if update else len(differing)
-        counts = len(new), len(differing) - left, len(records) - len(new) - len(differing), empty + left
+        pending = self._put(kind.name, changes, is_new=bool(definition)) if changes and not dry_run else 0
+        empty, skip_count = len(source.entries) - len(records), 0 if update else len(differing)
+        counts = len(new), len(differing) - skip_count, len(records) - len(new) - len(differing), empty + skip_count
         return MigratedCollection(
-            kind.name, source.name, *counts, (*_renamed(source, kind, fields), *_told(empty, left, pending))
+            kind.name,
+            source.name,
+            *counts,
+            (*_describe_renames(source, kind, fields), *_describe_leftovers(empty, skip_count, pending)),
         )
 
     def _put(self, name: str, records: Sequence[Mapping[str, Any]], *, is_new: bool) -> int:
@@ -130,23 +133,23 @@ class Migrations:
             raise
 
 
-def _kind_of(base: Base, source: ChromaCollection, taken: set[str]) -> tuple[NodeType, bytes]:
+def _find_or_define_type(base: Base, source: ChromaCollection, used_tables: set[str]) -> tuple[NodeType, bytes]:
     """The collection that was made of one of Chroma, known by the UUID in its description; else one to be made, with its
     definition."""
     mark = f"({source.id})"
     for kind in base.ontology.nodes.values():
         if kind.policy is not None and mark in kind.policy.description:
             return kind, b""
-    name = _free_name(base, source.name, taken)
-    chosen = policy_named(base, "knowledge-base")
-    described = {**chosen.source, "description": f"The collection {source.name} of Chroma {mark}."}
-    definition = define(name, replace(chosen, source=described), {})
-    made, findings = collection_of(definition, path_of(name))
-    assert made is not None, findings
-    return made, definition
+    name = _find_free_name(base, source.name, used_tables)
+    policy = policy_named(base, "knowledge-base")
+    policy_source = {**policy.source, "description": f"The collection {source.name} of Chroma {mark}."}
+    definition = define(name, replace(policy, source=policy_source), {})
+    record_type, findings = collection_of(definition, path_of(name))
+    assert record_type is not None, findings
+    return record_type, definition
 
 
-def _compared(base: Base, kind: NodeType, records: Iterable[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
+def _compare_records(base: Base, kind: NodeType, records: Iterable[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
     """The records that are not there, and those that have other values there in some of their fields."""
     new, differing = [], []
     for record in records:
@@ -158,60 +161,62 @@ def _compared(base: Base, kind: NodeType, records: Iterable[Mapping[str, Any]]) 
     return new, differing
 
 
-def _free_name(base: Base, name: str, taken: set[str]) -> str:
-    """A name for a new collection that is as near to this one as can be; `taken` are tables of others."""
+def _find_free_name(base: Base, name: str, used_tables: set[str]) -> str:
+    """A name for a new collection that is as near to this one as can be; `used_tables` are those of others."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_LONGEST_NAME].strip("-_")
     if not is_policy_name(plain) or reserved(plain):
         plain = f"chroma-{plain}".rstrip("-")
 
-    def is_free(one: str) -> bool:
-        table = collection_table(one)
-        known = base.ontology.find(one) or base.ontology.find(table) or table in taken
-        return not known and not (base.root / path_of(one)).exists()
+    def is_free(candidate: str) -> bool:
+        table = collection_table(candidate)
+        is_known = base.ontology.find(candidate) or base.ontology.find(table) or table in used_tables
+        return not is_known and not (base.root / path_of(candidate)).exists()
 
-    return next(filter(is_free, _numbered(plain)))
+    return next(filter(is_free, _iter_numbered_names(plain)))
 
 
-def _field_names(keys: Iterable[str], known: Container[str] = ()) -> dict[str, str]:
+def _map_field_names(keys: Iterable[str], known_fields: Container[str] = ()) -> dict[str, str]:
     """The field that each key of metadata becomes: the key itself where a field can have that name and no other has it, those
-    first that are `known` from before.
+    first that are in `known_fields`.
 
-    >>> _field_names(["chroma:document", "id", "loc.line", "Title", "title"])
+    >>> _map_field_names(["chroma:document", "id", "loc.line", "Title", "title"])
     {'chroma:document': 'content', 'Title': 'Title', 'id': 'meta_id', 'title': 'title_2', 'loc.line': 'loc_line'}
     """
     safe = {key: re.sub(r"[^\w-]+", "_", key.removeprefix("chroma:")).lstrip("_") or "field" for key in keys}
-    names, taken = {DOCUMENT: "content"}, {*_OWN}
-    for key in sorted(safe.keys() - names.keys(), key=lambda key: (safe[key] != key, key not in known, key)):
+    names, used_names = {DOCUMENT: "content"}, {*_OWN}
+    for key in sorted(safe.keys() - names.keys(), key=lambda key: (safe[key] != key, key not in known_fields, key)):
         plain = f"meta_{safe[key]}" if safe[key].casefold() in _OWN else safe[key]
-        names[key] = next(one for one in _numbered(plain) if one.casefold() not in taken)
-        taken.add(names[key].casefold())
+        names[key] = next(
+            candidate for candidate in _iter_numbered_names(plain) if candidate.casefold() not in used_names
+        )
+        used_names.add(names[key].casefold())
     return names
 
 
-def _numbered(name: str) -> Iterator[str]:
+def _iter_numbered_names(name: str) -> Iterator[str]:
     return chain([name], (f"{name}_{number}" for number in count(2)))
 
 
-def _renamed(source: ChromaCollection, kind: NodeType, fields: Mapping[str, str]) -> Iterator[Notice]:
+def _describe_renames(source: ChromaCollection, kind: NodeType, fields: Mapping[str, str]) -> Iterator[Notice]:
     if kind.name != source.name:
         yield Notice("W_MIGRATED", f"the collection {source.name!r} of Chroma is called {kind.name} here")
-    other = [f"{key!r} is {field}" for key, field in fields.items() if key not in (field, DOCUMENT)]
-    if other:
-        yield Notice("W_MIGRATED", f"{kind.name}: of Chroma's metadata {', '.join(other)}")
+    renames = [f"{key!r} is {field}" for key, field in fields.items() if key not in (field, DOCUMENT)]
+    if renames:
+        yield Notice("W_MIGRATED", f"{kind.name}: of Chroma's metadata {', '.join(renames)}")
 
 
-def _told(empty: int, left: int, pending: int) -> Iterator[Notice]:
+def _describe_leftovers(empty: int, skip_count: int, pending: int) -> Iterator[Notice]:
     if empty:
         yield Notice(
             "W_MIGRATED", f"entries that are a vector alone, without document and metadata, were left out: {empty}"
         )
-    if left:
-        said = f"records that differ from their entries in Chroma stay as they are: {left}"
-        yield Notice("W_MIGRATED", said, "--update takes what Chroma has")
+    if skip_count:
+        message = f"records that differ from their entries in Chroma stay as they are: {skip_count}"
+        yield Notice("W_MIGRATED", message, "--update takes what Chroma has")
     if pending:
-        said = f"texts that wait for vectors: {pending}; Chroma's are not taken over, this base's own model makes them anew"
-        yield Notice("W_PENDING", said, "duckkb index refresh")
+        message = f"texts that wait for vectors: {pending}; Chroma's are not taken over, this base's own model makes them anew"
+        yield Notice("W_PENDING", message, "duckkb index refresh")
 
 
 def _has_memory(base: Base, folder: Path) -> bool:
-    return any(not isinstance(one, Finding) for one in walk(base.root, DocumentSource(str(folder), MEMORY)))
+    return any(not isinstance(entry, Finding) for entry in walk(base.root, DocumentSource(str(folder), MEMORY)))

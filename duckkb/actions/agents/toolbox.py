@@ -26,7 +26,7 @@ def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool,
         return Tool(
             name,
             action.description + more,
-            _parameters(action, without if caller.may("admin") else without | action.privileged),
+            _build_parameters(action, without if caller.may("admin") else without | action.privileged),
             lambda args, context: bounded(ask(action.name, args, caller), longest),
             timeout_s=_TIMEOUT_S,
             idempotent=not action.writes,
@@ -40,32 +40,32 @@ def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool,
 def bounded(answer: dict[str, Any], longest: int) -> dict[str, Any]:
     """An answer of at most about so many characters as JSON: with the first entries of its longest list, or else its beginning as
     text; a `note` says what was left out."""
-    text = _text(answer)
+    text = _to_json(answer)
     if len(text) <= longest:
         return answer
     lists = {name: value for name, value in answer.items() if isinstance(value, list)}
-    name = max(lists, key=lambda one: len(_text(lists[one])), default="")
-    room = longest - len(text) + len(_text(lists.get(name, [])))
-    kept: list[Any] = []
-    for one in lists.get(name, []):
-        room -= len(_text(one)) + 2
+    name = max(lists, key=lambda item: len(_to_json(lists[item])), default="")
+    room = longest - len(text) + len(_to_json(lists.get(name, [])))
+    entries: list[Any] = []
+    for item in lists.get(name, []):
+        room -= len(_to_json(item)) + 2
         if room < 0:
             break
-        kept.append(one)
-    if not kept:
+        entries.append(item)
+    if not entries:
         note = f"cut at {longest} of {len(text)} characters: ask for less"
         return {"beginning": text[:longest], "note": note}
-    left = len(lists[name]) - len(kept)
+    omitted_count = len(lists[name]) - len(entries)
     return answer | {
-        name: kept,
-        "note": f"{left} of {len(lists[name])} {name} left out: ask for fewer, or for what is narrower",
+        name: entries,
+        "note": f"{omitted_count} of {len(lists[name])} {name} left out: ask for fewer, or for what is narrower",
     }
 
 
-def _parameters(action: Action, without: frozenset[str]) -> dict[str, Any]:
-    found = action.input
-    return found | {"properties": {name: rule for name, rule in found["properties"].items() if name not in without}}
+def _build_parameters(action: Action, without: frozenset[str]) -> dict[str, Any]:
+    schema = action.input
+    return schema | {"properties": {name: rule for name, rule in schema["properties"].items() if name not in without}}
 
 
-def _text(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -104,18 +104,18 @@ def amounts(text: str) -> list[Amount]:
     >>> [(one.shown, int(one.value), one.unit) for one in amounts("1,000 records in 0.25 s, 12% of 10万; fifty-two or 三十")]
     [('1,000', 1000, ''), ('0.25 s', 250, 'ms'), ('12%', 12, '%'), ('10万', 100000, ''), ('fifty-two', 52, ''), ('三十', 30, '')]
     """
-    found = [Amount(one[0], one.start(), one.end(), literal=one[0]) for one in _LITERAL.finditer(text)]
-    rest = _blanked(text, found)
-    found += (_in_digits(one) for one in _DIGITS.finditer(rest))
-    rest = _blanked(rest, found)
-    found += (_in_words(one) for one in _SPELLED.finditer(rest))
-    found += (_in_han(one) for one in _HAN_SPELLED.finditer(rest))
-    return sorted(found, key=lambda one: one.start)
+    numbers = [Amount(hit[0], hit.start(), hit.end(), literal=hit[0]) for hit in _LITERAL.finditer(text)]
+    remainder = _erase_amounts(text, numbers)
+    numbers += (_parse_digits(hit) for hit in _DIGITS.finditer(remainder))
+    remainder = _erase_amounts(remainder, numbers)
+    numbers += (_parse_words(hit) for hit in _SPELLED.finditer(remainder))
+    numbers += (_parse_han(hit) for hit in _HAN_SPELLED.finditer(remainder))
+    return sorted(numbers, key=lambda hit: hit.start)
 
 
 def without(text: str, found: list[Amount]) -> str:
     """An evened text with its numbers left out; as long as before."""
-    return _blanked(text, [one for one in found if one.is_sure])
+    return _erase_amounts(text, [number for number in found if number.is_sure])
 
 
 class Amounts:
@@ -137,96 +137,96 @@ class Amounts:
 
     @cached_property
     def _literals(self) -> frozenset[str]:
-        return frozenset(one.literal for one in self._all if one.literal)
+        return frozenset(number.literal for number in self._all if number.literal)
 
     @cached_property
     def _measured(self) -> frozenset[tuple[Decimal, str]]:
-        return frozenset((one.value, one.unit) for one in self._all if one.unit)
+        return frozenset((number.value, number.unit) for number in self._all if number.unit)
 
     @cached_property
     def _unitless(self) -> frozenset[Decimal]:
         """The numbers without a unit, with those in words of other signs (250ms_limit, E5) and the parts of versions and days."""
-        found = {one.written for one in self._all if not one.unit and not one.literal}
-        found |= {-one.written for one in self._all if not one.unit and self._may_be_range(one)}
-        rest = _blanked(self._text, self._all)
+        numbers = {item.written for item in self._all if not item.unit and not item.literal}
+        numbers |= {-item.written for item in self._all if not item.unit and self._can_be_range(item)}
+        remainder = _erase_amounts(self._text, self._all)
         for literal in self._literals:
             pieces = literal.replace("-", ".").split(".")
-            found |= {Decimal(one) for one in (*pieces, ".".join(pieces[:2]))}
-        return frozenset(found | {Decimal(one) for one in re.findall(r"\d+(?:\.\d+)?", rest)})
+            numbers |= {Decimal(item) for item in (*pieces, ".".join(pieces[:2]))}
+        return frozenset(numbers | {Decimal(item) for item in re.findall(r"\d+(?:\.\d+)?", remainder)})
 
     @cached_property
     def _plain(self) -> frozenset[Decimal]:
         """All numbers as they are written, whatever they count."""
-        return self._unitless | {one.written for one in self._all if not one.literal}
+        return self._unitless | {number.written for number in self._all if not number.literal}
 
-    def _may_be_range(self, one: Amount) -> bool:
+    def _can_be_range(self, number: Amount) -> bool:
         """Whether what looks like a sign may be the dash of a range, or of a list."""
-        return one.written < 0 and bool(_RANGE.search(self._text[: one.start][-20:]))
+        return number.written < 0 and bool(_RANGE.search(self._text[: number.start][-20:]))
 
     def _has_day(self, literal: str) -> bool:
         """A day that stands there in other words: it is not told which of its numbers is the month."""
         if not _DATE.fullmatch(literal) or any(map(_DATE.fullmatch, self._literals)):
             return False
-        return all(Decimal(one) in self._plain for one in literal.split("-"))
+        return all(Decimal(piece) in self._plain for piece in literal.split("-"))
 
 
-def _in_digits(match: re.Match[str]) -> Amount:
+def _parse_digits(match: re.Match[str]) -> Amount:
     value = Decimal(re.sub(r"\D", "", match["whole"]) + (match["part"] or ""))
     scale = (match["scale"] or "").strip(" -").casefold()
-    value *= _SCALES[scale] if scale in _SCALES else _product(scale)
-    return _amount(match, value)
+    value *= _SCALES[scale] if scale in _SCALES else _calculate_product(scale)
+    return _build_amount(match, value)
 
 
-def _in_words(match: re.Match[str]) -> Amount:
+def _parse_words(match: re.Match[str]) -> Amount:
     if match["heart"]:
-        return _amount(match, Decimal(_BY_HEART[match["heart"].casefold()]), is_spelled=True, is_sure=False)
+        return _build_amount(match, Decimal(_BY_HEART[match["heart"].casefold()]), is_in_words=True, is_sure=False)
     words = re.split(r"[ -]+", match["word"].casefold())
-    value = _spelled(words)
-    is_measured = bool(match["unit"] or match["percent"])
-    return _amount(match, value, is_spelled=True, is_sure=len(words) > 1 or value > (1 if is_measured else 2))
+    value = _sum_words(words)
+    has_measure = bool(match["unit"] or match["percent"])
+    return _build_amount(match, value, is_in_words=True, is_sure=len(words) > 1 or value > (1 if has_measure else 2))
 
 
-def _in_han(match: re.Match[str]) -> Amount:
+def _parse_han(match: re.Match[str]) -> Amount:
     signs, value = match["han"], han_number(match["han"])
     if match["part"]:
         value += Decimal("0." + "".join(str(_HAN_DIGITS[sign]) for sign in match["part"]))
-    is_measured = bool(match["unit"] or match["part"] or match["share"])
-    return _amount(
-        match, value, is_spelled=True, is_sure=_counts(signs, match.string[match.end("han") :][:1], is_measured)
+    has_measure = bool(match["unit"] or match["part"] or match["share"])
+    return _build_amount(
+        match, value, is_in_words=True, is_sure=_is_han_count(signs, match.string[match.end("han") :][:1], has_measure)
     )
 
 
-def _counts(signs: str, following: str, is_measured: bool) -> bool:
+def _is_han_count(signs: str, following: str, has_measure: bool) -> bool:
     """Whether signs of Chinese numbers mean one: 三十 does, 二〇二四, 三 before 个 or 秒; 一 and 两 alone, 十 in 十分, 千万 and 万一 may not."""
     digits = sum(sign in _HAN_DIGITS for sign in signs)
     if len(signs) == 1:
         return (
             signs != "一"
-            if is_measured
+            if has_measure
             else digits + (signs == "十") > 0 and signs not in "一两零" and following in _MEASURED
         )
-    return is_measured or digits > 3 or (0 < digits < len(signs) and signs != "万一")
+    return has_measure or digits > 3 or (0 < digits < len(signs) and signs != "万一")
 
 
-def _amount(match: re.Match[str], written: Decimal, *, is_spelled: bool = False, is_sure: bool = True) -> Amount:
+def _build_amount(match: re.Match[str], number: Decimal, *, is_in_words: bool = False, is_sure: bool = True) -> Amount:
     groups = match.groupdict()
-    written = -written if groups["minus"] else written
-    named = (groups["unit"] or _SIGNS.get((groups.get("money") or "").strip(), "")).casefold()
-    unit, factor = _UNITS.get(named, ("", Decimal(1)))
+    number = -number if groups["minus"] else number
+    unit_name = (groups["unit"] or _SIGNS.get((groups.get("money") or "").strip(), "")).casefold()
+    unit, factor = _UNITS.get(unit_name, ("", Decimal(1)))
     if groups.get("percent") or groups.get("share"):
         unit, factor = "%", Decimal(1)
     at = match.start(), match.end()
-    return Amount(match[0].strip(), *at, written, written * factor, unit, is_spelled=is_spelled, is_sure=is_sure)
+    return Amount(match[0].strip(), *at, number, number * factor, unit, is_spelled=is_in_words, is_sure=is_sure)
 
 
-def _product(signs: str) -> int:
+def _calculate_product(signs: str) -> int:
     product = 1
     for sign in signs:
         product *= _HAN_UNITS[sign]
     return product
 
 
-def _spelled(words: list[str]) -> Decimal:
+def _sum_words(words: list[str]) -> Decimal:
     total, group = 0, 0
     for word in words:
         if word == "hundred":
@@ -260,8 +260,8 @@ def han_number(text: str) -> Decimal:
     return Decimal(total + section + digit)
 
 
-def _blanked(text: str, found: list[Amount]) -> str:
+def _erase_amounts(text: str, numbers: list[Amount]) -> str:
     signs = list(text)
-    for one in found:
-        signs[one.start : one.end] = " " * (one.end - one.start)
+    for number in numbers:
+        signs[number.start : number.end] = " " * (number.end - number.start)
     return "".join(signs)

@@ -53,13 +53,13 @@ class Answered(Struct, frozen=True):
     @property
     def unsupported(self) -> tuple[CheckedSentence, ...]:
         """The sentences that were marked."""
-        return tuple(one for one in self.sentences if one.marks)
+        return tuple(sentence for sentence in self.sentences if sentence.marks)
 
     @property
     def cited(self) -> tuple[Entry, ...]:
         """The entries that the answer cites, in the order of their numbers."""
-        numbers = {number for one in self.sentences for number in one.sentence.cites}
-        return tuple(one for one in self.pack.entries if one.number in numbers)
+        numbers = {number for item in self.sentences for number in item.sentence.cites}
+        return tuple(item for item in self.pack.entries if item.number in numbers)
 
 
 class Declined(Struct, frozen=True):
@@ -99,16 +99,16 @@ def ask(
     """Answer a question from what the base has on it, by the chat model of this name (else that of the configuration); `listen` gets
     its words as they come. Types, budget (None for the setting's) and limit are those of the pack. Raises as `context_pack` and
     `ports.ChatModel.stream`; an answer that breaks off after its first word is given with what was said."""
-    found = judged(base, question, types=types, budget=budget, limit=limit)
-    if isinstance(found, Declined):
-        return found
-    pack, held = found.pack, found.support
-    chosen = base.wiring.chat(model)
-    text, finish, cut = _said(chosen, _request(chosen, pack), listen)
+    verdict = judged(base, question, types=types, budget=budget, limit=limit)
+    if isinstance(verdict, Declined):
+        return verdict
+    pack, support = verdict.pack, verdict.support
+    chat_model = base.wiring.chat(model)
+    text, finish, cut = _stream_answer(chat_model, _request(chat_model, pack), listen)
     if not cut and text.strip(' .。\n*`"') == NO_ANSWER:
-        return Declined(pack, held, chosen.settings.name, finish)
-    sources = {one.number: one.text for one in pack.entries}
-    return Answered(pack, held, text, checked(text, sources), chosen.settings.name, finish, cut)
+        return Declined(pack, support, chat_model.settings.name, finish)
+    sources = {entry.number: entry.text for entry in pack.entries}
+    return Answered(pack, support, text, checked(text, sources), chat_model.settings.name, finish, cut)
 
 
 def judged(
@@ -117,8 +117,8 @@ def judged(
     """What `ask` would have a model answer from, or why it would not; no model is asked."""
     most = base.settings.ask.budget if budget is None else budget
     pack = context_pack(base, question, types=types, budget=most, limit=limit)
-    found = _support(base, pack, types)
-    return Declined(pack, found) if not pack.entries or found.is_thin else Evidence(pack, found)
+    support = _measure_support(base, pack, types)
+    return Declined(pack, support) if not pack.entries or support.is_thin else Evidence(pack, support)
 
 
 def asked(
@@ -137,9 +137,9 @@ def asked(
 def as_object(found: Answered | Declined) -> dict[str, Any]:
     """An answer, or why there is none, as a plain object: `refusal` is null in one, and `answer` in the other."""
     if isinstance(found, Declined):
-        nearest = [_entry(one) for one in found.nearest]
+        nearest = [_describe_entry(item) for item in found.nearest]
         refusal = {"code": "E_NO_EVIDENCE", "reason": found.reason, "nearest": nearest}
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "answer": None,
             "sentences": [],
             "entries": [],
@@ -148,26 +148,26 @@ def as_object(found: Answered | Declined) -> dict[str, Any]:
             "refusal": refusal,
         }
     else:
-        said = {
+        fields = {
             "answer": found.text,
-            "sentences": [_sentence(one) for one in found.sentences],
-            "entries": [_entry(one) for one in found.cited],
+            "sentences": [_describe_sentence(item) for item in found.sentences],
+            "entries": [_describe_entry(item) for item in found.cited],
             "unsupported": len(found.unsupported),
             "cut": found.cut or None,
             "refusal": None,
         }
-    return {"question": found.pack.question, **said, **_account(found)}
+    return {"question": found.pack.question, **fields, **_describe_run(found)}
 
 
-def _account(found: Answered | Declined) -> dict[str, Any]:
+def _describe_run(outcome: Answered | Declined) -> dict[str, Any]:
     """What it came from, and what it took."""
-    pack, finish, usage = found.pack, found.finish, found.finish.usage if found.finish else None
-    counted = ("prompt", "completion", "total", "cached")
+    pack, finish, usage = outcome.pack, outcome.finish, outcome.finish.usage if outcome.finish else None
+    count_names = ("prompt", "completion", "total", "cached")
     return {
-        "model": found.model or None,
+        "model": outcome.model or None,
         "provider": finish.provider if finish else None,
-        "usage": None if usage is None else {name: getattr(usage, name) for name in counted},
-        "support": {"coverage": found.support.coverage, "lead": found.support.lead},
+        "usage": None if usage is None else {name: getattr(usage, name) for name in count_names},
+        "support": {"coverage": outcome.support.coverage, "lead": outcome.support.lead},
         "pack": {
             "commit": pack.commit,
             "uncommitted": pack.uncommitted,
@@ -179,27 +179,27 @@ def _account(found: Answered | Declined) -> dict[str, Any]:
             "omitted": len(pack.omitted),
         },
         "prompt": PROMPT,
-        "fingerprint": sha256(f"{pack.fingerprint}\n{PROMPT}\n{found.model}".encode()).hexdigest()[:16],
-        "notices": [notice_object(one) for one in dict.fromkeys(pack.notices)],
+        "fingerprint": sha256(f"{pack.fingerprint}\n{PROMPT}\n{outcome.model}".encode()).hexdigest()[:16],
+        "notices": [notice_object(notice) for notice in dict.fromkeys(pack.notices)],
     }
 
 
-def _support(base: Base, pack: ContextPack, types: Sequence[str]) -> Support:
-    packed: dict[tuple[str, int], RecordType] = {}
-    for one in pack.entries[:_JUDGED]:
-        cited = parse(one.uri)
-        kind = kind_named(base, cited.type)
-        row = base.tree.get(kind, identity_named(base, kind, cited.identity))
+def _measure_support(base: Base, pack: ContextPack, types: Sequence[str]) -> Support:
+    packed_types: dict[tuple[str, int], RecordType] = {}
+    for entry in pack.entries[:_JUDGED]:
+        citation = parse(entry.uri)
+        kind = kind_named(base, citation.type)
+        row = base.tree.get(kind, identity_named(base, kind, citation.identity))
         assert row is not None, "an entry is a record"
-        packed[kind.name, row.record.id] = kind
+        packed_types[kind.name, row.record.id] = kind
     kinds, _ = searched_kinds(base, types)
-    return evidence.support(base, kinds, pack.question, [(kind, id) for (_, id), kind in packed.items()])
+    return evidence.support(base, kinds, pack.question, [(kind, id) for (_, id), kind in packed_types.items()])
 
 
 def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
     """Raises `errors.UsageError` (E_MODEL_CANNOT) for evidence that the model cannot read at once."""
-    said = messages(pack)
-    tokens = sum(estimated_tokens(one.content) for one in said)
+    conversation = messages(pack)
+    tokens = sum(estimated_tokens(message.content) for message in conversation)
     most = model.settings.context_tokens
     if tokens + _ROOM > most:
         raise UsageError(
@@ -208,10 +208,10 @@ def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
             suggestion=f"--budget {max(pack.budget - (tokens + _ROOM - most), 100)}",
         )
     temperature = 0.0 if model.settings.reasoning == "none" else None
-    return ChatRequest(said, temperature=temperature)
+    return ChatRequest(conversation, temperature=temperature)
 
 
-def _said(model: ChatModel, request: ChatRequest, listen: Listener) -> tuple[str, Finish | None, str]:
+def _stream_answer(model: ChatModel, request: ChatRequest, listen: Listener) -> tuple[str, Finish | None, str]:
     """What a model says, how it ended, and why it stopped in the middle if it did."""
     pieces: list[str] = []
     finish: Finish | None = None
@@ -230,8 +230,8 @@ def _said(model: ChatModel, request: ChatRequest, listen: Listener) -> tuple[str
         cut = problem.message
     text = "".join(pieces)
     if not text.strip():
-        said = f"{model.settings.name} answered nothing"
-        raise Unavailable(said, code="E_MODEL", suggestion="duckkb ask --model NAME", details={"reason": "empty"})
+        message = f"{model.settings.name} answered nothing"
+        raise Unavailable(message, code="E_MODEL", suggestion="duckkb ask --model NAME", details={"reason": "empty"})
     if finish is None:
         cut = cut or "nothing said that this was its end"
     elif finish.reason != "stop":
@@ -241,20 +241,20 @@ def _said(model: ChatModel, request: ChatRequest, listen: Listener) -> tuple[str
     return text, finish, cut
 
 
-def _entry(one: Entry) -> dict[str, Any]:
+def _describe_entry(entry: Entry) -> dict[str, Any]:
     return {
-        "number": one.number,
-        "uri": one.uri,
-        "path": one.path,
-        "line": one.line,
-        "sha256": one.sha256,
-        "score": one.score,
+        "number": entry.number,
+        "uri": entry.uri,
+        "path": entry.path,
+        "line": entry.line,
+        "sha256": entry.sha256,
+        "score": entry.score,
     }
 
 
-def _sentence(one: CheckedSentence) -> dict[str, Any]:
+def _describe_sentence(sentence: CheckedSentence) -> dict[str, Any]:
     return {
-        "text": one.sentence.text,
-        "cites": list(one.sentence.cites),
-        "marks": [{"fault": mark.fault, "part": mark.part} for mark in one.marks],
+        "text": sentence.sentence.text,
+        "cites": list(sentence.sentence.cites),
+        "marks": [{"fault": mark.fault, "part": mark.part} for mark in sentence.marks],
     }

@@ -60,7 +60,7 @@ class Mark(Struct, frozen=True):
     part: str = ""
 
     def __str__(self) -> str:
-        said = {
+        reasons = {
             "uncited": "cites nothing",
             "no_entry": "there is no entry",
             "quotation": "quotes what does not stand there:",
@@ -70,7 +70,7 @@ class Mark(Struct, frozen=True):
             "denial": "says the opposite of:",
             "unrelated": "has hardly a word in common with what it cites",
         }
-        return f"{said[self.fault]} {self.part}".strip()
+        return f"{reasons[self.fault]} {self.part}".strip()
 
 
 class CheckedSentence(Struct, frozen=True):
@@ -84,81 +84,81 @@ def checked(answer: str, sources: Mapping[int, str]) -> tuple[CheckedSentence, .
     """The sentences of an answer, each held against the texts of the entries (by number) that it cites; one that needs no
     citation and has none against all of them."""
     texts = {number: _Source(text) for number, text in sources.items()}
-    return tuple(_checked(one, texts) for one in sentences(answer))
+    return tuple(_check_sentence(sentence, texts) for sentence in sentences(answer))
 
 
-def _checked(one: Sentence, texts: "Mapping[int, _Source]") -> CheckedSentence:
+def _check_sentence(sentence: Sentence, texts: "Mapping[int, _Source]") -> CheckedSentence:
     """Where nothing else was found, its words as a whole are looked at."""
-    marks = tuple(dict.fromkeys(_marks(one, texts)))
-    cited = [texts[number] for number in one.cites if number in texts]
-    if not marks and cited and one.form == "claim":
-        marks = tuple(_worded(Wording(one.plain), cited))
-    return CheckedSentence(one, marks)
+    marks = tuple(dict.fromkeys(_find_marks(sentence, texts)))
+    sources = [texts[number] for number in sentence.cites if number in texts]
+    if not marks and sources and sentence.form == "claim":
+        marks = tuple(_check_words(Wording(sentence.plain), sources))
+    return CheckedSentence(sentence, marks)
 
 
-def _marks(one: Sentence, texts: "Mapping[int, _Source]") -> Iterator[Mark]:
-    unknown = [number for number in one.cites if number not in texts]
+def _find_marks(sentence: Sentence, texts: "Mapping[int, _Source]") -> Iterator[Mark]:
+    unknown = [number for number in sentence.cites if number not in texts]
     yield from (Mark("no_entry", f"[{number}]") for number in unknown)
-    cited = [texts[number] for number in one.cites if number in texts]
-    if not one.cites and one.form == "frame":
-        cited = list(texts.values())
-    elif not one.cites:
+    sources = [texts[number] for number in sentence.cites if number in texts]
+    if not sentence.cites and sentence.form == "frame":
+        sources = list(texts.values())
+    elif not sentence.cites:
         yield Mark("uncited")
-    if not cited:
+    if not sources:
         return
-    if one.form == "code":
-        lines = (line.strip() for line in one.plain.splitlines())
-        yield from (Mark("code", line) for line in lines if line and not any(text.has(line) for text in cited))
+    if sentence.form == "code":
+        lines = (line.strip() for line in sentence.plain.splitlines())
+        yield from (Mark("code", line) for line in lines if line and not any(text.has(line) for text in sources))
         return
-    if one.form == "quotation":
-        whole = one.plain.strip()
-        if not any(text.quotes(whole) for text in cited):
+    if sentence.form == "quotation":
+        whole = sentence.plain.strip()
+        if not any(text.quotes(whole) for text in sources):
             yield Mark("quotation", whole)
         return
-    yield from _quoted(one.plain, cited)
-    said = evened(_without_quotations(one.plain))
-    numbers = amounts(said)
+    yield from _check_quotations(sentence.plain, sources)
+    plain_text = evened(_strip_quotations(sentence.plain))
+    numbers = amounts(plain_text)
     for number in numbers:
-        is_meant = number.is_sure and not (number.is_spelled and one.form == "frame")
-        if is_meant and not any(text.amounts.have(number) for text in cited):
+        is_meant = number.is_sure and not (number.is_spelled and sentence.form == "frame")
+        if is_meant and not any(text.amounts.have(number) for text in sources):
             yield Mark("number", number.shown)
-    yield from _names(without(said, numbers), cited)
+    yield from _check_names(without(plain_text, numbers), sources)
 
 
-def _worded(said: Wording, cited: "list[_Source]") -> Iterator[Mark]:
-    if is_unrelated(said, [text.wording for text in cited]):
+def _check_words(wording: Wording, sources: "list[_Source]") -> Iterator[Mark]:
+    if is_unrelated(wording, [text.wording for text in sources]):
         yield Mark("unrelated")
-    elif opposite := denied(said, [one for text in cited for one in text.statements]):
+    elif opposite := denied(wording, [statement for text in sources for statement in text.statements]):
         yield Mark("denial", opposite)
 
 
-def _quoted(said: str, cited: "list[_Source]") -> Iterator[Mark]:
+def _check_quotations(plain_text: str, sources: "list[_Source]") -> Iterator[Mark]:
     """Quotations, and code in a line, none of whose sources has them."""
-    for match in CODE.finditer(said):
-        if not any(text.has(match[2]) for text in cited):
+    for match in CODE.finditer(plain_text):
+        if not any(text.has(match[2]) for text in sources):
             yield Mark("code", match[2].strip())
-    for match in QUOTED.finditer(CODE.sub(" ", said)):
+    for match in QUOTED.finditer(CODE.sub(" ", plain_text)):
         inner = match[0][1:-1].strip()
-        if (len(inner) > 1 or inner.isalnum()) and not any(text.quotes(inner) for text in cited):
+        if (len(inner) > 1 or inner.isalnum()) and not any(text.quotes(inner) for text in sources):
             yield Mark("quotation", inner)
 
 
-def _without_quotations(said: str) -> str:
-    return QUOTED.sub(" ", CODE.sub(" ", said))
+def _strip_quotations(plain_text: str) -> str:
+    return QUOTED.sub(" ", CODE.sub(" ", plain_text))
 
 
-def _names(folded: str, cited: "list[_Source]") -> Iterator[Mark]:
+def _check_names(plain_text: str, sources: "list[_Source]") -> Iterator[Mark]:
     """Names none of whose sources has them: words with a capital, or letters among digits, and Chinese names before a title or verb."""
-    found = list(_WORD.finditer(folded))
-    for at, match in enumerate(found):
+    matches = list(_WORD.finditer(plain_text))
+    for at, match in enumerate(matches):
         word = re.sub(r"['’]s$", "", match[0])
-        following = found[at + 1][0] if at + 1 < len(found) else ""
-        if _is_name(word, folded[max(match.start() - _NEAR, 0) : match.start()], following) and not any(
-            text.names(word) for text in cited
+        following = matches[at + 1][0] if at + 1 < len(matches) else ""
+        if _is_name(word, plain_text[max(match.start() - _NEAR, 0) : match.start()], following) and not any(
+            text.names(word) for text in sources
         ):
             yield Mark("name", word)
-    for match in _HAN_NAME.finditer(folded):
-        if not any(match[1] in text.folded for text in cited):
+    for match in _HAN_NAME.finditer(plain_text):
+        if not any(match[1] in text.folded for text in sources):
             yield Mark("name", match[1])
 
 
@@ -178,7 +178,7 @@ class _Source(Struct, frozen=True, dict=True):
     @cached_property
     def forms(self) -> tuple[str, ...]:
         """The text as it stands; of a record in JSON also what it says, without escapes and signs."""
-        return tuple(dict.fromkeys((_folded(self.text), _folded(self._said))))
+        return tuple(dict.fromkeys((_fold_text(self.text), _fold_text(self._said))))
 
     @cached_property
     def folded(self) -> str:
@@ -207,25 +207,25 @@ class _Source(Struct, frozen=True, dict=True):
             value = json.loads(self.text)
         except ValueError:
             value = None
-        return "\n\n".join(_texts(value)) if isinstance(value, dict) else self.text
+        return "\n\n".join(_iter_texts(value)) if isinstance(value, dict) else self.text
 
     def has(self, code: str) -> bool:
-        return any(_place(form, _folded(code)) >= 0 for form in self.forms)
+        return any(_place(form, _fold_text(code)) >= 0 for form in self.forms)
 
     def quotes(self, quotation: str) -> bool:
         """Whether it stands there; the parts of one that leaves something out in their order. A stop before the closing
         quotation mark may be that of the sentence around it."""
-        parts = [_folded(part) for part in _ELLIPSIS.split(quotation) if part]
-        return any(_stand_in(form, parts) for form in self.forms)
+        parts = [_fold_text(part) for part in _ELLIPSIS.split(quotation) if part]
+        return any(_has_parts(form, parts) for form in self.forms)
 
     def names(self, word: str) -> bool:
         """Whether a word stands there, as it is, as one of several, or as a part of one that has signs in it."""
-        folded = word.casefold()
-        forms = {folded, folded.removesuffix("s"), folded + "s"}
-        return not forms.isdisjoint(self.words) or folded.replace("_", "") in self.words
+        lower_word = word.casefold()
+        forms = {lower_word, lower_word.removesuffix("s"), lower_word + "s"}
+        return not forms.isdisjoint(self.words) or lower_word.replace("_", "") in self.words
 
 
-def _stand_in(text: str, parts: Sequence[str]) -> bool:
+def _has_parts(text: str, parts: Sequence[str]) -> bool:
     at = 0
     for part in parts:
         places = (_place(text, form, at) for form in (part, part.rstrip(".,;:。，、；：")))
@@ -255,20 +255,20 @@ def _is_within(text: str, at: int) -> bool:
     return _WITHIN.search(f"{text[max(at - 2, 0) : at]}\0{text[at : at + 2]}") is not None
 
 
-def _folded(text: str) -> str:
+def _fold_text(text: str) -> str:
     """A text as it is compared: NFKC, one kind of quotation mark and dash, one space for white space, no marks of Markdown."""
     plain = unicodedata.normalize("NFKC", _MARKUP.sub("", text)).translate(_SAME)
     return _SPACE.sub(" ", plain).strip()
 
 
-def _texts(value: Any) -> Iterable[str]:
+def _iter_texts(value: Any) -> Iterable[str]:
     """What a value of JSON says: its texts and numbers, and the names of its fields."""
     if isinstance(value, str | int | float):
         yield str(value)
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, item in value.items():
             yield name
-            yield from _texts(one)
+            yield from _iter_texts(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _iter_texts(item)

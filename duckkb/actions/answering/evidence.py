@@ -96,8 +96,10 @@ def support(
     base: Base, kinds: Sequence[RecordType], question: str, packed: Sequence[tuple[RecordType, int]]
 ) -> Support:
     """The support that a question has among the packed records (type and id), and among all texts of these types."""
-    said = syntax.plain(syntax.wanted(question))
-    words = syntax.parse(_ASKING.sub(" ", said) if _ASKING.sub("", said).strip(" ?？.。!！,，") else said)
+    plain_question = syntax.plain(syntax.wanted(question))
+    words = syntax.parse(
+        _ASKING.sub(" ", plain_question) if _ASKING.sub("", plain_question).strip(" ?？.。!！,，") else plain_question
+    )
     shares = [base.lanes(kind).words.coverage(words, id) or 0.0 for kind, id in packed if kind.full_text]
     coverage = round(max(shares), 6) if shares else None
     return Support(coverage, None if coverage is not None and coverage >= ENOUGH else _lead(base, kinds, question))
@@ -112,24 +114,24 @@ def _lead(base: Base, kinds: Sequence[RecordType], question: str) -> float | Non
             models.setdefault(base.embedder(kind), []).append(kind)
     everyday = _EVERYDAY_HAN if _HAN.search(question) else _EVERYDAY
     leads = []
-    for model, asked in models.items():
+    for model, asked_kinds in models.items():
         try:
             vectors = model.embed_queries([question, *everyday])
         except Unavailable:
             continue
-        nearest = [_nearest(base, asked, one) for one in vectors]
+        nearest = [_find_nearest(base, asked_kinds, item) for item in vectors]
         if None not in nearest:
-            leads.append(_deviations([one for one in nearest if one is not None]))
+            leads.append(_measure_deviations([item for item in nearest if item is not None]))
     return max(leads, default=None)
 
 
-def _nearest(base: Base, kinds: Sequence[RecordType], vector: "np.ndarray") -> float | None:
+def _find_nearest(base: Base, kinds: Sequence[RecordType], vector: "np.ndarray") -> float | None:
     """The cosine of the nearest text."""
-    found = [hit.score for kind in kinds for hit in base.lanes(kind).vectors.ask(vector, 1)]
-    return max(found, default=None)
+    scores = [hit.score for kind in kinds for hit in base.lanes(kind).vectors.ask(vector, 1)]
+    return max(scores, default=None)
 
 
-def _deviations(nearest: Sequence[float]) -> float:
+def _measure_deviations(nearest: Sequence[float]) -> float:
     """By how many standard deviations of the others the first number lies above their mean."""
-    first, others = nearest[0], nearest[1:]
-    return round((first - statistics.fmean(others)) / max(statistics.stdev(others), _NOT_BELOW), 6)
+    first, baseline = nearest[0], nearest[1:]
+    return round((first - statistics.fmean(baseline)) / max(statistics.stdev(baseline), _NOT_BELOW), 6)

@@ -23,5 +23,5 @@ exactly so.
 
 def messages(pack: ContextPack) -> tuple[Message, ...]:
     """The conversation that asks for an answer from a pack."""
-    asked = f"{pack.markdown()}\n## Question\n\n{pack.question}\n"
-    return Message("system", _RULES), Message("user", asked)
+    request = f"{pack.markdown()}\n## Question\n\n{pack.question}\n"
+    return Message("system", _RULES), Message("user", request)

@@ -60,7 +60,7 @@ class Sentence(Struct, frozen=True):
         """The text without its citations; what looks like one within code is code."""
         if self.form == "code":
             return _BEHIND_CODE.sub("", self.text)
-        return _outside_code(self.text, lambda text: CITATION.sub(" ", text))
+        return _change_outside_code(self.text, lambda text: CITATION.sub(" ", text))
 
 
 def sentences(answer: str) -> tuple[Sentence, ...]:
@@ -69,26 +69,26 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
     >>> [(one.text, one.cites) for one in sentences('It holds 1.5 GB, e.g. on disk [1]. 默认为三。[2][3] Why?')]
     [('It holds 1.5 GB, e.g. on disk [1].', (1,)), ('默认为三。[2][3]', (2, 3)), ('Why?', ())]
     """
-    found: list[Sentence] = []
+    results: list[Sentence] = []
     lead: tuple[int, ...] = ()
-    for kind, text in _blocks(answer):
+    for kind, text in _iter_blocks(answer):
         if kind in ("text", "item"):
-            made = list(_split(text))
-            if kind == "item" and lead and not any(one.cites for one in made):
-                made = [Sentence(one.text, lead, one.form) for one in made]
+            block_sentences = list(_split(text))
+            if kind == "item" and lead and not any(sentence.cites for sentence in block_sentences):
+                block_sentences = [Sentence(sentence.text, lead, sentence.form) for sentence in block_sentences]
         elif kind == "code":
-            own = cited(" ".join(_BEHIND_CODE.findall(text)))
-            made = [Sentence(text, own or (found[-1].cites if found else ()), "code")]
+            code_cites = cited(" ".join(_BEHIND_CODE.findall(text)))
+            block_sentences = [Sentence(text, code_cites or (results[-1].cites if results else ()), "code")]
         elif kind == "quotation":
-            made = [Sentence(text, cited(text) or lead, "quotation")]
+            block_sentences = [Sentence(text, cited(text) or lead, "quotation")]
         else:
-            made = [Sentence(text, cited(text), "claim" if kind == "row" else _heading_form(text))]
-        found += made
+            block_sentences = [Sentence(text, cited(text), "claim" if kind == "row" else _pick_heading_form(text))]
+        results += block_sentences
         if kind == "text":
-            lead = made[-1].cites if made and _leads(made[-1].text) else ()
+            lead = block_sentences[-1].cites if block_sentences and _is_lead(block_sentences[-1].text) else ()
         elif kind not in ("item", "quotation"):
             lead = ()
-    return tuple(found)
+    return tuple(results)
 
 
 def cited(text: str) -> tuple[int, ...]:
@@ -97,42 +97,42 @@ def cited(text: str) -> tuple[int, ...]:
     >>> cited("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
     (1, 2, 3, 5, 6, 7)
     """
-    found: set[int] = set()
-    for match in CITATION.finditer(CODE.sub(_dots, text)):
+    cites: set[int] = set()
+    for match in CITATION.finditer(CODE.sub(_hide_match, text)):
         numbers = unicodedata.normalize("NFKC", match["square"] or match["wide"])
         for part in re.split(r"\s*[,、;]\s*", numbers):
             first, _, last = re.sub(r"\s*[-–]\s*", "-", part).partition("-")
             ends = int(first[:9]), int((last.rpartition("-")[2] or first)[:9])
-            found.update(range(ends[0], ends[1] + 1) if 0 <= ends[1] - ends[0] < 100 else ends)
-    return tuple(sorted(found))
+            cites.update(range(ends[0], ends[1] + 1) if 0 <= ends[1] - ends[0] < 100 else ends)
+    return tuple(sorted(cites))
 
 
-def _blocks(answer: str) -> Iterator[tuple[str, str]]:
+def _iter_blocks(answer: str) -> Iterator[tuple[str, str]]:
     """Paragraphs, items and so on, each with what it is."""
-    held: list[str] = []
+    lines: list[str] = []
     kind, fence = "text", ""
     for line, following in pairwise([*answer.splitlines(), ""]):
         opens = _FENCE.match(line)
         if fence and not (opens and opens[1].startswith(fence) and line.strip() == opens[1]):
-            held.append(line)
+            lines.append(line)
             continue
-        own = "code" if opens else _kind_of(line, following)
-        goes_on = own == kind if "quotation" in (own, kind) else own == "text"
-        if held and not goes_on:
-            yield kind, "\n".join(held)
-            held = []
+        line_kind = "code" if opens else _classify_line(line, following)
+        goes_on = line_kind == kind if "quotation" in (line_kind, kind) else line_kind == "text"
+        if lines and not goes_on:
+            yield kind, "\n".join(lines)
+            lines = []
         if opens:
             kind, fence = ("text", "") if fence else ("code", opens[1])
-        elif own in ("heading", "row"):
-            yield own, _HEADING.sub("", line)
-        elif own != "none":
-            kind = own if not held else kind
-            held.append(_LEAD[own].sub("", line, count=1) if own in _LEAD else line)
-    if held:
-        yield kind, "\n".join(held)
+        elif line_kind in ("heading", "row"):
+            yield line_kind, _HEADING.sub("", line)
+        elif line_kind != "none":
+            kind = line_kind if not lines else kind
+            lines.append(_LEAD[line_kind].sub("", line, count=1) if line_kind in _LEAD else line)
+    if lines:
+        yield kind, "\n".join(lines)
 
 
-def _kind_of(line: str, following: str) -> str:
+def _classify_line(line: str, following: str) -> str:
     if not line.strip() or _RULE.match(line) or (_TABLE_RULE.match(line) and "|" in line):
         return "none"
     if _HEADING.match(line) or (line.lstrip().startswith("|") and _TABLE_RULE.match(following)):
@@ -144,18 +144,18 @@ def _kind_of(line: str, following: str) -> str:
 
 def _split(text: str) -> Iterator[Sentence]:
     """The sentences of a paragraph."""
-    hidden = QUOTED.sub(_dots, CODE.sub(_dots, text))
+    masked_text = QUOTED.sub(_hide_match, CODE.sub(_hide_match, text))
     start = 0
-    for end in _END.finditer(hidden):
-        if _ABBREVIATED.search(hidden[start : end.end()]) or not text[start : end.end()].strip():
+    for end in _END.finditer(masked_text):
+        if _ABBREVIATED.search(masked_text[start : end.end()]) or not text[start : end.end()].strip():
             continue
-        yield _sentence(text[start : end.end()].strip())
+        yield _build_sentence(text[start : end.end()].strip())
         start = end.end()
     if text[start:].strip(" \n*_"):
-        yield _sentence(text[start:].strip())
+        yield _build_sentence(text[start:].strip())
 
 
-def _outside_code(text: str, change: Callable[[str], str]) -> str:
+def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
     parts, start = list[str](), 0
     for code in CODE.finditer(text):
         parts += change(text[start : code.start()]), code[0]
@@ -163,20 +163,20 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
     return "".join([*parts, change(text[start:])])
 
 
-def _dots(found: re.Match[str]) -> str:
+def _hide_match(match: re.Match[str]) -> str:
     """Something as long that ends no sentence."""
-    return "x" * len(found[0])
+    return "x" * len(match[0])
 
 
-def _sentence(text: str) -> Sentence:
-    bare = _outside_code(text, lambda part: CITATION.sub("", part)).strip().rstrip("*_ ")
-    is_frame = bare.endswith(("?", "？")) or _leads(text) or bare.rstrip(".。!！,，").casefold() in _ALONE
+def _build_sentence(text: str) -> Sentence:
+    bare = _change_outside_code(text, lambda part: CITATION.sub("", part)).strip().rstrip("*_ ")
+    is_frame = bare.endswith(("?", "？")) or _is_lead(text) or bare.rstrip(".。!！,，").casefold() in _ALONE
     return Sentence(text, cited(text), "frame" if is_frame or not re.search(r"\w", bare) else "claim")
 
 
-def _leads(text: str) -> bool:
+def _is_lead(text: str) -> bool:
     return CITATION.sub("", text).strip().rstrip("*_ ").endswith((":", "："))
 
 
-def _heading_form(text: str) -> Form:
+def _pick_heading_form(text: str) -> Form:
     return "claim" if len(text.split()) > _LONG_HEADING and "|" not in text else "frame"

@@ -43,10 +43,10 @@ class Wording:
     @cached_property
     def words(self) -> frozenset[str]:
         """What it speaks of: stems of words, pairs of Chinese characters; neither what denies nor what any sentence has."""
-        told = _DENIES_HAN.sub("", _DENIES.sub(" ", self._folded))
-        latin = (one for one in _LATIN.findall(told) if len(one) > 2 and one not in _EMPTY)
-        pairs = (run[at : at + 2] for run in _HAN_RUN.findall(told) for at in range(len(run) - 1))
-        return frozenset((*map(_stem, latin), *pairs))
+        plain_text = _DENIES_HAN.sub("", _DENIES.sub(" ", self._folded))
+        latin = (word for word in _LATIN.findall(plain_text) if len(word) > 2 and word not in _EMPTY)
+        pairs = (run[at : at + 2] for run in _HAN_RUN.findall(plain_text) for at in range(len(run) - 1))
+        return frozenset((*map(_reduce_word, latin), *pairs))
 
     @property
     def denies(self) -> bool:
@@ -64,36 +64,36 @@ class Wording:
 
 def is_unrelated(said: Wording, sources: "Sequence[Wording]") -> bool:
     """Whether what is said has hardly a word in common with its sources, though they are in its script."""
-    han, latin = _scripts(said.words)
+    han, latin = _split_scripts(said.words)
     if max(len(han), len(latin)) < _FEWEST:
         return False
-    there = frozenset[str]().union(*(one.words for one in sources))
+    there = frozenset[str]().union(*(source.words for source in sources))
     ours = max(han, latin, key=len)
-    same_script = _scripts(there)[ours is latin]
+    same_script = _split_scripts(there)[ours is latin]
     return len(same_script) >= _ENOUGH_WORDS and len(said.words & there) * _HARDLY <= len(ours)
 
 
 def denied(said: Wording, statements: "Iterable[Wording]") -> str:
     """The statement that comes nearest to what is said, where it is the same but for a denial that only one of the two has; else
     empty."""
-    near = [(_nearness(said.words, one.words), one) for one in statements]
+    near = [(_measure_nearness(said.words, statement.words), statement) for statement in statements]
     nearest = max((share for share, _ in near), default=0.0)
-    same = [one for share, one in near if share == nearest]
-    if nearest < _NEAR or any(one.denies == said.denies for one in same):
+    same = [statement for share, statement in near if share == nearest]
+    if nearest < _NEAR or any(statement.denies == said.denies for statement in same):
         return ""
     return same[0].text
 
 
-def _nearness(said: frozenset[str], other: frozenset[str]) -> float:
+def _measure_nearness(claim_words: frozenset[str], statement_words: frozenset[str]) -> float:
     """The share of all words of two statements that both have; 0 where these are too few."""
-    common = len(said & other)
-    return common / len(said | other) if common >= 2 else 0.0
+    common = len(claim_words & statement_words)
+    return common / len(claim_words | statement_words) if common >= 2 else 0.0
 
 
-def _scripts(words: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
-    han = frozenset(one for one in words if _HAN_RUN.match(one))
+def _split_scripts(words: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    han = frozenset(word for word in words if _HAN_RUN.match(word))
     return han, words - han
 
 
-def _stem(word: str) -> str:
+def _reduce_word(word: str) -> str:
     return re.sub(r"(?:ies|es|s|ed|ing|y|e)$", "", word)[:_STEM] if len(word) > 4 else word.removesuffix("s")

@@ -34,15 +34,15 @@ def create(
     """
     refuse_tracked_state(root)
     env, now = config.around(root), datetime.now(UTC)
-    named = Path(path or default_folder(root) / f"{root.resolve().name}-{now:{STAMP}}{SUFFIX}")
-    folders, documents, left_out = _documents(root)
-    with outside.drafted(named, root, env, force=force) as file:
-        target = Path(os.path.realpath(named.parent), named.name)
-        created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-        source = gather.BackupSource(root, folders, documents, target, created, lock_timeout, left_out)
+    file_path = Path(path or default_folder(root) / f"{root.resolve().name}-{now:{STAMP}}{SUFFIX}")
+    folders, documents, left_out = _list_documents(root)
+    with outside.drafted(file_path, root, env, force=force) as file:
+        target = Path(os.path.realpath(file_path.parent), file_path.name)
+        created_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        source = gather.BackupSource(root, folders, documents, target, created_at, lock_timeout, left_out)
         manifest = gather.save(source, file)
     atomic_write.fsync_folder(target.parent)
-    return {"file": str(named), "bytes": named.stat().st_size} | holds(manifest)
+    return {"file": str(file_path), "bytes": file_path.stat().st_size} | holds(manifest)
 
 
 def default_folder(root: Path) -> Path:
@@ -59,11 +59,11 @@ def default_folder(root: Path) -> Path:
 def find_newest_backup(root: Path) -> Path | None:
     """Return the newest backup of a base that lies where `create` writes them, or in the current folder; None without one."""
     folders = {default_folder(root), Path()}
-    named = [file for folder in folders for file in folder.glob(f"{glob.escape(root.resolve().name)}-*{SUFFIX}")]
-    return max(named, key=lambda file: file.name, default=None)
+    backups = [file for folder in folders for file in folder.glob(f"{glob.escape(root.resolve().name)}-*{SUFFIX}")]
+    return max(backups, key=lambda file: file.name, default=None)
 
 
-def _documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]]:
+def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]]:
     """The folders of document collections, their documents, and what of them and of this machine is in no backup."""
     folders, documents, left_out = list[Path](), list[Path](), list[str]()
     try:
@@ -77,11 +77,11 @@ def _documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[st
         if kind.source is None:
             continue
         folders.append((root / kind.source.path).resolve())
-        for one in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # a backup rather has too much
-            if isinstance(one, tuple):
-                documents.append(folders[-1] / (below(kind.source, one[0]) or one[0]))
-            elif one.is_error:
-                left_out.append(f"{one.path}: {one.message}")
+        for entry in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # a backup rather has too much
+            if isinstance(entry, tuple):
+                documents.append(folders[-1] / (below(kind.source, entry[0]) or entry[0]))
+            elif entry.is_error:
+                left_out.append(f"{entry.path}: {entry.message}")
         if not folders[-1].is_relative_to(top):
             left_out.append(f"{kind.source.path}: the folder of the collection {kind.name}, outside")
         elif kind.source.is_outside:

@@ -23,7 +23,7 @@ from duckkb.truth.git.run import find_repository, read_text
 def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str, Any]:
     """As `app.verify_backup`."""
     env = config.environment()
-    file = outside.regular(path, _here(), env, "a backup")
+    file = outside.regular(path, _find_current_root(), env, "a backup")
     with archive.opened(file) as read, TemporaryDirectory(prefix="duckkb-verify-") as place:
         rebuild.rebuild(read, Path(place))
         root = Path(place, read.manifest.base).resolve()
@@ -44,7 +44,7 @@ def restore(
     """As `app.restore_backup`."""
     env = config.environment()
     target = _place(folder, force) if folder is not None else None
-    file = outside.regular(path, _here(), env, "a backup")
+    file = outside.regular(path, _find_current_root(), env, "a backup")
     with archive.opened(file) as read:
         if target is None:
             if "/" in read.manifest.name or not archive.is_sound(read.manifest.name, ""):
@@ -53,11 +53,13 @@ def restore(
         aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):{STAMP}}")
         if os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}-{os.urandom(4).hex()}")
-        with rebuild.beside(target) as made:
-            rebuild.rebuild(read, made)
-            moved = rebuild.put_in_place(made, target, aside, target / read.manifest.base, lock_timeout)
-        kept = {"before": str(aside), "repair": _repair(aside)} if moved else {"before": None, "repair": None}
-        return {"folder": str(target), **kept} | holds(read.manifest)
+        with rebuild.beside(target) as new_folder:
+            rebuild.rebuild(read, new_folder)
+            has_previous = rebuild.put_in_place(new_folder, target, aside, target / read.manifest.base, lock_timeout)
+        previous = (
+            {"before": str(aside), "repair": _repair(aside)} if has_previous else {"before": None, "repair": None}
+        )
+        return {"folder": str(target), **previous} | holds(read.manifest)
 
 
 def _repair(aside: Path) -> str | None:
@@ -67,14 +69,16 @@ def _repair(aside: Path) -> str | None:
     if repository is None or repository.work_tree != aside:
         return None
     places = sorted(repository.git_dir.glob("worktrees/*/gitdir"))
-    trees = [tree for one in places if (tree := (one.parent / read_text(one)).parent).is_dir()]
-    is_linked = repository.git_dir != repository.common_dir
-    return shlex.join(["git", "-C", *map(str, (aside, "worktree", "repair", *trees))]) if trees or is_linked else None
+    trees = [tree for place in places if (tree := (place.parent / read_text(place)).parent).is_dir()]
+    is_work_tree = repository.git_dir != repository.common_dir
+    return (
+        shlex.join(["git", "-C", *map(str, (aside, "worktree", "repair", *trees))]) if trees or is_work_tree else None
+    )
 
 
 def _place(folder: "str | Path", force: bool) -> Path:
     """The folder that a restored base will be; raises `errors.UsageError` (E_PATH)."""
-    target = Path(os.path.realpath(outside.writable(folder, _here(), config.environment())))
+    target = Path(os.path.realpath(outside.writable(folder, _find_current_root(), config.environment())))
     if not target.parent.is_dir() or target == target.parent:
         raise outside.refusal(folder, "has no folder around it", "make that first, or give another path")
     if os.path.lexists(target) and not target.is_dir():
@@ -84,7 +88,7 @@ def _place(folder: "str | Path", force: bool) -> Path:
     return target
 
 
-def _here() -> Path:
+def _find_current_root() -> Path:
     """The base around the caller, inside which alone a sandbox may read and write; the current folder without either."""
     try:
         return config.find_root(Path.cwd(), None, config.environment())

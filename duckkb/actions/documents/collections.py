@@ -57,18 +57,24 @@ class DocumentCollections:
             folder = outside.granted(path, base.root, base.wiring.env).resolve()
             if not folder.is_dir():
                 raise outside.refusal(path, "is no folder", "duckkb collection list")
-            placed = _placed(base, folder, path)
-            source = {"path": placed, **({"pattern": list(masks)} if masks else {})}
-            named = checked_name(name) if name is not None else _name_of(folder)
-            definition = define(named, policy_named(base, DOCUMENTS), {}, source)
+            folder_path = _resolve_place(base, folder, path)
+            source = {"path": folder_path, **({"pattern": list(masks)} if masks else {})}
+            collection_name = checked_name(name) if name is not None else _name_of(folder)
+            definition = define(collection_name, policy_named(base, DOCUMENTS), {}, source)
             notes = WalkNotes()
-            seen = walk(base.root, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES), notes)
-            count = sum(not isinstance(one, Finding) for one in seen)
-            if placed.startswith("/"):
-                _remember(base, named, lambda known: _with(base, known, named, values_of(definition, named)))
-                return Changed(named, count, (), tuple(notes.left_out))
-            made = create(base, named, definition)
-            return Changed(named, count, made.files, tuple(notes.left_out))
+            entries = walk(base.root, DocumentSource(folder_path, tuple(masks) or MARKDOWN_FILES), notes)
+            count = sum(not isinstance(entry, Finding) for entry in entries)
+            if folder_path.startswith("/"):
+                _remember(
+                    base,
+                    collection_name,
+                    lambda definitions: _with(
+                        base, definitions, collection_name, values_of(definition, collection_name)
+                    ),
+                )
+                return Changed(collection_name, count, (), tuple(notes.left_out))
+            change = create(base, collection_name, definition)
+            return Changed(collection_name, count, change.files, tuple(notes.left_out))
 
     def list(self) -> list[dict[str, Any]]:
         """Name, folder, number of documents, bytes, and how each collection is searched."""
@@ -78,7 +84,7 @@ class DocumentCollections:
     def show(self, name: str) -> dict[str, Any]:
         """One collection with its patterns, contexts and command, and where that is defined."""
         with self._base() as base:
-            kind, source = _named(base, name)
+            kind, source = _find_collection(base, name)
             return _line(base, kind) | {
                 "pattern": list(source.pattern),
                 "ignore": list(source.ignore),
@@ -96,38 +102,44 @@ class DocumentCollections:
             if (graph := graph_named(base, name)) is not None:
                 again = "" if confirmed else f"duckkb collection remove {name} --yes"
                 return remove_graph(base, graph, again)
-            kind, source = _named(base, name)
+            kind, source = _find_collection(base, name)
             if source.is_outside:
                 refuse_named(base, kind)
-                _remember(base, kind.name, lambda known: _without(known, kind.name))
+                _remember(base, kind.name, lambda definitions: _drop_definition(definitions, kind.name))
                 return Changed(kind.name, base.tree.count(kind), ())
         return Collections(self._base).remove(name, confirmed=True)
 
     def rename(self, name: str, new: str) -> Changed:
         """Give a collection another name."""
         with self._base() as base:
-            kind, source = _named(base, name)
+            kind, source = _find_collection(base, name)
             if source.is_outside:
                 checked_name(new)
                 refuse_named(base, kind)
                 old = kind.name
-                _remember(base, new, lambda known: _with(base, _without(known, old), new, _known(known, old)))
+                _remember(
+                    base,
+                    new,
+                    lambda definitions: _with(
+                        base, _drop_definition(definitions, old), new, _require_definition(definitions, old)
+                    ),
+                )
                 return Changed(new, base.tree.count(kind), ())
         return Collections(self._base).rename(name, new)
 
     def update_command(self, name: str, command: str | None) -> Changed:
         """What `update` runs in the folder before it reads it, once `duckkb trust` has accepted it; None: nothing."""
-        return self._redefined(name, lambda source: {**source, "update_command": command or ""})
+        return self._redefine_source(name, lambda source: {**source, "update_command": command or ""})
 
     def include(self, name: str, included: bool = True) -> Changed:
         """Whether searches that name no collection ask this one."""
-        return self._redefined(name, lambda source: {**source, "included": None if included else False})
+        return self._redefine_source(name, lambda source: {**source, "included": None if included else False})
 
     def add_context(self, place: str, text: str) -> Changed:
         """Say what a folder is about, by URI, path or name of a collection; `/` stands for all of them."""
         if place == "/":
             with self._base() as base:
-                return _all_about(base, text)
+                return _set_base_context(base, text)
         return self._set_context(place, text)
 
     def remove_context(self, place: str) -> Changed:
@@ -135,22 +147,22 @@ class DocumentCollections:
         if place == "/":
             with self._base() as base:
                 if not base.ontology.context:
-                    raise _no_context(place)
-                return _all_about(base, "")
+                    raise _report_missing_context(place)
+                return _set_base_context(base, "")
         with self._base() as base:
             kind, inner = place_of(base, place)
             if inner not in source_of(kind).contexts:
-                raise _no_context(place)
+                raise _report_missing_context(place)
         return self._set_context(place, "")
 
     def contexts(self) -> Sequence[dict[str, Any]]:
         """What each folder is about: `path` as `ls` takes it, and the text."""
         with self._base() as base:
-            found = [{"path": "/", "context": base.ontology.context}] if base.ontology.context else []
+            entries = [{"path": "/", "context": base.ontology.context}] if base.ontology.context else []
             for kind in documents_of(base):
                 for place, text in sorted(source_of(kind).contexts.items()):
-                    found.append({"path": f"{kind.name}/{place}" if place else kind.name, "context": text})
-            return found
+                    entries.append({"path": f"{kind.name}/{place}" if place else kind.name, "context": text})
+            return entries
 
     def _set_context(self, place: str, text: str) -> Changed:
         with self._base() as base:
@@ -158,40 +170,44 @@ class DocumentCollections:
 
         def changed(source: Mapping[str, Any]) -> Mapping[str, Any]:
             """Of the contexts as they are under the lock, by which others may have been added meanwhile."""
-            before = {path.strip("/"): said for path, said in (source.get("contexts") or {}).items()}
+            before = {path.strip("/"): context_text for path, context_text in (source.get("contexts") or {}).items()}
             after = sorted((before | {inner: text}).items())
-            return {**source, "contexts": {(path or "/"): said for path, said in after if said}}
+            return {**source, "contexts": {(path or "/"): context_text for path, context_text in after if context_text}}
 
-        return self._redefined(kind.name, changed)
+        return self._redefine_source(kind.name, changed)
 
-    def _redefined(self, name: str, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Changed:
+    def _redefine_source(self, name: str, transform: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Changed:
         with self._base() as base:
-            kind, source = _named(base, name)
+            kind, source = _find_collection(base, name)
             if source.is_outside:
-                _remember(base, kind.name, lambda known: {**known, kind.name: _resourced(known, kind.name, changed)})
+                _remember(
+                    base,
+                    kind.name,
+                    lambda definitions: {**definitions, kind.name: _change_source(definitions, kind.name, transform)},
+                )
                 return Changed(kind.name, base.tree.count(kind), ())
             with writable(base):
                 refuse_agent_of(base, kind)
                 old = own_file(base, kind)
-                redefined = with_source(old, kind.name, changed(values_of(old, kind.name)["source"]))
-                changes = [protocol.FileChange(path_of(kind.name), digest(old), redefined)]
-                return committed(base, kind.name, base.tree.count(kind), changes if redefined != old else [])
+                new_definition = with_source(old, kind.name, transform(values_of(old, kind.name)["source"]))
+                changes = [protocol.FileChange(path_of(kind.name), digest(old), new_definition)]
+                return committed(base, kind.name, base.tree.count(kind), changes if new_definition != old else [])
 
 
 def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = False) -> list[NodeType]:
     """The document collections, all of them or those named; of all only those `included` in searches that name none. Raises
     `errors.NotFound` (E_UNKNOWN_TYPE), and `errors.UsageError` for a type that has no folder."""
     if names:
-        return list({kind.name: kind for kind, _ in (_named(base, name) for name in names)}.values())
-    found = [kind for kind in base.ontology.nodes.values() if kind.source is not None]
-    return [kind for kind in found if source_of(kind).included or not included]
+        return list({kind.name: kind for kind, _ in (_find_collection(base, name) for name in names)}.values())
+    kinds = [kind for kind in base.ontology.nodes.values() if kind.source is not None]
+    return [kind for kind in kinds if source_of(kind).included or not included]
 
 
 def place_of(base: Base, place: str) -> tuple[NodeType, str]:
     """The collection and the path in it that somebody names: by URI, as NAME/PATH, or as a path on this machine. Raises
     `errors.NotFound` (E_NOT_FOUND)."""
-    told = place.removeprefix(URI).strip("/") if place.startswith(URI) else place
-    name, _, inner = told.partition("/")
+    plain_place = place.removeprefix(URI).strip("/") if place.startswith(URI) else place
+    name, _, inner = plain_place.partition("/")
     if (kind := base.ontology.nodes.get(name)) is not None and kind.source is not None:
         return kind, normalize("NFC", inner).strip("/")
     if not place.startswith(URI):
@@ -235,14 +251,14 @@ def source_of(kind: NodeType) -> DocumentSource:
     return kind.source
 
 
-def _named(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
+def _find_collection(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
     kind = base.ontology.find(name.removeprefix(URI).strip("/"))
     if isinstance(kind, NodeType) and kind.source is not None:
         return kind, kind.source
     if kind is not None:
         raise UsageError(f"{kind.name} has no folder of files", suggestion=f"duckkb list {kind.name}")
-    known = [one.name for one in documents_of(base)]
-    near = name_known(name, known) if known else "duckkb collection add FOLDER"
+    collection_names = [collection.name for collection in documents_of(base)]
+    near = name_known(name, collection_names) if collection_names else "duckkb collection add FOLDER"
     raise NotFound(f"no document collection {name!r}", code="E_UNKNOWN_TYPE", suggestion=near)
 
 
@@ -260,18 +276,20 @@ def _line(base: Base, kind: NodeType) -> dict[str, Any]:
     }
 
 
-def _placed(base: Base, folder: Path, given: str | Path) -> str:
+def _resolve_place(base: Base, folder: Path, folder_argument: str | Path) -> str:
     """A folder as a source names it: from the base's root, or absolute where it lies outside."""
     root = base.root.resolve()
     if not folder.is_relative_to(root):
         if root.is_relative_to(folder):
-            raise outside.refusal(given, "lies around the knowledge base", "give a folder in it, or one beside it")
+            raise outside.refusal(
+                folder_argument, "lies around the knowledge base", "give a folder in it, or one beside it"
+            )
         return folder.as_posix()
     path = folder.relative_to(root).as_posix()
     if path.split("/")[0] in _NO_FOLDERS:
-        raise outside.refusal(given, "holds truth or configuration, not documents", "give another folder")
+        raise outside.refusal(folder_argument, "holds truth or configuration, not documents", "give another folder")
     if path != "." and not is_folder(path):
-        raise outside.refusal(given, "has a name that no source can have", "rename the folder")
+        raise outside.refusal(folder_argument, "has a name that no source can have", "rename the folder")
     return path
 
 
@@ -286,8 +304,8 @@ def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitio
     """Change what this machine knows of folders outside, as the only one who does, and while nobody writes to the base: a
     collection inside gets no name that one outside is given meanwhile. What would not load is refused."""
 
-    def checked(known: _Definitions) -> _Definitions:
-        after = change(known)
+    def checked(definitions: _Definitions) -> _Definitions:
+        after = change(definitions)
         refuse_unfit(base, name, config.outside_files(after))
         return after
 
@@ -295,41 +313,43 @@ def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitio
         config.change_outside(base.root, base.wiring.env, checked)
 
 
-def _known(known: _Definitions, name: str) -> Mapping[str, Any]:
+def _require_definition(definitions: _Definitions, name: str) -> Mapping[str, Any]:
     """The definition of a folder outside; raises `errors.NotFound` where another process has let it go."""
-    if name not in known:
+    if name not in definitions:
         raise NotFound(f"no document collection {name!r} any more", "E_UNKNOWN_TYPE", "duckkb collection list")
-    return known[name]
+    return definitions[name]
 
 
-def _with(base: Base, known: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
+def _with(base: Base, definitions: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
     """Raises `errors.Conflict` (E_EXISTS) where the name is taken, also by another process just now."""
     refuse_taken(base, name)
-    return {**known, name: values}
+    return {**definitions, name: values}
 
 
-def _without(known: _Definitions, name: str) -> _Definitions:
-    return {other: values for other, values in known.items() if other != name}
+def _drop_definition(definitions: _Definitions, name: str) -> _Definitions:
+    return {key: values for key, values in definitions.items() if key != name}
 
 
-def _resourced(known: _Definitions, name: str, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
+def _change_source(
+    definitions: _Definitions, name: str, transform: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> Any:
     """A definition with its source changed."""
-    values = _known(known, name)
-    return values_of(with_source(dumped(name, values), name, changed(values["source"])), name)
+    values = _require_definition(definitions, name)
+    return values_of(with_source(dumped(name, values), name, transform(values["source"])), name)
 
 
-def _all_about(base: Base, text: str) -> Changed:
+def _set_base_context(base: Base, text: str) -> Changed:
     """Write what all documents are about."""
     with writable(base):
         path = base.root / _CONTEXT_FILE
         old = path.read_bytes() if path.exists() else None
         if base.ontology.context and old is None:
-            said = "the context of all collections stands in another file of ontology/"
-            raise UsageError(said, suggestion="change `context` there")
+            message = "the context of all collections stands in another file of ontology/"
+            raise UsageError(message, suggestion="change `context` there")
         new = f"context: {json.dumps(text, ensure_ascii=False)}\n".encode() if text else None
         change = protocol.FileChange(_CONTEXT_FILE, digest(old) if old is not None else None, new)
         return committed(base, "/", 0, [change])
 
 
-def _no_context(place: str) -> NotFound:
+def _report_missing_context(place: str) -> NotFound:
     return NotFound(f"nothing is said of {place} itself", suggestion="`duckkb context list` has what is said")

@@ -33,34 +33,34 @@ def run(
     """Run a command (text: by the shell) in a folder, without stdin, with `variables` beside the environment of its user, who
     fetches with keys and hosts of their own. `what` it is and the `remedy` are for the message. Raises `errors.Refused` where
     it fails, or takes more than so many seconds; then what it started is ended too."""
-    with TemporaryFile() as told:  # no pipe: what the command leaves behind could hold it open for ever
+    with TemporaryFile() as error_output:  # no pipe: what the command leaves behind could hold it open for ever
         try:
             process = subprocess.Popen(
                 command,
                 shell=isinstance(command, str),
                 cwd=folder,
-                env={**_environment(), "GIT_TERMINAL_PROMPT": "0", **(variables or {})},
+                env={**_build_environment(), "GIT_TERMINAL_PROMPT": "0", **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=told,
+                stderr=error_output,
                 start_new_session=True,
             )
-            code = _waited(process, seconds)
+            code = _wait_for_exit(process, seconds)
         except (OSError, subprocess.TimeoutExpired) as error:
             reason = f"within {seconds:g} s" if isinstance(error, subprocess.TimeoutExpired) else f"well: {error}"
             raise Refused(f"{what} did not end {reason}", suggestion=remedy) from error
         if code:
-            told.seek(max(0, told.seek(0, os.SEEK_END) - _TOLD))
-            lines = told.read().decode("utf-8", "replace").strip().splitlines()
-            said = f"{what} ended with {code}"
-            raise Refused(f"{said}: {lines[-1]}" if lines else said, suggestion=remedy)
+            error_output.seek(max(0, error_output.seek(0, os.SEEK_END) - _TOLD))
+            lines = error_output.read().decode("utf-8", "replace").strip().splitlines()
+            message = f"{what} ended with {code}"
+            raise Refused(f"{message}: {lines[-1]}" if lines else message, suggestion=remedy)
 
 
-def _environment() -> dict[str, str]:
+def _build_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in (SEAL_KEY, SEAL_KEY_FILE)}
 
 
-def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+def _wait_for_exit(process: "subprocess.Popen[bytes]", seconds: float) -> int:
     """Its exit code; where that does not come, or somebody interrupts, the command ends with all that it started."""
     try:
         return process.wait(seconds)

@@ -27,21 +27,23 @@ def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tup
     words = {word.strip("./-").casefold() for word in _WORDS.findall(question)}
     words |= {re.split(r"[./]", word)[-1] for word in words} | {word.rpartition("/")[2] for word in words}
     home, files = home_of(base.root), set()
-    for one in found:
-        path = os.path.realpath(base.root / source_of(one.kind).path / one.path)
+    for document in found:
+        path = os.path.realpath(base.root / source_of(document.kind).path / document.path)
         files.add(path.removeprefix(f"{home}/"))
-    ranked: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
+    hints_by_edge: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
     for kind, links in graphs(base):
         for row in base.tree.rows(kind):
-            names = {_plain(row), str(row.record.fields.get("file", "")).casefold()} - {""}
-            is_named = not words.isdisjoint(names)
-            if is_named or row.record.fields.get("file") in files:
-                for rank, edge, line in _around(base, kind, row, links):
+            names = {_normalize_label(row), str(row.record.fields.get("file", "")).casefold()} - {""}
+            is_match = not words.isdisjoint(names)
+            if is_match or row.record.fields.get("file") in files:
+                for rank, edge, line in _iter_neighbors(base, kind, row, links):
                     if (line["confidence"] or 1) < base.settings.arch.min_confidence:
                         continue
-                    hint = ((not is_named, *rank), line)
-                    ranked[links.name, edge] = min(ranked.get((links.name, edge), hint), hint, key=itemgetter(0))
-    return tuple(line for _, line in sorted(ranked.values(), key=itemgetter(0))[: base.settings.arch.hints])
+                    hint = ((not is_match, *rank), line)
+                    hints_by_edge[links.name, edge] = min(
+                        hints_by_edge.get((links.name, edge), hint), hint, key=itemgetter(0)
+                    )
+    return tuple(line for _, line in sorted(hints_by_edge.values(), key=itemgetter(0))[: base.settings.arch.hints])
 
 
 def arch_query(base: Base, question: str) -> dict[str, Any]:
@@ -53,7 +55,9 @@ def arch_query(base: Base, question: str) -> dict[str, Any]:
     return {"hints": list(hints(base, text_or_none(question, "a question") or "", ()))}
 
 
-def _around(base: Base, kind: NodeType, row: StoredRow, links: EdgeType) -> Iterator[tuple[Any, int, dict[str, Any]]]:
+def _iter_neighbors(
+    base: Base, kind: NodeType, row: StoredRow, links: EdgeType
+) -> Iterator[tuple[Any, int, dict[str, Any]]]:
     """The neighbours of a node: how far behind each comes, the edge to it, and the hint."""
     steps, most = graph.Steps("both", frozenset({links.name})), 2 * base.tree.count(links)
     for step in graph.neighbors(base.tree, graph.Node(kind, row), steps, 1, most)[0]:
@@ -76,7 +80,7 @@ def _label(row: StoredRow) -> str:
     return str(row.record.fields.get("label", row.record.identity[0]))
 
 
-def _plain(row: StoredRow) -> str:
+def _normalize_label(row: StoredRow) -> str:
     """A label as a question has it: a function without its brackets; empty for one that is too short to mean much."""
     plain = _label(row).removesuffix("()").strip(".").casefold()
     return plain if len(plain) >= _SHORTEST else ""

@@ -46,13 +46,13 @@ class CollectionDocument(Struct, frozen=True):
     @property
     def uri(self) -> str:
         """duckkb://COLLECTION/PATH, percent-encoded where a list or a URI would read it otherwise."""
-        return URI + _SPECIAL.sub(lambda found: quote(found[0]), self.name)
+        return URI + _SPECIAL.sub(lambda match: quote(match[0]), self.name)
 
     def row(self, base: Base) -> StoredRow:
         """Its record."""
-        found = base.tree.get(self.kind, (self.path,))
-        assert found is not None, "a document of the tree has its record"
-        return found
+        stored_row = base.tree.get(self.kind, (self.path,))
+        assert stored_row is not None, "a document of the tree has its record"
+        return stored_row
 
 
 class Named(Struct, frozen=True):
@@ -64,30 +64,30 @@ class Named(Struct, frozen=True):
 
 def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[CollectionDocument]:
     """The documents of collections, by collection and path."""
-    found = documents_of(base) if kinds is None else kinds
-    return [_document(kind, part) for kind in found for part in base.tree.parts_of(kind) if part.rows]
+    node_types = documents_of(base) if kinds is None else kinds
+    return [_build_document(kind, part) for kind in node_types for part in base.tree.parts_of(kind) if part.rows]
 
 
 def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
     """The files that are no documents, as they could not be read whole, with what was wrong with each."""
-    found = []
+    refusals = []
     for kind in kinds:
         for part in (part for part in base.tree.parts_of(kind) if not part.rows and not part.findings):
-            one, source = _document(kind, part), source_of(kind)
+            entry, source = _build_document(kind, part), source_of(kind)
             try:
                 raw = read_regular(base.whole.root / part.path)[0]
             except OSError:
                 raw = None
-            said = (
-                document.read(one.path, raw, source.extraction).fields.get("warnings", ())
+            warnings = (
+                document.read(entry.path, raw, source.extraction).fields.get("warnings", ())
                 if raw is not None
                 else ("failed",)
             )
-            found.append((one, tuple(said)))
-    return found
+            refusals.append((entry, tuple(warnings)))
+    return refusals
 
 
-def _document(kind: NodeType, part: Part) -> CollectionDocument:
+def _build_document(kind: NodeType, part: Part) -> CollectionDocument:
     return CollectionDocument(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
 
 
@@ -98,22 +98,22 @@ def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
         row = base.tree.get(kind, (path,))
         assert row is not None, "a document of the tree has its record"
         part = base.tree.parts[row.path]
-    return _document(kind, part)
+    return _build_document(kind, part)
 
 
 def docids(base: Base, documents: Iterable[CollectionDocument]) -> dict[str, str]:
     """By name the docid of each of some documents: `#` and the first digits of the SHA-256 of its content, six or, where other
     content of the base shares them, as many as tell them apart."""
     contents = sorted({part.digest for kind in documents_of(base) for part in base.tree.parts_of(kind) if part.rows})
-    found = {}
-    for one in documents:
-        at = bisect_left(contents, one.digest)
+    docids_by_name = {}
+    for entry in documents:
+        at = bisect_left(contents, entry.digest)
         near = (*contents[max(at - 1, 0) : at], *contents[at + 1 : at + 2])
         digits = SHORTEST
-        while any(other.startswith(one.digest[:digits]) for other in near):
+        while any(neighbor.startswith(entry.digest[:digits]) for neighbor in near):
             digits += 1
-        found[one.name] = f"#{one.digest[:digits]}"
-    return found
+        docids_by_name[entry.name] = f"#{entry.digest[:digits]}"
+    return docids_by_name
 
 
 def named(base: Base, text: str) -> Named:
@@ -124,26 +124,26 @@ def named(base: Base, text: str) -> Named:
     `errors.UsageError` for a type of records.
     """
     documents = catalogue(base)
-    told = normalize("NFC", text).strip().strip("\"'").strip()
-    found = list(_candidates(base, documents, told))
+    plain_text = normalize("NFC", text).strip().strip("\"'").strip()
+    candidates = list(_iter_candidates(base, documents, plain_text))
     line = None
-    if not found and (numbered := _LINE.fullmatch(told)):
-        found, line = list(_candidates(base, documents, numbered[1])), int(numbered[2])
-    if len(found) == 1:
-        return Named(found[0], line)
-    if found:
-        names = ", ".join(f"{docid} {name}" for name, docid in docids(base, found[:_MOST_NEAR]).items())
-        more = f" and {len(found) - _MOST_NEAR} more" if len(found) > _MOST_NEAR else ""
-        said = f"{told} names {len(found)} documents: {names}{more}"
-        raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
-    if (kind := base.ontology.find(told)) is not None and kind.source is None:
-        raise UsageError(f"{told} is a type: say which record", suggestion=f"duckkb list {told}")
-    near = _nearest(told, documents)
-    said = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise NotFound(f"no document {told!r}{said}", suggestion=_next_command(base, told, near))
+    if not candidates and (line_match := _LINE.fullmatch(plain_text)):
+        candidates, line = list(_iter_candidates(base, documents, line_match[1])), int(line_match[2])
+    if len(candidates) == 1:
+        return Named(candidates[0], line)
+    if candidates:
+        names = ", ".join(f"{docid} {name}" for name, docid in docids(base, candidates[:_MOST_NEAR]).items())
+        more = f" and {len(candidates) - _MOST_NEAR} more" if len(candidates) > _MOST_NEAR else ""
+        message = f"{plain_text} names {len(candidates)} documents: {names}{more}"
+        raise Refused(message, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
+    if (kind := base.ontology.find(plain_text)) is not None and kind.source is None:
+        raise UsageError(f"{plain_text} is a type: say which record", suggestion=f"duckkb list {plain_text}")
+    near = _find_nearest(plain_text, documents)
+    message = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise NotFound(f"no document {plain_text!r}{message}", suggestion=_suggest_command(base, plain_text, near))
 
 
-def _next_command(base: Base, text: str, near: Sequence[str]) -> str:
+def _suggest_command(base: Base, text: str, near: Sequence[str]) -> str:
     """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has; else the
     nearest document, else those that there are."""
     for mark in "/:":
@@ -178,60 +178,70 @@ def matching(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[s
     except (NotFound, Refused):
         pass
     if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
-        meant = glob.parsed(normalize("NFC", pattern).strip().removeprefix(URI).lstrip("/"))
-        return [one for one in documents if glob.matches(meant, one.name) or glob.matches(meant, one.path)], []
-    found: dict[str, CollectionDocument] = {}
+        parsed_glob = glob.parsed(normalize("NFC", pattern).strip().removeprefix(URI).lstrip("/"))
+        return [
+            entry
+            for entry in documents
+            if glob.matches(parsed_glob, entry.name) or glob.matches(parsed_glob, entry.path)
+        ], []
+    entries: dict[str, CollectionDocument] = {}
     lacking = []
     for item in filter(None, map(str.strip, pattern.split(","))):
         try:
-            one = named(base, item).document
-            found[one.name] = one
+            entry = named(base, item).document
+            entries[entry.name] = entry
         except NotFound as problem:
             lacking.append(f"{problem.message}; {problem.suggestion}")
-    return list(found.values()), lacking
+    return list(entries.values()), lacking
 
 
-def _candidates(base: Base, documents: Sequence[CollectionDocument], text: str) -> Iterator[CollectionDocument]:
+def _iter_candidates(base: Base, documents: Sequence[CollectionDocument], text: str) -> Iterator[CollectionDocument]:
     """Every document that a text may mean, by the first of the forms in which there is any."""
-    told = unquote(text[len(URI) :]).strip("/") if text.startswith(URI) else text.removeprefix("//")
-    if exact := [one for one in documents if one.name == told] or [one for one in documents if one.path == told]:
+    plain_name = unquote(text[len(URI) :]).strip("/") if text.startswith(URI) else text.removeprefix("//")
+    if exact := [entry for entry in documents if entry.name == plain_name] or [
+        entry for entry in documents if entry.path == plain_name
+    ]:
         yield from exact
         return
     if text.startswith(URI):
         return
     if digits := _DOCID.fullmatch(text):
-        by_id = [one for one in documents if one.digest.startswith(digits[1].lower())]
+        by_id = [entry for entry in documents if entry.digest.startswith(digits[1].lower())]
         yield from by_id
         if by_id:
             return
     # links on this machine are nothing that who sees a part of the base may find out about
-    path = Path(told).resolve() if "\0" not in told and not base.is_narrowed else None
+    path = Path(plain_name).resolve() if "\0" not in plain_name and not base.is_narrowed else None
     for kind in documents_of(base) if path is not None else ():
         folder = base.root.resolve() / source_of(kind).path
         if path is not None and path.is_relative_to(folder.resolve()):
             inner = normalize("NFC", path.relative_to(folder.resolve()).as_posix())
-            exact = [one for one in documents if one.kind is kind and one.path == inner]
+            exact = [entry for entry in documents if entry.kind is kind and entry.path == inner]
             if exact:
                 yield from exact
                 return
-    if told:
-        yield from (one for one in documents if one.path.endswith(f"/{told}"))
+    if plain_name:
+        yield from (entry for entry in documents if entry.path.endswith(f"/{plain_name}"))
 
 
-def _nearest(text: str, documents: Sequence[CollectionDocument]) -> list[str]:
-    told = text.removeprefix(URI).strip("/").rpartition("/")[2].casefold()
+def _find_nearest(text: str, documents: Sequence[CollectionDocument]) -> list[str]:
+    file_name = text.removeprefix(URI).strip("/").rpartition("/")[2].casefold()
     names: dict[str, list[str]] = {}
-    for one in documents:
-        names.setdefault(one.path.rpartition("/")[2].casefold(), []).append(one.name)
-    close = [name for name in get_close_matches(told, names, 4 * _MOST_NEAR, 0.5) if _distance(told, name) <= _NEAR]
+    for entry in documents:
+        names.setdefault(entry.path.rpartition("/")[2].casefold(), []).append(entry.name)
+    close = [
+        name
+        for name in get_close_matches(file_name, names, 4 * _MOST_NEAR, 0.5)
+        if _measure_distance(file_name, name) <= _NEAR
+    ]
     return [name for near in close for name in names[near]][:_MOST_NEAR]
 
 
-def _distance(one: str, other: str) -> int:
+def _measure_distance(source: str, target: str) -> int:
     """Levenshtein's distance."""
-    row = list(range(len(other) + 1))
-    for index, letter in enumerate(one, 1):
+    row = list(range(len(target) + 1))
+    for index, letter in enumerate(source, 1):
         before, row[0] = row[0], index
-        for place, against in enumerate(other, 1):
+        for place, against in enumerate(target, 1):
             before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (letter != against))
     return row[-1]

@@ -22,46 +22,58 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     name, _, prefix = normalize("NFC", place).removeprefix("duckkb://").strip("/").partition("/")
     kinds = documents_of(base, [name] if name else [])
     within = [
-        one for one in catalogue(base, kinds) if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")
+        document
+        for document in catalogue(base, kinds)
+        if not prefix or document.path == prefix or document.path.startswith(f"{prefix}/")
     ]
     unread = (
-        [(one, said) for one, said in refused(base, kinds) if f"{one.path}/".startswith(f"{prefix}/" if prefix else "")]
+        [
+            (document, warnings)
+            for document, warnings in refused(base, kinds)
+            if f"{document.path}/".startswith(f"{prefix}/" if prefix else "")
+        ]
         if long
         else []
     )
-    others = [
+    omissions = [
         {"path": f"{kind.name}/{path}", "left_out": why}
         for kind in (kinds if long else ())
         for path, why in left_out(base, kind)
         if why != "too_large" and f"{path}/".startswith(f"{prefix}/" if prefix else "")
     ]
-    if prefix and not within and not unread and not others:
+    if prefix and not within and not unread and not omissions:
         raise NotFound(f"{name} has no folder or document {prefix!r}", suggestion=f"duckkb ls {name}")
-    shown = docids(base, within)
+    docids_by_name = docids(base, within)
     return (
-        [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within]
+        [
+            _summarize_document(base, document, docids_by_name[document.name])
+            | (_describe_extraction(base, document) if long else {})
+            for document in within
+        ]
         + [
             {
-                "path": one.name,
-                "format": format_of(one.path),
-                "bytes": one.size,
-                "sha256": one.digest,
-                "warnings": list(said),
+                "path": document.name,
+                "format": format_of(document.path),
+                "bytes": document.size,
+                "sha256": document.digest,
+                "warnings": list(warnings),
                 "refused": True,
             }
-            for one, said in unread
+            for document, warnings in unread
         ]
-        + others
+        + omissions
     )
 
 
 def get_document(base: Base, text: str, *, first: int | None = None, lines: int | None = None) -> dict[str, Any]:
     """One document by docid, URI or path, from a line of its file on (`PATH:LINE`, or `first`), so many `lines`: docid, file,
     title, context, line and text. Raises `errors.NotFound`, `errors.Refused` (E_AMBIGUOUS_KEY), `errors.UsageError`."""
-    found = named(base, text)
-    if first is not None and found.line is not None:
+    target = named(base, text)
+    if first is not None and target.line is not None:
         raise UsageError(f"{text} names a line already", suggestion="leave --from out")
-    return _read(base, found.document, docids(base, [found.document])[found.document.name], first or found.line, lines)
+    return _read(
+        base, target.document, docids(base, [target.document])[target.document.name], first or target.line, lines
+    )
 
 
 def multi_get(
@@ -69,66 +81,66 @@ def multi_get(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The documents of a list or glob as `get_document` has them, and what of a list there is not; one whose file has more
     than `most` bytes comes as `skipped`, with why. Raises `errors.NotFound` where there is none at all."""
-    found, lacking = matching(base, pattern)
-    if not found:
+    documents, lacking = matching(base, pattern)
+    if not documents:
         raise NotFound(
             lacking[0].partition("; ")[0] if lacking else f"no document matches {pattern!r}", suggestion="duckkb ls"
         )
-    shown = docids(base, found)
-    made = []
-    for one in found:
-        if one.size > most:
-            why = f"{one.size:,} bytes, over the {most:,} of --max-bytes"
-            made.append({**_named(base, one, shown[one.name]), "skipped": why})
+    docids_by_name = docids(base, documents)
+    entries = []
+    for document in documents:
+        if document.size > most:
+            why = f"{document.size:,} bytes, over the {most:,} of --max-bytes"
+            entries.append({**_describe_document(base, document, docids_by_name[document.name]), "skipped": why})
         else:
-            made.append(_read(base, one, shown[one.name], None, lines))
-    return made, lacking
+            entries.append(_read(base, document, docids_by_name[document.name], None, lines))
+    return entries, lacking
 
 
-def _named(base: Base, one: CollectionDocument, docid: str) -> dict[str, Any]:
+def _describe_document(base: Base, document: CollectionDocument, docid: str) -> dict[str, Any]:
     """What every line of a document begins with; without what it has none of."""
-    context = about(base, one.kind, one.path)
-    title = one.row(base).record.fields.get("title", "")
-    return {"docid": docid, "file": one.uri, "title": title, **({"context": context} if context else {})}
+    context = about(base, document.kind, document.path)
+    title = document.row(base).record.fields.get("title", "")
+    return {"docid": docid, "file": document.uri, "title": title, **({"context": context} if context else {})}
 
 
-def _line(base: Base, one: CollectionDocument, docid: str) -> dict[str, Any]:
-    fields = one.row(base).record.fields
+def _summarize_document(base: Base, document: CollectionDocument, docid: str) -> dict[str, Any]:
+    fields = document.row(base).record.fields
     return {
-        "path": one.name,
+        "path": document.name,
         "docid": docid,
         "title": fields.get("title", ""),
         "format": fields["format"],
-        "bytes": one.size,
+        "bytes": document.size,
     }
 
 
-def _diagnosed(base: Base, one: CollectionDocument) -> dict[str, Any]:
+def _describe_extraction(base: Base, document: CollectionDocument) -> dict[str, Any]:
     """What was found when a file was read."""
-    fields = one.row(base).record.fields
+    fields = document.row(base).record.fields
     return {
-        "sha256": one.digest,
+        "sha256": document.digest,
         "extractor": extractor(fields["format"]),
         "warnings": list(fields.get("warnings", ())),
-        "context": about(base, one.kind, one.path),
+        "context": about(base, document.kind, document.path),
     }
 
 
-def _read(base: Base, one: CollectionDocument, docid: str, first: int | None, most: int | None) -> dict[str, Any]:
-    fields = one.row(base).record.fields
-    numbered = list(source_lines(fields))
-    begins = first if first is not None else (numbered[0][0] if numbered else 1)
-    if first is not None and numbered and first > numbered[-1][0]:
-        said = f"{one.name} has {many(numbered[-1][0], 'line')}, none from {first} on"
-        raise NotFound(said, suggestion=f"duckkb get {one.uri}:{numbered[-1][0]}")
-    chosen = [text for number, text in numbered if number >= begins][:most]
+def _read(base: Base, document: CollectionDocument, docid: str, first: int | None, most: int | None) -> dict[str, Any]:
+    fields = document.row(base).record.fields
+    numbered_lines = list(source_lines(fields))
+    begins = first if first is not None else (numbered_lines[0][0] if numbered_lines else 1)
+    if first is not None and numbered_lines and first > numbered_lines[-1][0]:
+        message = f"{document.name} has {many(numbered_lines[-1][0], 'line')}, none from {first} on"
+        raise NotFound(message, suggestion=f"duckkb get {document.uri}:{numbered_lines[-1][0]}")
+    texts = [text for number, text in numbered_lines if number >= begins][:most]
     if most is not None and most < 1:
         raise UsageError(f"-l must be 1 or more, not {most}")
     warnings = list(fields.get("warnings", ()))
     return {
-        **_named(base, one, docid),
-        "line": max(begins, numbered[0][0]) if numbered else 1,
-        "text": "".join(chosen),
+        **_describe_document(base, document, docid),
+        "line": max(begins, numbered_lines[0][0]) if numbered_lines else 1,
+        "text": "".join(texts),
         **({"warnings": warnings} if warnings else {}),
     }
 
@@ -140,5 +152,5 @@ def source_lines(fields: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
 
 def _split(text: str) -> Sequence[str]:
     lines = text.split("\n")
-    kept = [f"{line}\n" for line in lines[:-1]]
-    return [*kept, lines[-1]] if lines[-1] else kept
+    whole_lines = [f"{line}\n" for line in lines[:-1]]
+    return [*whole_lines, lines[-1]] if lines[-1] else whole_lines

@@ -67,34 +67,34 @@ def search_documents(
     text = text_or_none(question, "a question") or ""
     for kind in map(base.ontology.find, options.collections):
         if kind is not None and kind.source is None:
-            said = f"{kind.name} has no folder of files; `find` asks its records"
-            raise UsageError(said, suggestion=f"duckkb find {kind.name} {shell_word(text or 'a question')}")
+            message = f"{kind.name} has no folder of files; `find` asks its records"
+            raise UsageError(message, suggestion=f"duckkb find {kind.name} {shell_word(text or 'a question')}")
     kinds = documents_of(base, options.collections, included=True)
     if not kinds:
-        said = (
+        message = (
             "there is no document collection to search; `find` asks records, `duckkb collection add FOLDER` makes one"
         )
-        raise UsageError(said, suggestion=f"duckkb find {_filled_type(base)} {shell_word(text or 'a question')}")
+        raise UsageError(message, suggestion=f"duckkb find {_find_sole_type(base)} {shell_word(text or 'a question')}")
     limit = _ALL if options.limit is None else positive(options.limit)
-    found = _asked(base, kinds, text, how, options, limit)
-    scored = [(hit, score) for hit in found if (score := _score(hit, how)) >= options.min_score]
-    documents = [document_at(base, base.ontology.nodes[hit.type], str(hit.identity)) for hit, _ in scored]
+    result = _run_query(base, kinds, text, how, options, limit)
+    scored_hits = [(hit, score) for hit in result if (score := _score(hit, how)) >= options.min_score]
+    documents = [document_at(base, base.ontology.nodes[hit.type], str(hit.identity)) for hit, _ in scored_hits]
     docid = docids(base, documents)
     hits = tuple(
-        _line(base, one, docid[one.name], replace(hit, score=round(score, 6)), options)
-        for (hit, score), one in zip(scored, documents, strict=True)
+        _format_hit(base, document, docid[document.name], replace(hit, score=round(score, 6)), options)
+        for (hit, score), document in zip(scored_hits, documents, strict=True)
     )
     if not options.arch_hints:
-        return DocumentHits(hits, found.notices)
+        return DocumentHits(hits, result.notices)
     from duckkb.actions.documents.hints import hints as near
 
-    return DocumentHits(hits, found.notices, near(base, text, documents))
+    return DocumentHits(hits, result.notices, near(base, text, documents))
 
 
-def _filled_type(base: Base) -> str:
+def _find_sole_type(base: Base) -> str:
     """The type that all records are of, `all` where there are several or none."""
-    filled = [kind.name for kind in base.ontology.nodes.values() if base.tree.count(kind)]
-    return filled[0] if len(filled) == 1 else "all"
+    type_names = [kind.name for kind in base.ontology.nodes.values() if base.tree.count(kind)]
+    return type_names[0] if len(type_names) == 1 else "all"
 
 
 def query_documents(
@@ -114,7 +114,7 @@ def query_documents(
 ) -> DocumentHits:
     """`search_documents` by words and meaning: a question, or `searches` ({type: lex, vec or hyde, query}) with an `intent`."""
     if searches:
-        question = _question_of(question, searches, intent)
+        question = _build_question(question, searches, intent)
     elif intent:
         raise UsageError("intent: goes with `searches`", "E_ARGUMENT")
     options = SearchOptions(
@@ -123,7 +123,7 @@ def query_documents(
     return search_documents(base, question, "query", options)
 
 
-def _question_of(question: str, searches: Sequence[Mapping[str, str]], intent: str) -> str:
+def _build_question(question: str, searches: Sequence[Mapping[str, str]], intent: str) -> str:
     if question:
         raise UsageError("question and searches exclude each other; give one of them", "E_ARGUMENT")
     for number, search in enumerate(searches):
@@ -148,7 +148,7 @@ def find_words(
     return search_documents(base, question, "search", options)
 
 
-def _asked(
+def _run_query(
     base: Base, kinds: Sequence[NodeType], text: str, how: How, options: SearchOptions, limit: int
 ) -> FindResult:
     intent = Intent(text, _MODES.get(how), limit=limit, explain=options.explain, kinds=tuple(kinds))
@@ -165,14 +165,16 @@ def _score(hit: Hit, how: How) -> float:
     return lexical_score(raw) if how == "search" else vector_score(raw)
 
 
-def _line(base: Base, one: CollectionDocument, docid: str, hit: Hit, options: SearchOptions) -> dict[str, Any]:
+def _format_hit(
+    base: Base, document: CollectionDocument, docid: str, hit: Hit, options: SearchOptions
+) -> dict[str, Any]:
     """A hit with its score as it is given."""
-    context, fields = about(base, one.kind, one.path), hit.record
-    line = {"docid": docid, "score": hit.score, "file": one.uri, "title": fields.get("title", "")}
+    context, fields = about(base, document.kind, document.path), hit.record
+    line = {"docid": docid, "score": hit.score, "file": document.uri, "title": fields.get("title", "")}
     if context:
         line["context"] = context
     assert hit.excerpt is not None and hit.excerpt.line is not None, "a document is shown from a line"
-    if where := _where(fields, hit.excerpt.start):
+    if where := _describe_place(fields, hit.excerpt.start):
         line["where"] = where
     if hit.is_filled:
         line["_filled"] = True
@@ -186,7 +188,7 @@ def _line(base: Base, one: CollectionDocument, docid: str, hit: Hit, options: Se
     return line
 
 
-def _where(fields: Mapping[str, Any], start: int) -> str:
+def _describe_place(fields: Mapping[str, Any], start: int) -> str:
     """The page and the headings that a place in a document's text lies on and under."""
     number = page(fields.get("pages", ()), start)
     above = heading_path(fields.get("text", ""), start) if fields.get("headings") else []

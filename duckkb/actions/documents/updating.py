@@ -53,93 +53,105 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     are fetched all the same. Raises `errors.NotFound`."""
     kinds = documents_of(base, names)
     notices: list[Notice] = []
-    unfetched = [*(_pull(base, kinds, notices) if pull else ()), *_run_commands(base, kinds, notices)]
+    fetch_findings = [*(_pull(base, kinds, notices) if pull else ()), *_run_commands(base, kinds, notices)]
     if pull or base.ontology.update_commands:  # else the files are as this base was opened or refreshed just now
         boot.refresh(base)
-    updated = taken_in(base, kinds, notices)
-    return replace(updated, refused=(*unfetched, *updated.refused))
+    result = taken_in(base, kinds, notices)
+    return replace(result, refused=(*fetch_findings, *result.refused))
 
 
 def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
     """What an update that found its files as they lie does with some collections; `notices` are said with it."""
-    lines = tuple(_compared(base, kind, notices) for kind in kinds)
+    lines = tuple(_compare_collection(base, kind, notices) for kind in kinds)
     is_small = all(line["unchanged"] and line["added"] + line["changed"] <= _FEW for line in lines)
-    built = (_followed(base) if is_small else None) or jobs.refresh(base, wait=True)
+    built = (_update_lanes(base) if is_small else None) or jobs.refresh(base, wait=True)
     unread = [
         Finding(
             "E_EXTRACT",
-            f"could not be read whole ({', '.join(said)}), and is no record",
-            placed(source_of(one.kind), one.path),
+            f"could not be read whole ({', '.join(warnings)}), and is no record",
+            placed(source_of(item.kind), item.path),
         )
-        for one, said in refused(base, kinds)
+        for item, warnings in refused(base, kinds)
     ]
     names = {kind.name for kind in kinds}
-    missing = [one for one in base.tree.not_served if one.code == "E_SOURCE_MISSING" and one.type in names]
+    missing = [item for item in base.tree.not_served if item.code == "E_SOURCE_MISSING" and item.type in names]
     return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), (*missing, *unread))
 
 
 @boot.answered
-def _followed(base: Base) -> Built | None:
+def _update_lanes(base: Base) -> Built | None:
     """Have the lanes follow a change of few files, with the vectors that they lack; None where many are lacking, which is a job's
     to make: that goes over all records, as this does not."""
     kinds = [kind for kind in base.ontology if kind.has_text_vectors and base.fingerprint(kind) is not None]
     if count_lacking(base, kinds) > _FEW_TEXTS:
         return None
-    made = set[bytes]()
-    why = fill_each(base, kinds, time.monotonic() + _EMBED_SECONDS, made)
+    new_keys = set[bytes]()
+    why = fill_each(base, kinds, time.monotonic() + _EMBED_SECONDS, new_keys)
     for kind in base.ontology:
         if kind.full_text:
             base.lanes(kind).words.complete()
-    left = count_lacking(base, kinds)
-    said = (Notice("W_PENDING", f"{left} texts have no vector yet{why}", "duckkb index build"),) if left else ()
-    return Built(pending=left, embedded=len(made), changed=len(made) + left, total=glance(base).texts, notices=said)
+    pending_count = count_lacking(base, kinds)
+    notices = (
+        (Notice("W_PENDING", f"{pending_count} texts have no vector yet{why}", "duckkb index build"),)
+        if pending_count
+        else ()
+    )
+    return Built(
+        pending=pending_count,
+        embedded=len(new_keys),
+        changed=len(new_keys) + pending_count,
+        total=glance(base).texts,
+        notices=notices,
+    )
 
 
 def _pull(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:
     """Pull in each work tree once; what failed. Folders that have nothing to pull from are a notice."""
-    seen: set[Path] = set()
+    seen_trees: set[Path] = set()
     without: dict[str, list[str]] = {"no git work tree": [], "without an upstream branch": []}
     for kind in kinds:
         folder = base.root / source_of(kind).path
-        found = run.find_repository(folder) if folder.is_dir() else None
+        checkout = run.find_repository(folder) if folder.is_dir() else None
         named = f"{kind.name} ({source_of(kind).path})"
-        if found is None:
+        if checkout is None:
             without["no git work tree"].append(named)
-        elif found.work_tree not in seen:
-            seen.add(found.work_tree)
+        elif checkout.work_tree not in seen_trees:
+            seen_trees.add(checkout.work_tree)
             if run.text(folder, ["rev-parse", "--quiet", "--verify", "@{upstream}"]):
                 yield from _run(kind, folder, ["git", "pull", "--ff-only", "--quiet"], "git pull")
             else:
                 without["without an upstream branch"].append(named)
-    said = "; ".join(f"{', '.join(named)}: {why}" for why, named in without.items() if named)
-    if said:
+    message = "; ".join(f"{', '.join(named)}: {why}" for why, named in without.items() if named)
+    if message:
         remedy = "clone a repository there, or in it: git branch --set-upstream-to=origin/BRANCH"
-        notices.append(Notice("W_UPDATE", f"nothing was pulled in {said}", remedy))
+        notices.append(Notice("W_UPDATE", f"nothing was pulled in {message}", remedy))
 
 
 def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:
     """Run what collections name, by the shell, in their folders; what failed."""
-    named = base.ontology.update_commands
-    wanted = [kind for kind in kinds if kind.name in named]
-    if wanted and not commands.are_trusted(base):
-        said = f"{', '.join(kind.name for kind in wanted)}: the update command has not been trusted and did not run"
-        notices.append(Notice("W_UPDATE", said, "`duckkb trust --show`, then `duckkb trust`"))
+    commands_by_name = base.ontology.update_commands
+    target_kinds = [kind for kind in kinds if kind.name in commands_by_name]
+    if target_kinds and not commands.are_trusted(base):
+        message = (
+            f"{', '.join(kind.name for kind in target_kinds)}: the update command has not been trusted and did not run"
+        )
+        notices.append(Notice("W_UPDATE", message, "`duckkb trust --show`, then `duckkb trust`"))
         return
-    for kind in wanted:
-        yield from _run(kind, base.root / source_of(kind).path, named[kind.name], "the update command")
+    for kind in target_kinds:
+        yield from _run(kind, base.root / source_of(kind).path, commands_by_name[kind.name], "the update command")
 
 
-def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> Iterator[Finding]:
+def _run(kind: NodeType, folder: Path, command: str | list[str], label: str) -> Iterator[Finding]:
     """Run a command in a collection's folder; why it failed, if it did."""
-    typed = command if isinstance(command, str) else shlex.join(command)
-    remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {typed}"
+    command_text = command if isinstance(command, str) else shlex.join(command)
+    remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {command_text}"
     try:
-        commands.run(command, folder, f"{kind.name}: {what}", _COMMAND_SECONDS, remedy)
+        commands.run(command, folder, f"{kind.name}: {label}", _COMMAND_SECONDS, remedy)
     except Refused as problem:
         yield Finding(problem.code, problem.message, source_of(kind).path, remedy=problem.suggestion, type=kind.name)
 
 
-def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
+def _compare_collection(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
     """A collection beside what it was at the last update; a notice where files that are new since could not be read well."""
     now = {
         within(source_of(kind), part.path) or part.path: part.digest[:16]
@@ -149,33 +161,37 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
     name = f"{_STATE}{kind.name}"
     before = base.notes.note(name)
     before = before if isinstance(before, dict) else {}
-    unseen = [one.path for one in base.tree.not_served if one.type == kind.name]
-    kept = {path: digest for path, digest in before.items() if _is_below(placed(source_of(kind), path), unseen)}
-    base.notes.keep(name, {**kept, **now})
-    added = now.keys() - before.keys()
-    changed = {path for path, digest in before.items() if now.get(path, digest) != digest}
-    touched = added | changed
-    if len(touched) > _FEW:
-        found = (record for record in base.tree.records(kind) if record.identity[0] in touched)
+    unseen = [finding.path for finding in base.tree.not_served if finding.type == kind.name]
+    unseen_digests = {
+        path: digest for path, digest in before.items() if _is_below(placed(source_of(kind), path), unseen)
+    }
+    base.notes.keep(name, {**unseen_digests, **now})
+    new_paths = now.keys() - before.keys()
+    changed_paths = {path for path, digest in before.items() if now.get(path, digest) != digest}
+    touched_paths = new_paths | changed_paths
+    if len(touched_paths) > _FEW:
+        records = (record for record in base.tree.records(kind) if record.identity[0] in touched_paths)
     else:
-        found = (row.record for path in touched if (row := base.tree.get(kind, (path,))) is not None)
-    if warned := sum("warnings" in record.fields for record in found):
+        records = (row.record for path in touched_paths if (row := base.tree.get(kind, (path,))) is not None)
+    if warning_count := sum("warnings" in record.fields for record in records):
         notices.append(
             Notice(
-                "W_DOCUMENT", f"{kind.name}: {many(warned, 'file')} read with warnings", f"duckkb ls {kind.name} --long"
+                "W_DOCUMENT",
+                f"{kind.name}: {many(warning_count, 'file')} read with warnings",
+                f"duckkb ls {kind.name} --long",
             )
         )
     return {
         "name": kind.name,
         "documents": len(now),
-        "added": len(added),
-        "changed": len(changed),
-        "removed": len(before.keys() - now.keys() - kept.keys()),
-        "unchanged": len(now) - len(added) - len(changed),
+        "added": len(new_paths),
+        "changed": len(changed_paths),
+        "removed": len(before.keys() - now.keys() - unseen_digests.keys()),
+        "unchanged": len(now) - len(new_paths) - len(changed_paths),
         "left_out": dict(sorted(Counter(why for _, why in left_out(base, kind)).items())),
     }
 
 
 def _is_below(path: str, unseen: Sequence[str]) -> bool:
     """Whether a document is one of those that could not be looked at, or lies in a folder that could not."""
-    return any(one in (".", path) or path.startswith(f"{one}/") for one in unseen)
+    return any(place in (".", path) or path.startswith(f"{place}/") for place in unseen)

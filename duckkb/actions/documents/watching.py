@@ -49,15 +49,15 @@ class Watch(Struct):
         try:
             from watchfiles import watch
         except ImportError as error:
-            said = "watching folders needs the extra `documents`"
-            raise Refused(said, suggestion="pip install 'duckkb[documents]'") from error
+            message = "watching folders needs the extra `documents`"
+            raise Refused(message, suggestion="pip install 'duckkb[documents]'") from error
         self._update()
         try:
             self._go_on(watch, 0)
         except Unavailable as problem:
             if problem.code != "E_LOCKED":
                 raise
-            self.tell(_failure(problem))
+            self.tell(_describe_failure(problem))
             self._go_on(watch, math.inf)
 
     def _go_on(self, watch: Callable[..., Iterator[Any]], timeout: float) -> None:
@@ -67,19 +67,19 @@ class Watch(Struct):
 
     def _follow(self, watch: Callable[..., Iterator[Any]]) -> None:
         """Update at each change, until other folders are to be watched."""
-        seen, is_first = self._ground(), True  # what changed before anybody listened is looked for
+        stamp, is_first = self._stamp_folders(), True  # what changed before anybody listened is looked for
         folders = {folder.resolve(): source for folder, source in self._folders.items()}
-        places = _places(folders)
-        for changed in _changes(watch, folders, places):
-            if changed or is_first or self._failed or self._ground() != seen:
+        places = _list_places(folders)
+        for changes in _iter_changes(watch, folders, places):
+            if changes or is_first or self._failed or self._stamp_folders() != stamp:
                 self._update()
-            if self._ground() != seen or (changed and _places(folders) != places):
+            if self._stamp_folders() != stamp or (changes and _list_places(folders) != places):
                 return
             is_first = False
 
-    def _ground(self) -> tuple[Any, ...]:
+    def _stamp_folders(self) -> tuple[Any, ...]:
         """What no event tells of: definitions, and the folders themselves."""
-        return config.stamp(self._root), *((folder, _identity(folder)) for folder in self._folders)
+        return config.stamp(self._root), *((folder, _read_identity(folder)) for folder in self._folders)
 
     def _update(self) -> None:
         try:
@@ -89,41 +89,43 @@ class Watch(Struct):
                     base.root,
                     {base.root / source_of(kind).path: source_of(kind) for kind in kinds},
                 )
-                told = taken_in(base, kinds, [])
+                result = taken_in(base, kinds, [])
         except DuckkbError as problem:
             if self._last is None:
                 raise
-            self._failed, told = True, _failure(problem)
+            self._failed, result = True, _describe_failure(problem)
         else:
             self._failed = False
-        self._say(told)
+        self._report_news(result)
 
-    def _say(self, told: Updated) -> None:
+    def _report_news(self, result: Updated) -> None:
         """Tell what is new in it."""
         is_first, before = self._last is None, self._last.notices if self._last else ()
-        unread = (Notice(one.code, f"{one.place}: {one.message}", one.remedy) for one in told.refused)
-        lines = [line for line in told.collections if is_first or line["added"] or line["changed"] or line["removed"]]
-        self._last = told = replace(told, collections=tuple(lines), notices=(*told.notices, *unread))
-        if is_first or lines or told.embedded or told.notices != before:
-            self.tell(told)
+        unread = (
+            Notice(finding.code, f"{finding.place}: {finding.message}", finding.remedy) for finding in result.refused
+        )
+        lines = [line for line in result.collections if is_first or line["added"] or line["changed"] or line["removed"]]
+        self._last = result = replace(result, collections=tuple(lines), notices=(*result.notices, *unread))
+        if is_first or lines or result.embedded or result.notices != before:
+            self.tell(result)
 
 
-def _failure(problem: DuckkbError) -> Updated:
+def _describe_failure(problem: DuckkbError) -> Updated:
     return Updated((), 0, None, 0, (Notice(problem.code, str(problem), problem.suggestion),))
 
 
-def _places(folders: dict[Path, DocumentSource]) -> list[str]:
+def _list_places(folders: dict[Path, DocumentSource]) -> list[str]:
     """The folders that can hold documents: links are not followed."""
-    found = []
+    paths = []
     for folder, source in folders.items():
         for place, names, _ in os.walk(folder):
             inner = Path(place).relative_to(folder)
             names[:] = [name for name in names if not folder_exclusion(source, (inner / name).as_posix())]
-            found.append(place)
-    return found
+            paths.append(place)
+    return paths
 
 
-def _changes(
+def _iter_changes(
     watch: Callable[..., Iterator[Any]], folders: dict[Path, DocumentSource], places: Sequence[str]
 ) -> Iterator[Any]:
     """What changed in some places in the folders; empty when it is time to look at what no event tells of. Ends where a folder goes as it
@@ -149,9 +151,9 @@ def _changes(
         raise Unavailable(f"folders cannot be watched: {error}", code="E_IO", suggestion=remedy) from error
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def _read_identity(folder: Path) -> tuple[int, int] | None:
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

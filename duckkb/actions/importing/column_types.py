@@ -92,14 +92,14 @@ class ColumnTypes:
     def note(self, names: Sequence[str], cells: Sequence[str]) -> None:
         """Take a row into account."""
         for name, cell in zip(names, cells, strict=False):
-            known = self._inferred.get(name)
-            if known == "text" or not cell or cell.isspace():
+            current_type = self._inferred.get(name)
+            if current_type == "text" or not cell or cell.isspace():
                 continue
             type = "text" if name in self._fixed else type_of_cell(cell)
-            if known is None or known == type:
+            if current_type is None or current_type == type:
                 self._inferred[name] = type
             else:
-                self._inferred[name] = "number" if {known, type} == {"integer", "number"} else "text"
+                self._inferred[name] = "number" if {current_type, type} == {"integer", "number"} else "text"
 
     def as_mapping(self) -> dict[str, str]:
         """The type by column, in the order in which columns had their first values."""
@@ -122,18 +122,18 @@ class ColumnTypes:
 
 def unknown_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     """The names that no column has."""
-    known = set(columns)
-    return [name for name in names if name not in known]
+    column_names = set(columns)
+    return [name for name in names if name not in column_names]
 
 
-def _boolean(cell: str) -> bool:
+def _parse_boolean(cell: str) -> bool:
     value = _BOOLEANS.get(cell.casefold())
     if value is None:
         raise ValueError(cell)
     return value
 
 
-def _number(cell: str) -> int | float:
+def _parse_number(cell: str) -> int | float:
     if _INTEGER.fullmatch(cell):
         return int(cell)
     value = float(cell)
@@ -142,27 +142,27 @@ def _number(cell: str) -> int | float:
     return value
 
 
-def _integer(cell: str) -> int:
+def _parse_integer(cell: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", cell) or not INT64_MIN <= int(cell) <= INT64_MAX:
         raise ValueError(cell)
     return int(cell)
 
 
-def _date(cell: str) -> str:
+def _parse_date(cell: str) -> str:
     date.fromisoformat(cell)
     return cell
 
 
-def _timestamp(cell: str) -> str:
+def _parse_timestamp(cell: str) -> str:
     datetime.fromisoformat(cell)
     return cell
 
 
 _CONVERSIONS: Mapping[str, Callable[[str], Any]] = {
-    "boolean": _boolean,
-    "integer": _integer,
-    "number": _number,
-    "date": _date,
-    "timestamp": _timestamp,
+    "boolean": _parse_boolean,
+    "integer": _parse_integer,
+    "number": _parse_number,
+    "date": _parse_date,
+    "timestamp": _parse_timestamp,
     "json": json.loads,
 }

@@ -31,33 +31,35 @@ def removal_command(base: Base, kind: RecordType, ids: Sequence[str], count: int
     return " ".join(["duckkb delete", kind.name, *ids]) if len(ids) <= _MOST_IDS else ""
 
 
-def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
+def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
     new = (
-        {str(one.identity[0]) for one in given if base.tree.get(kind, one.identity) is None}
+        {str(record.identity[0]) for record in records if base.tree.get(kind, record.identity) is None}
         if fields.made_ids
         else set()
     )
-    ids = list(dict.fromkeys(made for own, made in fields.made_ids.items() if own in new))
+    ids = list(dict.fromkeys(made_id for own_id, made_id in fields.made_ids.items() if own_id in new))
     if not ids:
         return
     (identity,) = kind.identity_fields
     count = (
-        f"all {len(given):,} records are"
-        if len(ids) == len(given) > 1
-        else f"{len(ids):,} of {len(given):,} records are"
+        f"all {len(records):,} records are"
+        if len(ids) == len(records) > 1
+        else f"{len(ids):,} of {len(records):,} records are"
     )
-    is_as_imported = all(_is_as_imported(base, kind, made) for made in ids)  # what was edited since is not taken away
-    removal = removal_command(base, kind, ids, base.tree.count(kind)) if is_as_imported else ""
+    is_intact = all(
+        _has_same_contents(base, kind, made_id) for made_id in ids
+    )  # what was edited since is not taken away
+    removal = removal_command(base, kind, ids, base.tree.count(kind)) if is_intact else ""
     plain = "" if removal else fields.command_without_id()
     raise Conflict(
-        f"{'the record is' if len(given) == 1 else count} in {kind.name} already, under an {identity} that an import made of "
+        f"{'the record is' if len(records) == 1 else count} in {kind.name} already, under an {identity} that an import made of "
         "its contents; nothing was written",
         code="E_EXISTS",
         suggestion=plain or fields.command_after(removal, fields.command()),
     )
 
 
-def _is_as_imported(base: Base, kind: RecordType, made_id: str) -> bool:
+def _has_same_contents(base: Base, kind: RecordType, made_id: str) -> bool:
     """Whether the record with an id that was made of its contents still has these."""
     row = base.tree.get(kind, (made_id,))
     contents = (
@@ -68,24 +70,24 @@ def _is_as_imported(base: Base, kind: RecordType, made_id: str) -> bool:
     return str(id_of_contents(contents)) == made_id
 
 
-def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
-    if not given or fields.generated_ids != len(given) or base.tree.count(kind) < len(given):
+def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
+    if not records or fields.generated_ids != len(records) or base.tree.count(kind) < len(records):
         return
-    if any(base.tree.get(kind, one.identity) is not None for one in given):
+    if any(base.tree.get(kind, record.identity) is not None for record in records):
         return  # the same import once more, which changes nothing
     (identity,) = kind.identity_fields
-    stored: dict[bytes, Mapping[str, Any]] = {
-        _content(row.record.fields, identity): row.record.fields for row in base.tree.rows(kind)
+    stored_fields: dict[bytes, Mapping[str, Any]] = {
+        _encode_content(row.record.fields, identity): row.record.fields for row in base.tree.rows(kind)
     }
-    same = [stored.get(_content(one.fields, identity)) for one in given]
+    same = [stored_fields.get(_encode_content(record.fields, identity)) for record in records]
     if not all(same):
         return
     keys = [
         name
-        for name in given[0].fields
-        if name != identity and all(one is not None and one[identity] == one.get(name) for one in same)
+        for name in records[0].fields
+        if name != identity and all(record is not None and record[identity] == record.get(name) for record in same)
     ]
-    count = "the record is" if len(given) == 1 else f"all {len(given):,} records are"
+    count = "the record is" if len(records) == 1 else f"all {len(records):,} records are"
     raise Conflict(
         f"{count} in {kind.name} already, under another {identity}; nothing was written",
         code="E_EXISTS",
@@ -95,7 +97,7 @@ def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, given: Sequ
     )
 
 
-def _content(fields: Mapping[str, Any], identity: str) -> bytes:
+def _encode_content(fields: Mapping[str, Any], identity: str) -> bytes:
     return encode(
         {name: value for name, value in fields.items() if name != identity and value is not None}, LineShape(())
     )

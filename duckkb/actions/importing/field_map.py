@@ -50,17 +50,17 @@ class FieldMap:
             return item
         self.records += 1
         if len(self._names) < _NAMED * 2:
-            self._names |= dict.fromkeys(path for path, _ in _leaves(item))
-        wrong, parts = self._id_parts(item) if self._request.id_fields else ([], [])
-        fields = self._renamed(item, self._request.renames)
+            self._names |= dict.fromkeys(path for path, _ in _iter_leaves(item))
+        wrong, parts = self._collect_id_parts(item) if self._request.id_fields else ([], [])
+        fields = self._rename_fields(item, self._request.renames)
         if wrong:
             return LineError(wrong)
         if parts:
             name = self._kind.identity_fields[0]
             identity = parts[0] if len(parts) == 1 else "-".join(map(str, parts))
-            identity = self._as_key(name, identity)
-            fields = {name: identity, **_without(fields, name)}
-            if problem := self._repeated(identity, place, fields):
+            identity = self._to_key(name, identity)
+            fields = {name: identity, **_drop_field(fields, name)}
+            if problem := self._check_repeat(identity, place, fields):
                 return LineError([problem])
         elif not self._request.merge:
             fields = self._with_generated_id(fields)
@@ -77,14 +77,14 @@ class FieldMap:
         name = sorted(self._unseen)[0]
         option = next((f"--map {to}={of}" for to, of in self._request.renames.items() if of == name), f"--id {name}")
         near = get_close_matches(name, self._names, 1)
-        shown = ", ".join([*self._names][:_NAMED]) + (", …" if len(self._names) > _NAMED else "")
+        field_list = ", ".join([*self._names][:_NAMED]) + (", …" if len(self._names) > _NAMED else "")
         renames, id_fields = dict(self._request.renames), self._request.id_fields
         remedy = "name one of these fields"
         if near:
             renames = {to: near[0] if of == name else of for to, of in renames.items()}
             id_fields = tuple(near[0] if field == name else field for field in id_fields)
             remedy = self._request.command(renames=renames, id_fields=id_fields)
-        raise UsageError(f"no record has the field {name!r} of `{option}`; there are {shown}", suggestion=remedy)
+        raise UsageError(f"no record has the field {name!r} of `{option}`; there are {field_list}", suggestion=remedy)
 
     def key_command(self) -> str:
         """The command that names the fields which tell the records apart; empty where none seems to."""
@@ -109,43 +109,43 @@ class FieldMap:
         plain = self._request.command(id_fields=(), renames=renames)
         return "" if plain == self._request.command() else plain
 
-    def _renamed(self, item: Fields, renames: Mapping[str, str]) -> dict[str, Any]:
+    def _rename_fields(self, item: Fields, renames: Mapping[str, str]) -> dict[str, Any]:
         """Fields under their target names; a source moves, and an object that is empty then goes."""
         fields = dict(item)
-        values = {to: value for to, of in renames.items() if (value := _value(item, of)) is not _ABSENT}
+        values = {to: value for to, of in renames.items() if (value := _find_value(item, of)) is not _ABSENT}
         for source in renames.values():
             _remove(fields, source)
-            if _value(item, source) is not _ABSENT:
+            if _find_value(item, source) is not _ABSENT:
                 self._unseen.discard(source)
-        return fields | {to: self._as_key(to, value) for to, value in values.items()}
+        return fields | {to: self._to_key(to, value) for to, value in values.items()}
 
-    def _as_key(self, name: str, value: Any) -> Any:
+    def _to_key(self, name: str, value: Any) -> Any:
         """A value for this field; a whole number as text, where it is to be an identity that its schema has as text."""
         return str(value) if name in self._text_keys and type(value) is int else value
 
-    def _id_parts(self, item: Fields) -> tuple[list[Finding], list[Any]]:
+    def _collect_id_parts(self, item: Fields) -> tuple[list[Finding], list[Any]]:
         wrong, parts = [], []
         for name in self._request.id_fields:
-            value = _value(item, name)
+            value = _find_value(item, name)
             if value is not _ABSENT:
                 self._unseen.discard(name)
             if isinstance(value, (str, int)) and not isinstance(value, bool) and value != "":
                 parts.append(value)
             else:
-                said = "has no text or whole number to make the identity of"
-                wrong.append(Finding("E_IDENTITY", said, field=f"/{name.replace('.', '/')}"))
+                message = "has no text or whole number to make the identity of"
+                wrong.append(Finding("E_IDENTITY", message, field=f"/{name.replace('.', '/')}"))
         return wrong, parts
 
-    def _repeated(self, identity: Any, place: str, fields: Fields) -> Finding | None:
+    def _check_repeat(self, identity: Any, place: str, fields: Fields) -> Finding | None:
         """What is wrong where a record has the identity of an earlier one with other values: one of them would be lost."""
         if self._request.merge:
             return None
         content = hash(repr(sorted(fields.items(), key=lambda item: item[0])))
-        known = self._places.setdefault(identity, (content, place))
-        if known[0] == content:
+        earlier = self._places.setdefault(identity, (content, place))
+        if earlier[0] == content:
             return None
-        said = f"the record has the identity of {known[1]}, {identity!r}, and other values"
-        return Finding("E_IDENTITY", said, remedy="--id FIELD,FIELD joins fields that tell records apart")
+        message = f"the record has the identity of {earlier[1]}, {identity!r}, and other values"
+        return Finding("E_IDENTITY", message, remedy="--id FIELD,FIELD joins fields that tell records apart")
 
     def _with_generated_id(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields with an id that follows from them, where the type makes ids and the record has none: the same file gives the
@@ -154,9 +154,9 @@ class FieldMap:
         if not lacking:
             return fields
         self._keys.note(fields)
-        made = self._kind.generated
+        rule = self._kind.generated
         key = id_of_contents(fields)
-        if made is None or made.method != "uuid4" or key is None:
+        if rule is None or rule.method != "uuid4" or key is None:
             return fields
         self._contents[key] += 1
         if (times := self._contents[key]) > 1:
@@ -164,13 +164,13 @@ class FieldMap:
         self.generated_ids += 1
         return {lacking[0]: str(key), **fields}
 
-    def _note_made_id(self, item: Fields, fields: Fields, is_stored: Callable[[str], bool]) -> None:
+    def _note_made_id(self, item: Fields, fields: Fields, has_id: Callable[[str], bool]) -> None:
         """Note under which id an import without one of its own has stored this record already."""
         name = self._kind.identity_fields[0]
         renames = {to: of for to, of in self._request.renames.items() if to != name}
-        contents = fields if renames == self._request.renames else self._renamed(item, renames)
-        made_id = id_of_contents(_without(contents, name))
-        if made_id is not None and is_stored(str(made_id)):
+        contents = fields if renames == self._request.renames else self._rename_fields(item, renames)
+        made_id = id_of_contents(_drop_field(contents, name))
+        if made_id is not None and has_id(str(made_id)):
             self.made_ids[str(fields.get(name))] = str(made_id)
 
 
@@ -191,7 +191,7 @@ class KeyCandidates:
 
     def note(self, fields: Fields) -> None:
         """Take a record into account."""
-        leaves = {path: value for path, value in _leaves(fields) if _is_key(value)}
+        leaves = {path: value for path, value in _iter_leaves(fields) if _is_key(value)}
         if self._values is None:
             self._values = {path: set() for path in leaves}
         for path, values in [*self._values.items()]:
@@ -223,16 +223,16 @@ def identity_option_problem(kind: RecordType, request: ImportRequest) -> UsageEr
 _ABSENT = object()
 
 
-def _value(fields: Any, path: str) -> Any:
+def _find_value(fields: Any, path: str) -> Any:
     """The value of a field: of one that has this very name, else of what the dotted path leads to."""
     if isinstance(fields, Mapping):
         if path in fields:
             return fields[path]
-        head, dot, rest = path.partition(".")
+        head, dot, tail = path.partition(".")
         while dot:
-            if head in fields and (value := _value(fields[head], rest)) is not _ABSENT:
+            if head in fields and (value := _find_value(fields[head], tail)) is not _ABSENT:
                 return value
-            more, dot, rest = rest.partition(".")
+            more, dot, tail = tail.partition(".")
             head = f"{head}.{more}"
     return _ABSENT
 
@@ -241,28 +241,28 @@ def _remove(fields: dict[str, Any], path: str) -> None:
     """Take a field away, and objects that have no other; the objects of the caller stay as they are."""
     if fields.pop(path, _ABSENT) is not _ABSENT:
         return
-    head, dot, rest = path.partition(".")
+    head, dot, tail = path.partition(".")
     while dot:
-        if isinstance(fields.get(head), Mapping) and _value(fields[head], rest) is not _ABSENT:
+        if isinstance(fields.get(head), Mapping) and _find_value(fields[head], tail) is not _ABSENT:
             inner = dict(fields[head])
-            _remove(inner, rest)
+            _remove(inner, tail)
             fields[head] = inner
             if not inner:
                 del fields[head]
             return
-        more, dot, rest = rest.partition(".")
+        more, dot, tail = tail.partition(".")
         head = f"{head}.{more}"
 
 
-def _without(fields: Fields, name: str) -> dict[str, Any]:
+def _drop_field(fields: Fields, name: str) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if key != name}
 
 
-def _leaves(fields: Fields, prefix: str = "", depth: int = 3) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(fields: Fields, prefix: str = "", depth: int = 3) -> Iterator[tuple[str, Any]]:
     """The dotted paths of fields and their values, without those inside arrays."""
     for name, value in fields.items():
         if isinstance(value, Mapping) and value and depth:
-            yield from _leaves(value, f"{prefix}{name}.", depth - 1)
+            yield from _iter_leaves(value, f"{prefix}{name}.", depth - 1)
         else:
             yield f"{prefix}{name}", value
 

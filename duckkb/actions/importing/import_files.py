@@ -61,37 +61,37 @@ def import_files(
     cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
-    named = {field: type_named(of) for field, of in (types or {}).items()}
-    request = ImportRequest(type, names, map or {}, id_fields, named, records, encoding, merge)
+    named_types = {field: type_named(of) for field, of in (types or {}).items()}
+    request = ImportRequest(type, names, map or {}, id_fields, named_types, records, encoding, merge)
     target = import_target(base, request)
     base, kind = target.base, target.kind
     _refuse_options(kind, request)
     count = base.tree.count(kind)
     fields = FieldMap(kind, request, (lambda id: base.tree.id_of(kind, (id,)) is not None) if count else None)
-    with ExitStack() as opened:
-        sources = [_ImportSource(base, file, request, opened, kind.identity_fields) for file in files]
+    with ExitStack() as stack:
+        sources = [_ImportSource(base, file, request, stack, kind.identity_fields) for file in files]
         columns = _infer_types(kind, request, [source.table for source in sources if source.table])
-        items = _items(sources, columns, fields)
+        items = _iter_items(sources, columns, fields)
         try:
             with collector_paused():
                 options = WriteOptions(merge, if_match, dry_run, embed)
                 wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
-                given = given_records(base, kind, items, single=False, partial=merge)
-                refuse_doubles(base, kind, fields, given)
-                receipt = store(base, replace(wish, given=given), options)
+                new_records = given_records(base, kind, items, single=False, partial=merge)
+                refuse_doubles(base, kind, fields, new_records)
+                receipt = store(base, replace(wish, given=new_records), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)
             if lacks_identity and not request.id_fields and (command := fields.key_command()):
                 problem.suggestion = command
             raise
     refuse_nothing(target, request, fields.records)
-    inferred = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
-    summary = ImportSummary(fields.records, inferred, fields.generated_ids, tuple(fields.first))
-    notices = _notices(base, kind, fields, receipt, count)
+    column_types = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
+    summary = ImportSummary(fields.records, column_types, fields.generated_ids, tuple(fields.first))
+    notices = _build_notices(base, kind, fields, receipt, count)
     return replace(receipt, imported=summary, notices=(*receipt.notices, *notices))
 
 
-def _notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Receipt, before: int) -> Iterator[Notice]:
+def _build_notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Receipt, before: int) -> Iterator[Notice]:
     """What is said of an import to a type that had `before` records; the hint first takes away what is stored under made ids."""
     if not fields.generated_ids:
         return
@@ -134,10 +134,10 @@ class _ImportSource:
         self._base, self._request, self.name = base, request, str(path)
         self._identity = request.id_fields or [request.renames.get(name, name) for name in identity]
         if self.name == "-":
-            self._file = _spooled(opened)
+            self._file = _copy_stdin(opened)
         elif Path(path).is_dir():
-            said = f"{path} is a folder; a document collection has its files as records"
-            raise UsageError(said, code="E_PATH", suggestion=f"duckkb collection add {shell_word(str(path))}")
+            message = f"{path} is a folder; a document collection has its files as records"
+            raise UsageError(message, code="E_PATH", suggestion=f"duckkb collection add {shell_word(str(path))}")
         else:
             self._file = opened.enter_context(regular_file(base, path, "a file to import").open("rb"))
         head = self._file.read(_HEAD)
@@ -160,21 +160,28 @@ class _ImportSource:
         """The records, with where they stand."""
         if self.table is not None:
             for number, row in self.table.rows():
-                yield f"{self.name}:{number}", row if isinstance(row, LineError) else _row(self.table, columns, row)
+                yield (
+                    f"{self.name}:{number}",
+                    row if isinstance(row, LineError) else _convert_row(self.table, columns, row),
+                )
         elif self._form == "parquet":
             table = ParquetTable(self.name, self._file)
             self.parquet_types = table.types
             for number, record in enumerate(table.records(), 1):
                 yield f"{self.name}, record {number}", record
         else:
-            numbered = self._json_items() if self._form == "json" else parse_objects(self._pieces(), self._base.limits)
-            for number, item in numbered:
+            numbered_items = (
+                self._iter_json_items()
+                if self._form == "json"
+                else parse_objects(self._read_pieces(), self._base.limits)
+            )
+            for number, item in numbered_items:
                 yield f"{self.name}:{number}", item
 
-    def _json_items(self) -> Iterator[tuple[int, Mapping[str, Any] | LineError]]:
+    def _iter_json_items(self) -> Iterator[tuple[int, Mapping[str, Any] | LineError]]:
         """JSON Lines where the first line is a whole object and others follow, or has a NUL byte; else one document."""
         if self._request.records is None and self._has_lines():
-            yield from parse_objects(self._pieces(), self._base.limits)
+            yield from parse_objects(self._read_pieces(), self._base.limits)
             return
         try:
             text = self._file.read().decode("utf-8-sig" if self._encoding == "utf-8" else self._encoding)
@@ -196,7 +203,7 @@ class _ImportSource:
         except LineError:
             return False
 
-    def _pieces(self) -> Iterator[bytes]:
+    def _read_pieces(self) -> Iterator[bytes]:
         """The bytes of the file, as UTF-8 where another encoding was named."""
         if not self._request.encoding:
             yield from iter(lambda: self._file.read(_PIECE), b"")
@@ -211,9 +218,9 @@ class _ImportSource:
         text.detach()
 
 
-def _spooled(opened: ExitStack) -> IO[bytes]:
+def _copy_stdin(stack: ExitStack) -> IO[bytes]:
     """What comes on stdin, to be read more than once."""
-    file = opened.enter_context(SpooledTemporaryFile(8 * _PIECE))  # noqa: SIM115 (the stack closes it)
+    file = stack.enter_context(SpooledTemporaryFile(8 * _PIECE))  # noqa: SIM115 (the stack closes it)
     for piece in iter(lambda: sys.stdin.buffer.read(_PIECE), b""):
         file.write(piece)
     file.seek(0)
@@ -222,8 +229,8 @@ def _spooled(opened: ExitStack) -> IO[bytes]:
 
 def _form(name: str, head: bytes, encoding: str) -> str:
     """`jsonl`, `json`, `csv` or `parquet`: as the name ends, else as the content begins."""
-    if known := _FORMATS.get(Path(name).suffix.lower()):
-        return known
+    if form := _FORMATS.get(Path(name).suffix.lower()):
+        return form
     if head.startswith(b"PAR1"):
         return "parquet"
     text = head.decode(encoding, "replace").removeprefix("\ufeff").lstrip()
@@ -237,33 +244,35 @@ def _infer_types(kind: RecordType, request: ImportRequest, tables: Sequence[Text
     columns = dict.fromkeys(name for table in tables for name in table.columns if name)
     source_of = {to: of for to, of in request.renames.items() if of in columns}
     target_of = {of: to for to, of in source_of.items()}
-    asked = {source_of.get(name, name) if name not in columns else name: of for name, of in request.types.items()}
-    if strange := unknown_columns(asked, columns):
-        shown = ", ".join(columns) or "none, as JSON and Parquet have types of their own"
+    asked_types = {source_of.get(name, name) if name not in columns else name: of for name, of in request.types.items()}
+    if strange := unknown_columns(asked_types, columns):
+        column_list = ", ".join(columns) or "none, as JSON and Parquet have types of their own"
         types = {name: of for name, of in request.types.items() if source_of.get(name, name) not in strange}
         raise UsageError(
-            f"--type-of: no table has the column {strange[0]!r}; columns are {shown}",
+            f"--type-of: no table has the column {strange[0]!r}; columns are {column_list}",
             suggestion=request.command(types=types),
         )
-    declared = declared_types(kind.properties)
-    fixed = {name: declared[field] for name in columns if (field := target_of.get(name, name)) in declared}
-    inferred = ColumnTypes(fixed | asked)
+    schema_types = declared_types(kind.properties)
+    fixed_types = {
+        name: schema_types[field] for name in columns if (field := target_of.get(name, name)) in schema_types
+    }
+    column_types = ColumnTypes(fixed_types | asked_types)
     for table in tables:
         for _, cells in table.rows():
             if not isinstance(cells, LineError):
-                inferred.note(table.columns, cells)
-    return inferred
+                column_types.note(table.columns, cells)
+    return column_types
 
 
-def _row(table: TextTable, columns: ColumnTypes, cells: Sequence[str]) -> Mapping[str, Any] | LineError:
+def _convert_row(table: TextTable, columns: ColumnTypes, cells: Sequence[str]) -> Mapping[str, Any] | LineError:
     names, values = table.record_parts(cells)
     record, wrong = columns.record(names, values)
     if wrong:
-        return LineError([Finding("E_SCHEMA", said, field=f"/{name}") for name, said in wrong.items()])
+        return LineError([Finding("E_SCHEMA", message, field=f"/{name}") for name, message in wrong.items()])
     return record
 
 
-def _items(sources: Iterable[_ImportSource], columns: ColumnTypes, fields: FieldMap) -> Iterator[Item]:
+def _iter_items(sources: Iterable[_ImportSource], columns: ColumnTypes, fields: FieldMap) -> Iterator[Item]:
     for source in sources:
         for place, item in source.items(columns):
             yield place, fields.shape(place, item)

@@ -25,18 +25,20 @@ def read_document(
     itself where it holds no array of objects, or has the fields of an `identity`, or the path is `.`. Raises `errors.UsageError` where the path leads nowhere, or is
     needed."""
     try:
-        at = _position(text, 0)
+        at = _find_position(text, 0)
         steps = [] if request.records in (None, "", ".") else str(request.records).split(".")
         for step in steps:
-            at = dict(_members(text, at)).get(step, -1) if text[at : at + 1] == "{" else -1
+            at = dict(_iter_members(text, at)).get(step, -1) if text[at : at + 1] == "{" else -1
             if at < 0:
-                raise _no_array(name, text, request, f"{name} has no {request.records!r}")
+                raise _report_missing_array(name, text, request, f"{name} has no {request.records!r}")
         if text[at : at + 1] == "[":
-            yield from _elements(text, at, limits)
-        elif request.records is None and not _is_record(text, at, identity) and _arrays(text):
-            raise _no_array(name, text, request, f"{name} is one JSON object; say where in it the records are")
+            yield from _iter_elements(text, at, limits)
+        elif request.records is None and not _is_record(text, at, identity) and _find_arrays(text):
+            raise _report_missing_array(
+                name, text, request, f"{name} is one JSON object; say where in it the records are"
+            )
         else:
-            yield _element(text, at, 1 + text.count("\n", 0, at), limits)[0]
+            yield _read_element(text, at, 1 + text.count("\n", 0, at), limits)[0]
             _refuse_more(text, at, steps)
     except json.JSONDecodeError as error:
         yield (
@@ -47,23 +49,23 @@ def read_document(
         yield 1, LineError([Finding("E_DEPTH", "values are nested too deep")])
 
 
-def _elements(text: str, at: int, limits: Limits) -> Iterator[Element]:
+def _iter_elements(text: str, at: int, limits: Limits) -> Iterator[Element]:
     line = 1 + text.count("\n", 0, at)
-    before, at = at, _position(text, at + 1)
+    before, at = at, _find_position(text, at + 1)
     while text[at : at + 1] != "]":
         line += text.count("\n", before, at)
-        element, end = _element(text, at, line, limits)
+        element, end = _read_element(text, at, line, limits)
         yield element
-        before, at = at, _position(text, end)
+        before, at = at, _find_position(text, end)
         if text[at : at + 1] == ",":
-            at = _position(text, at + 1)
+            at = _find_position(text, at + 1)
             if text[at : at + 1] == "]":
                 raise json.JSONDecodeError("A comma before the end of the array", text, at)
         elif text[at : at + 1] != "]":
             raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
 
 
-def _element(text: str, at: int, line: int, limits: Limits) -> tuple[Element, int]:
+def _read_element(text: str, at: int, line: int, limits: Limits) -> tuple[Element, int]:
     """One value, read strictly, and where it ends."""
     _, end = _ENDS.raw_decode(text, at)
     raw = text[at:end].encode("utf-8", "surrogatepass")
@@ -76,22 +78,22 @@ def _element(text: str, at: int, line: int, limits: Limits) -> tuple[Element, in
     return (line, LineError([Finding("E_JSON", "the element of the array is not an object")])), end
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
+def _iter_members(text: str, at: int) -> Iterator[tuple[str, int]]:
     """The keys of an object and where their values begin."""
-    at = _position(text, at + 1)
+    at = _find_position(text, at + 1)
     while text[at : at + 1] != "}":
         if text[at : at + 1] != '"':
             raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
         key, end = _ENDS.raw_decode(text, at)
-        at = _position(text, end)
+        at = _find_position(text, end)
         if text[at : at + 1] != ":":
             raise json.JSONDecodeError("Expecting ':' delimiter", text, at)
-        at = _position(text, at + 1)
+        at = _find_position(text, at + 1)
         yield key, at
         _, end = _ENDS.raw_decode(text, at)
-        at = _position(text, end)
+        at = _find_position(text, end)
         if text[at : at + 1] == ",":
-            at = _position(text, at + 1)
+            at = _find_position(text, at + 1)
         elif text[at : at + 1] != "}":
             raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
 
@@ -99,10 +101,10 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
 def _is_record(text: str, at: int, identity: Collection[str]) -> bool:
     """Whether an object has the fields of the identity: it is a record that holds arrays, no document with records inside."""
     heads = {name.partition(".")[0] for name in identity}
-    return bool(heads) and text[at : at + 1] == "{" and heads <= dict(_members(text, at)).keys()
+    return bool(heads) and text[at : at + 1] == "{" and heads <= dict(_iter_members(text, at)).keys()
 
 
-def _position(text: str, at: int) -> int:
+def _find_position(text: str, at: int) -> int:
     """Where the next value or mark stands."""
     blanks = _BLANKS.match(text, at)
     return blanks.end() if blanks else at
@@ -111,11 +113,11 @@ def _position(text: str, at: int) -> int:
 def _refuse_more(text: str, at: int, steps: list[str]) -> None:
     if not steps:
         _, end = _ENDS.raw_decode(text, at)
-        if (more := _position(text, end)) < len(text):
+        if (more := _find_position(text, end)) < len(text):
             raise json.JSONDecodeError("Something follows the JSON value", text, more)
 
 
-def _arrays(text: str) -> dict[str, int]:
+def _find_arrays(text: str) -> dict[str, int]:
     """The paths of arrays of objects in a document, and how many objects they have."""
     paths: dict[str, int] = {}
 
@@ -126,12 +128,12 @@ def _arrays(text: str) -> dict[str, int]:
             for key, inner in value.items():
                 look(inner, (*path, key))
 
-    look(_ENDS.raw_decode(text, _position(text, 0))[0], ())
+    look(_ENDS.raw_decode(text, _find_position(text, 0))[0], ())
     return paths
 
 
-def _no_array(name: str, text: str, request: ImportRequest, said: str) -> UsageError:
-    paths = sorted(_arrays(text).items(), key=lambda item: -item[1])
-    shown = ", ".join(f"{path or '.'} ({count:,} records)" for path, count in paths[:5])
+def _report_missing_array(name: str, text: str, request: ImportRequest, message: str) -> UsageError:
+    paths = sorted(_find_arrays(text).items(), key=lambda item: -item[1])
+    array_list = ", ".join(f"{path or '.'} ({count:,} records)" for path, count in paths[:5])
     best = paths[0][0] or "." if paths else "."
-    return UsageError(f"{said}{f': {shown}' if shown else ''}", suggestion=request.command(records=best))
+    return UsageError(f"{message}{f': {array_list}' if array_list else ''}", suggestion=request.command(records=best))

@@ -43,8 +43,8 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
             raise
     _refuse_slip(base, request)
     if base.wiring.at is not None:
-        said = f"no type {request.type!r} is committed, and a proposal makes none: import it here, or make it and commit it first"
-        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=request.command())
+        message = f"no type {request.type!r} is committed, and a proposal makes none: import it here, or make it and commit it first"
+        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=request.command())
     name = checked_name(request.type)
     refuse_reserved(name)
     refuse_taken(base, name)
@@ -66,26 +66,26 @@ def is_made_by_import(base: Base, kind: RecordType) -> bool:
     is_now, is_then = (collection_of(definition, path_of(kind.name))[0] for definition in (data, new))
     if is_now is None or is_then is None:
         return False
-    names, chosen = ([field.name for field in of.vectors] for of in (is_then, is_now))
-    return data in (new, with_vectors(new, names, chosen))
+    names, current_names = ([field.name for field in of.vectors] for of in (is_then, is_now))
+    return data in (new, with_vectors(new, names, current_names))
 
 
 def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -> None:
     """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where files without a record would have made a collection."""
     if target.definition is not None and not records:
-        said = f"no type {request.type!r}, and no record in what was given to make a collection of"
-        made = f"duckkb col init {request.type} --policy {_POLICY}"
-        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=made)
+        message = f"no type {request.type!r}, and no record in what was given to make a collection of"
+        command = f"duckkb col init {request.type} --policy {_POLICY}"
+        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
 
 
 def _refuse_slip(base: Base, request: ImportRequest) -> None:
-    names = {name.casefold(): kind.name for kind in base.ontology for name in _names(kind)}
+    names = {name.casefold(): kind.name for kind in base.ontology for name in _list_names(kind)}
     if near := get_close_matches(request.type.casefold(), names, 1, _NEAR):
-        meant = names[near[0]]
-        made = f"duckkb col init {request.type} --policy {_POLICY}"
-        said = f"no type {request.type!r}; did you mean {meant}? Else make a collection of this name first"
-        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=made)
+        nearest = names[near[0]]
+        command = f"duckkb col init {request.type} --policy {_POLICY}"
+        message = f"no type {request.type!r}; did you mean {nearest}? Else make a collection of this name first"
+        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
 
 
-def _names(kind: RecordType) -> Iterable[str]:
+def _list_names(kind: RecordType) -> Iterable[str]:
     return kind.name, kind.table

@@ -24,7 +24,7 @@ class ParquetTable:
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(name, error) from error
         self._name, self._damage = name, (pa.ArrowInvalid, OSError)
-        self.types = {column.name: _type_name(pa.types, column.type) for column in self._file.schema_arrow}
+        self.types = {column.name: _find_type_name(pa.types, column.type) for column in self._file.schema_arrow}
 
     def records(self) -> Iterator[dict[str, Any] | LineError]:
         """The rows as JSON values; what is null, or no number, is left out."""
@@ -38,9 +38,9 @@ class ParquetTable:
 
 def damaged(name: str, error: Exception) -> UsageError:
     """The error for a file that is no table."""
-    said = str(error).partition("\n")[0]
+    reason = str(error).partition("\n")[0]
     return UsageError(
-        f"{name} cannot be read as Parquet: {said}", code="E_ROWS", suggestion="give a Parquet file, or CSV or JSON"
+        f"{name} cannot be read as Parquet: {reason}", code="E_ROWS", suggestion="give a Parquet file, or CSV or JSON"
     )
 
 
@@ -49,7 +49,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any] | LineError:
     wrong = []
     for name, value in row.items():
         try:
-            plain = _plain(value)
+            plain = _to_plain(value)
         except ValueError as error:
             wrong.append(Finding("E_ROWS", f"{name} holds {error}", field=f"/{name}"))
             continue
@@ -58,7 +58,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any] | LineError:
     return LineError(wrong) if wrong else values
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """A value as JSON has it. Raises ValueError for bytes and infinities."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -67,24 +67,24 @@ def _plain(value: Any) -> Any:
             raise ValueError("an infinite number")
         return None if math.isnan(value) else value
     if isinstance(value, Decimal):
-        return _plain_decimal(value)
+        return _convert_decimal(value)
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: _to_plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [_to_plain(inner) for inner in value]
     raise ValueError(f"a value that JSON has not ({type(value).__name__})")
 
 
-def _plain_decimal(value: Decimal) -> int | float | str:
+def _convert_decimal(value: Decimal) -> int | float | str:
     """A decimal as a number where a number says the same, else as text."""
     if value == value.to_integral_value() and abs(value) < 2**63:
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
-def _type_name(types: Any, type: Any) -> str:
+def _find_type_name(types: Any, type: Any) -> str:
     tests = {
         "boolean": (types.is_boolean,),
         "integer": (types.is_integer,),

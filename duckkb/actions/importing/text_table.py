@@ -24,21 +24,21 @@ class TextTable:
         self.name, self._file, self._encoding, self._request = name, file, encoding, request
         csv.field_size_limit(max(longest, csv.field_size_limit()))
         self.columns: Sequence[str] = ()
-        self.columns = self._header()
+        self.columns = self._read_header()
 
     def rows(self) -> Iterator[Row | tuple[int, LineError]]:
         """The rows behind the header, from the start of the file. A row that does not fit the header, and a quote without end, are
         errors at their lines; nothing is read behind the latter. Raises `errors.InvalidRecord` (E_UTF8)."""
         width = len(self.columns)
-        for number, cells in self._lines():
+        for number, cells in self._read_lines():
             if isinstance(cells, LineError):
                 yield number, cells
             elif len(cells) == width or (not any(cells[width:]) and len(cells) > width):
                 yield number, cells[:width]
             else:
-                said = f"the row has {len(cells):,} cells, the header has {width:,}"
+                message = f"the row has {len(cells):,} cells, the header has {width:,}"
                 remedy = "put quotes around cells that hold the delimiter"
-                yield number, LineError([Finding("E_ROWS", said, remedy=remedy)])
+                yield number, LineError([Finding("E_ROWS", message, remedy=remedy)])
 
     def record_parts(self, cells: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         """Names and cells of a row without those that have no name."""
@@ -47,8 +47,8 @@ class TextTable:
         pairs = [(name, cell) for name, cell in zip(self.columns, cells, strict=True) if name]
         return [name for name, _ in pairs], [cell for _, cell in pairs]
 
-    def _header(self) -> list[str]:
-        for _, cells in self._lines(header=True):
+    def _read_header(self) -> list[str]:
+        for _, cells in self._read_lines(header=True):
             if isinstance(cells, LineError):
                 raise UsageError(
                     f"{self.name}: {cells.findings[0].message}", code="E_ROWS", suggestion="mend its quotes"
@@ -66,11 +66,11 @@ class TextTable:
             return names
         return []
 
-    def _lines(self, *, header: bool = False) -> Iterator[tuple[int, list[str] | LineError]]:
+    def _read_lines(self, *, header: bool = False) -> Iterator[tuple[int, list[str] | LineError]]:
         self._file.seek(0)
         text = io.TextIOWrapper(self._file, self._encoding, newline="")
         try:
-            reader = csv.reader(text, delimiter=self._delimiter(text), strict=True)
+            reader = csv.reader(text, delimiter=self._detect_delimiter(text), strict=True)
             start = 1
             for number in range(10**15):
                 try:
@@ -88,7 +88,7 @@ class TextTable:
         finally:
             text.detach()
 
-    def _delimiter(self, text: io.TextIOWrapper) -> str:
+    def _detect_delimiter(self, text: io.TextIOWrapper) -> str:
         """The delimiter that stands most often in the first line, outside of quotes; a tab in a file that is named so."""
         if self.name.lower().endswith((".tsv", ".tab")):
             return "\t"
@@ -122,6 +122,6 @@ def not_decoded(request: ImportRequest, name: str, file: IO[bytes], encoding: st
             foreign = sum(byte > _ASCII for byte in line)
             guess = (decoded(line) or ("", ""))[1] if foreign >= _TELLING else "cp1252"
             break
-    shown = "UTF-8" if encoding.startswith("utf-8") else encoding
+    encoding_name = "UTF-8" if encoding.startswith("utf-8") else encoding
     again = request.command(encoding=guess or ("latin-1" if encoding != "latin-1" else "utf-8"))
-    return InvalidRecord(f"{name}{where} is not {shown}", code="E_UTF8", suggestion=again, exit_code=1)
+    return InvalidRecord(f"{name}{where} is not {encoding_name}", code="E_UTF8", suggestion=again, exit_code=1)

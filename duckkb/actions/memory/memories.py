@@ -48,9 +48,14 @@ def put(
     embed: bool = True,
 ) -> Receipt:
     """Remember a text under a key, in place of what was there. Raises as `writing.put`, and `errors.NotFound` (E_SCOPE)."""
-    kind = _collection(base, scope)
-    given = {"tags": list(dict.fromkeys(tags)), "links": list(dict.fromkeys(links)), "source": source}
-    record = {"scope": kind.scope, "key": key, "text": text, **{name: one for name, one in given.items() if one}}
+    kind = _find_collection(base, scope)
+    options = {"tags": list(dict.fromkeys(tags)), "links": list(dict.fromkeys(links)), "source": source}
+    record = {
+        "scope": kind.scope,
+        "key": key,
+        "text": text,
+        **{name: value for name, value in options.items() if value},
+    }
     return writing.put(base, kind.name, record, if_match=if_match, dry_run=dry_run, embed=embed)
 
 
@@ -60,20 +65,26 @@ def make_scope(
     """Make the collection that `put` of a caller needs, of the whole base: its own scope or one below it, or any where the
     caller sees all; at most `_MOST_SCOPES` of one, and none in a proposal. Whether it was made. What may not be made, `put` refuses as E_SCOPE. Raises
     `errors.UsageError`, `errors.InvalidRecord` where the scope or the record does not fit, and makes nothing then."""
-    own = [name for name in _scopes(base) if caller.types is None or _is_below(name, caller.tenant)]
-    wanted = scope or (caller.tenant if not own else "")
-    if base.wiring.proposal is not None or dry_run or not wanted or wanted in own or len(own) >= _MOST_SCOPES:
+    caller_scopes = [name for name in _find_scopes(base) if caller.types is None or _is_below(name, caller.tenant)]
+    target_scope = scope or (caller.tenant if not caller_scopes else "")
+    if (
+        base.wiring.proposal is not None
+        or dry_run
+        or not target_scope
+        or target_scope in caller_scopes
+        or len(caller_scopes) >= _MOST_SCOPES
+    ):
         return False
-    if caller.types is not None and not (caller.tenant and _is_below(wanted, caller.tenant)):
+    if caller.types is not None and not (caller.tenant and _is_below(target_scope, caller.tenant)):
         return False
     from duckkb.actions.collecting import create, policy_named
     from duckkb.ontology.snapshot import collection_of, define, path_of
     from duckkb.ontology.validate import Validator
 
-    name = _collection_name(wanted)
-    definition = define(name, policy_named(base, "memory"), {"scope": wanted})
+    name = _format_collection_name(target_scope)
+    definition = define(name, policy_named(base, "memory"), {"scope": target_scope})
     kind, problems = collection_of(definition, path_of(name))
-    record = {"scope": wanted, "key": key, "text": text}
+    record = {"scope": target_scope, "key": key, "text": text}
     findings = problems if kind is None else Validator(kind, base.ontology).findings(record)
     if findings:
         raise InvalidRecord(f"nothing was remembered: {findings[0].message}", "E_SCHEMA", findings=tuple(findings))
@@ -91,86 +102,88 @@ def search(
 ) -> dict[str, Any]:
     """The memories of one scope that a question finds, best first, each with how often it was `_accessed`. Raises as
     `asking.find`, and `errors.NotFound` (E_SCOPE)."""
-    kind = _collection(base, scope)
+    kind = _find_collection(base, scope)
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give a question", suggestion="duckkb memory search QUESTION")
-    found = asking.find(base, kind.name, query, mode=mode, limit=limit)
-    lines = [form for _, form in hit_lines(found, full=True)]
+    result = asking.find(base, kind.name, query, mode=mode, limit=limit)
+    lines = [form for _, form in hit_lines(result, full=True)]
     counts = _accessed(base, [_name(line) for line in lines])
-    return result_object(found, [{**line, "_accessed": counts[_name(line)]} for line in lines])
+    return result_object(result, [{**line, "_accessed": counts[_name(line)]} for line in lines])
 
 
 def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100) -> dict[str, Any]:
     """What was remembered under a key, the newest version first, as git knows it; also where it was deleted. Who sees a part of
     the base is not told of commits, which are of all of it. Raises `errors.NotFound`, `errors.StateError` (E_GIT)."""
     positive(limit)
-    kind = _collection(base, scope)
-    _, named = identified(base, kind.name, [kind.scope or "", key])
+    kind = _find_collection(base, scope)
+    _, stored_identity = identified(base, kind.name, [kind.scope or "", key])
     # The folder of this type alone is looked at.
     source = tracing.ground(base.whole)
-    found = histories.changes(source, kind, named, base.tree)
-    if not found:
-        raise _unknown(base, kind, key)
-    versions = [_version(one, is_part=base.is_narrowed) for one in found[:limit]]
-    return {"scope": kind.scope, "key": key, "versions": versions, "truncated": len(found) > limit}
+    changes = histories.changes(source, kind, stored_identity, base.tree)
+    if not changes:
+        raise _report_missing_key(base, kind, key)
+    versions = [_describe_version(entry, is_part=base.is_narrowed) for entry in changes[:limit]]
+    return {"scope": kind.scope, "key": key, "versions": versions, "truncated": len(changes) > limit}
 
 
 def stats(base: Base, *, scope: str | None = None) -> dict[str, Any]:
     """Of one scope, or of each that there is: how many memories, the newest and the oldest, those most often accessed, and how
     often each tag. Raises `errors.NotFound` (E_SCOPE)."""
-    kinds = _scopes(base).values() if scope is None else [_collection(base, scope)]
-    return {"scopes": [_stats(base, kind) for kind in kinds]}
+    kinds = _find_scopes(base).values() if scope is None else [_find_collection(base, scope)]
+    return {"scopes": [_describe_scope(base, kind) for kind in kinds]}
 
 
 def mark_accessed(base: Base, keys: Sequence[str], *, scope: str | None = None) -> dict[str, Any]:
     """Count one more access for each of these memories, on this machine alone. Raises `errors.NotFound`, before anything is
     counted, and `errors.Unavailable` (E_IO)."""
-    kind = _collection(base, scope)
+    kind = _find_collection(base, scope)
     names = []
     for key in dict.fromkeys(keys):
-        _, named = identified(base, kind.name, [kind.scope or "", key])
-        row = base.tree.get(kind, named)
+        _, stored_identity = identified(base, kind.name, [kind.scope or "", key])
+        row = base.tree.get(kind, stored_identity)
         if row is None:
-            raise _unknown(base, kind, key)
+            raise _report_missing_key(base, kind, key)
         names.append(_name(row.record.fields))
-    times = _counts(base).add(names)
-    marked = [{"key": key, "accessed": count} for (_, key), count in zip(names, times, strict=True)]
-    return {"scope": kind.scope, "marked": marked}
+    times = _open_counts(base).add(names)
+    accesses = [{"key": key, "accessed": count} for (_, key), count in zip(names, times, strict=True)]
+    return {"scope": kind.scope, "marked": accesses}
 
 
-def _scopes(base: Base) -> dict[str, NodeType]:
+def _find_scopes(base: Base) -> dict[str, NodeType]:
     """The collections of memories that there are for whoever asks, by scope."""
-    found = {kind.scope: kind for kind in base.ontology.nodes.values() if kind.scope is not None}
-    return dict(sorted(found.items()))
+    collections = {kind.scope: kind for kind in base.ontology.nodes.values() if kind.scope is not None}
+    return dict(sorted(collections.items()))
 
 
-def _collection(base: Base, scope: str | None) -> NodeType:
+def _find_collection(base: Base, scope: str | None) -> NodeType:
     """That of a scope; without one that of the scope which all others lie below. Raises `errors.NotFound` (E_SCOPE),
     `errors.UsageError` where several lie side by side."""
-    scopes = _scopes(base)
+    scopes = _find_scopes(base)
     if scope is None:
-        top = [one for one in scopes if all(f"{other}/".startswith(f"{one}/") for other in scopes)]
+        top = [
+            candidate for candidate in scopes if all(f"{sibling}/".startswith(f"{candidate}/") for sibling in scopes)
+        ]
         if scopes and not top:
             raise UsageError("name the scope: there are several", suggestion=f"one of {', '.join(islice(scopes, 10))}")
         scope = top[0] if top else None
     if scope in scopes:
         return scopes[scope]
     near = did_you_mean(scope, scopes) if scope else ""
-    remedy = f"`{_made_by('NAME' if scope is None else scope)}`, typed by who runs the knowledge base, makes it"
+    remedy = f"`{_suggest_init('NAME' if scope is None else scope)}`, typed by who runs the knowledge base, makes it"
     remedy += "; so does memory_put over MCP, where `scope` names it" if scope is None else ""
-    said = "there is no scope for memories yet" if scope is None else f"no scope {scope!r}"
-    raise NotFound(said + (f"; {near}" if near else ""), "E_SCOPE", remedy)
+    message = "there is no scope for memories yet" if scope is None else f"no scope {scope!r}"
+    raise NotFound(message + (f"; {near}" if near else ""), "E_SCOPE", remedy)
 
 
-def _made_by(scope: str) -> str:
+def _suggest_init(scope: str) -> str:
     import json
 
-    name = _collection_name(scope)
+    name = _format_collection_name(scope)
     params = shell_word(json.dumps({"scope": scope}, ensure_ascii=False))
     return f"duckkb col init {name} --policy memory --params {params}"
 
 
-def _collection_name(scope: str) -> str:
+def _format_collection_name(scope: str) -> str:
     """The name of its collection: no two scopes have one name, as that would tell of another's."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scope)
     if plain == scope and len(scope) <= _LONGEST and not _DIGEST_END.search(scope):
@@ -182,41 +195,45 @@ def _is_below(scope: str, tenant: str) -> bool:
     return f"{scope}/".startswith(f"{tenant}/")
 
 
-def _unknown(base: Base, kind: NodeType, key: str) -> NotFound:
+def _report_missing_key(base: Base, kind: NodeType, key: str) -> NotFound:
     near = did_you_mean(key, (str(row.record.fields["key"]) for row in base.tree.rows(kind)))
-    said = f"nothing is remembered under {key!r} in {kind.scope}" + (f"; {near}" if near else "")
-    return NotFound(said, suggestion=f"duckkb list {kind.name}")
+    message = f"nothing is remembered under {key!r} in {kind.scope}" + (f"; {near}" if near else "")
+    return NotFound(message, suggestion=f"duckkb list {kind.name}")
 
 
-def _version(entry: histories.LogEntry, *, is_part: bool) -> dict[str, Any]:
+def _describe_version(entry: histories.LogEntry, *, is_part: bool) -> dict[str, Any]:
     """One state of a memory: what was done, by whom, and what was remembered then; nothing of that once it was deleted."""
     by = signature_object(entry.by, entry.is_boundary)
     if is_part:
         by = {"uncommitted": True} if entry.by is None else {}
     line = {**by, "op": entry.change.op} | ({"was": entry.change.was} if entry.change.was is not None else {})
-    return line if entry.record is None else {**line, "updated_at": entry.record.updated_at, **_told(entry.record)}
+    return (
+        line
+        if entry.record is None
+        else {**line, "updated_at": entry.record.updated_at, **_select_fields(entry.record)}
+    )
 
 
-def _told(record: Record) -> dict[str, Any]:
+def _select_fields(record: Record) -> dict[str, Any]:
     return {name: record.fields[name] for name in _FIELDS if name in record.fields}
 
 
-def _stats(base: Base, kind: NodeType) -> dict[str, Any]:
-    records = sorted((row.record for row in base.tree.rows(kind)), key=lambda one: str(one.fields["key"]))
-    by_age = sorted(records, key=lambda one: one.updated_at or "")
-    counts = _accessed(base, [_name(one.fields) for one in records])
-    told = {_name(one.fields)[1]: counts[_name(one.fields)] or 0 for one in records}
-    most = sorted(((key, times) for key, times in told.items() if times), key=lambda one: -one[1])
-    tags = Counter(tag for one in records for tag in _list_of(one.fields.get("tags")) if isinstance(tag, str))
+def _describe_scope(base: Base, kind: NodeType) -> dict[str, Any]:
+    records = sorted((row.record for row in base.tree.rows(kind)), key=lambda item: str(item.fields["key"]))
+    by_age = sorted(records, key=lambda item: item.updated_at or "")
+    counts = _accessed(base, [_name(item.fields) for item in records])
+    times_by_key = {_name(item.fields)[1]: counts[_name(item.fields)] or 0 for item in records}
+    most = sorted(((key, times) for key, times in times_by_key.items() if times), key=lambda item: -item[1])
+    tags = Counter(tag for item in records for tag in _list_of(item.fields.get("tags")) if isinstance(tag, str))
     return {
         "scope": kind.scope,
         "collection": kind.name,
         "memories": len(records),
-        "newest": [{"key": one.fields["key"], "updated_at": one.updated_at} for one in by_age[: -_FEW - 1 : -1]],
-        "oldest": [{"key": one.fields["key"], "updated_at": one.updated_at} for one in by_age[:1]],
-        "accessed": None if None in counts.values() else sum(told.values()),
+        "newest": [{"key": item.fields["key"], "updated_at": item.updated_at} for item in by_age[: -_FEW - 1 : -1]],
+        "oldest": [{"key": item.fields["key"], "updated_at": item.updated_at} for item in by_age[:1]],
+        "accessed": None if None in counts.values() else sum(times_by_key.values()),
         "most_accessed": [{"key": key, "accessed": times} for key, times in most[:_FEW]],
-        "tags": dict(sorted(tags.items(), key=lambda one: (-one[1], one[0]))),
+        "tags": dict(sorted(tags.items(), key=lambda item: (-item[1], item[0]))),
     }
 
 
@@ -231,9 +248,9 @@ def _name(fields: Mapping[str, Any]) -> Name:
 
 def _accessed(base: Base, names: Sequence[Name]) -> Mapping[Name, int | None]:
     """How often each was marked; None where that cannot be read."""
-    found = _counts(base).read(names)
-    return dict.fromkeys(names) if found is None else found
+    counts = _open_counts(base).read(names)
+    return dict.fromkeys(names) if counts is None else counts
 
 
-def _counts(base: Base) -> AccessCounts:
+def _open_counts(base: Base) -> AccessCounts:
     return AccessCounts(base.wiring.env.state_home, base.whole.root)

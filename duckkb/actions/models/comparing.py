@@ -31,17 +31,17 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
         raise UsageError(f"{models!r} names no two models", suggestion=_EXAMPLE)
     opening = OpenOptions(lenient=options.lenient, progress=options.progress)
     sides = [side(unopened, model.strip(), opening) for model in (old, new)]
-    found = [question for document in sides[0].loaded.documents for question in questions_in(document)]
-    questions, findings = judged.read(found), list[Finding]()
-    if questions and all(len(fingerprints(sides, kind)) == 1 for kind in _asked_of(sides[0], questions)):
+    raw_questions = [question for document in sides[0].loaded.documents for question in questions_in(document)]
+    questions, findings = judged.read(raw_questions), list[Finding]()
+    if questions and all(len(fingerprints(sides, kind)) == 1 for kind in _find_types(sides[0], questions)):
         raise UsageError("both models make the same vectors of what is asked", suggestion=_EXAMPLE)
-    for one in sides:
-        refuse_untrusted(one)
+    for model_side in sides:
+        refuse_untrusted(model_side)
     with ExitStack() as closes:
-        bases = [closes.enter_context(closing(boot(one.wiring))) for one in sides]
-        for one, base in zip(sides, bases, strict=True):
-            _refuse_partial(one, base, questions)
-        before, after = (_answers(base, questions, options.k) for base in bases)
+        bases = [closes.enter_context(closing(boot(model_side.wiring))) for model_side in sides]
+        for model_side, base in zip(sides, bases, strict=True):
+            _refuse_partial(model_side, base, questions)
+        before, after = (_ask_model(base, questions, options.k) for base in bases)
         if wrong := bases[0].tree.unreadable:
             message = f"{len(wrong):,} lines cannot be read and were left out, the first at {wrong[0].place}"
             findings.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
@@ -52,26 +52,28 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
     )
 
 
-def _asked_of(one: ModelSide, questions: Sequence[JudgedQuestion]) -> list[RecordType]:
+def _find_types(model_side: ModelSide, questions: Sequence[JudgedQuestion]) -> list[RecordType]:
     """The types that the questions are asked of, in which texts have vectors."""
-    found = (one.wiring.ontology.find(name) for name in sorted({question.type for question in questions}))
-    return [kind for kind in found if kind is not None and kind.has_text_vectors]
+    kinds = (model_side.wiring.ontology.find(name) for name in sorted({question.type for question in questions}))
+    return [kind for kind in kinds if kind is not None and kind.has_text_vectors]
 
 
-def _refuse_partial(one: ModelSide, base: Base, questions: Sequence[JudgedQuestion]) -> None:
+def _refuse_partial(model_side: ModelSide, base: Base, questions: Sequence[JudgedQuestion]) -> None:
     """Raise `errors.Refused` where texts that a question may find have no vector of the model."""
-    seen = look(base, _asked_of(one, questions))
-    if pending := seen.built.pending:
-        said = f"{pending:,} of {seen.texts:,} texts have no vector of {one.name} yet, so nothing is compared"
-        remedy = one.command("duckkb index migrate --to") if one.model else "duckkb index build"
-        raise Refused(said, code="E_VECTORS", suggestion=remedy)
+    migration = look(base, _find_types(model_side, questions))
+    if pending := migration.built.pending:
+        message = (
+            f"{pending:,} of {migration.texts:,} texts have no vector of {model_side.name} yet, so nothing is compared"
+        )
+        remedy = model_side.command("duckkb index migrate --to") if model_side.model else "duckkb index build"
+        raise Refused(message, code="E_VECTORS", suggestion=remedy)
 
 
-def _answers(base: Base, questions: Sequence[JudgedQuestion], k: int) -> Sequence[RankedAnswer | None]:
+def _ask_model(base: Base, questions: Sequence[JudgedQuestion], k: int) -> Sequence[RankedAnswer | None]:
     """What one model's side answers, without leaving a trace in what lies on disk for the configured one."""
     base.in_memory = True
-    found = judged.ask(base, questions, k)
-    if lost := next((answer.degraded for answer in found if answer is not None and answer.degraded), ""):
-        said = f"with {base.settings.embedding.model} not every question got an answer: {lost}"
-        raise Unavailable(said, code="E_MODEL", suggestion="mend the model, then compare again")
-    return found
+    answers = judged.ask(base, questions, k)
+    if degradation := next((answer.degraded for answer in answers if answer is not None and answer.degraded), ""):
+        message = f"with {base.settings.embedding.model} not every question got an answer: {degradation}"
+        raise Unavailable(message, code="E_MODEL", suggestion="mend the model, then compare again")
+    return answers

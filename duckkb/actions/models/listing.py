@@ -31,81 +31,92 @@ _MOST_TOKENS = 64
 def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
     """A row a model: `kind` (embedding, rerank, expand, chat), `name`, `providers` with host and key variable, whether that
     `is_set` (never its value), whether the machine trusts them, and of chat models what they can do. Asks nobody."""
-    loaded, trusted = _loaded(path)
-    settings = loaded.settings
-    embedding = [settings.embedding, *(kind.settings(settings).embedding for kind in loaded.ontology if kind.vectors)]
-    served = {(one.model, one.address): one for one in embedding if one.model != NO_MODEL}
+    configuration, has_trust = _load_configuration(path)
+    settings = configuration.settings
+    embedding = [
+        settings.embedding,
+        *(kind.settings(settings).embedding for kind in configuration.ontology if kind.vectors),
+    ]
+    models_by_address = {(model.model, model.address): model for model in embedding if model.model != NO_MODEL}
     rows = [
-        _row("embedding", one.model, _served(replace(one, base_url=one.address, api_key_env=one.key_variable)))
-        for one in served.values()
+        _describe_model(
+            "embedding",
+            model.model,
+            _list_providers(replace(model, base_url=model.address, api_key_env=model.key_variable)),
+        )
+        for model in models_by_address.values()
     ]
     rows += [
-        _row(kind, one.model or "", _served(one))
-        for kind, one in (("rerank", settings.rerank), ("expand", settings.expand))
-        if one.is_asked
+        _describe_model(kind, model.model or "", _list_providers(model))
+        for kind, model in (("rerank", settings.rerank), ("expand", settings.expand))
+        if model.is_asked
     ]
     for name, row in settings.models.items():
         able = {key: getattr(row, key) for key in ("json_mode", "tools", "reasoning", "context_tokens")}
         answers = name == settings.ask.model or (settings.ask.model is None and len(settings.models) == 1)
-        rows.append(_row("chat", name, row.providers) | able | {"answers": answers})
-    return [row | {"trusted": trusted if row["providers"] else True} for row in rows]
+        rows.append(_describe_model("chat", name, row.providers) | able | {"answers": answers})
+    return [row | {"trusted": has_trust if row["providers"] else True} for row in rows]
 
 
 def tried(make: Making, path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
     """Each provider of a chat model, or of all of them, in the order of the registry, with its answer to a tiny question: `ok`,
     how long it took in milliseconds (`ms`), its `usage`; or why there is none. Raises `errors.UsageError` (E_NO_MODEL), and
     `errors.Unavailable` (E_UNTRUSTED) before anybody is asked."""
-    loaded, trusted = _loaded(path)
-    rows = [row_of(loaded.settings, name)] if name or not loaded.settings.models else [*loaded.settings.models.values()]
+    configuration, has_trust = _load_configuration(path)
+    rows = (
+        [row_of(configuration.settings, name)]
+        if name or not configuration.settings.models
+        else [*configuration.settings.models.values()]
+    )
     for row in rows:
         for place, provider in enumerate(row.providers):
-            yield {"model": row.name, "provider": provider.name} | _asked(make(row, trusted, place))
+            yield {"model": row.name, "provider": provider.name} | _try_model(make(row, has_trust, place))
 
 
-def _asked(model: ChatModel) -> dict[str, Any]:
-    begun = time.monotonic()
+def _try_model(model: ChatModel) -> dict[str, Any]:
+    start = time.monotonic()
     try:
-        found = predict(model, _QUESTION, max_tokens=_MOST_TOKENS)
+        prediction = predict(model, _QUESTION, max_tokens=_MOST_TOKENS)
     except Unavailable as problem:
         if problem.code == "E_UNTRUSTED":
             raise
-        return {"ok": False, "ms": _since(begun), "usage": None} | _why(problem)
-    usage = asdict(found.finish.usage) if found.finish.usage else None
-    return {"ok": True, "ms": _since(begun), "usage": usage}
+        return {"ok": False, "ms": _measure_since(start), "usage": None} | _describe_failure(problem)
+    usage = asdict(prediction.finish.usage) if prediction.finish.usage else None
+    return {"ok": True, "ms": _measure_since(start), "usage": usage}
 
 
-def _why(problem: DuckkbError) -> dict[str, Any]:
+def _describe_failure(problem: DuckkbError) -> dict[str, Any]:
     (only,) = problem.details.get("tries") or [{"reason": problem.code, "message": problem.message}]
     return {"reason": only["reason"], "error": only["message"], "suggestion": problem.suggestion}
 
 
-def _since(begun: float) -> int:
-    return round((time.monotonic() - begun) * 1_000)
+def _measure_since(start: float) -> int:
+    return round((time.monotonic() - start) * 1_000)
 
 
-def _loaded(path: "str | Path | None") -> tuple[config.Loaded, bool]:
+def _load_configuration(path: "str | Path | None") -> tuple[config.Loaded, bool]:
     root = find(path)
     env = config.around(root)
-    loaded = config.load(root, env)
-    return loaded, config.is_trusted(root, loaded.settings, env, loaded.ontology)
+    configuration = config.load(root, env)
+    return configuration, config.is_trusted(root, configuration.settings, env, configuration.ontology)
 
 
-def _row(kind: str, name: str, providers: tuple[ProviderSettings, ...]) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "providers": [*map(_provider, providers)]}
+def _describe_model(kind: str, name: str, providers: tuple[ProviderSettings, ...]) -> dict[str, Any]:
+    return {"kind": kind, "name": name, "providers": [*map(_describe_provider, providers)]}
 
 
-def _served(model: EmbeddingSettings | RerankSettings | ExpandSettings) -> tuple[ProviderSettings, ...]:
+def _list_providers(model: EmbeddingSettings | RerankSettings | ExpandSettings) -> tuple[ProviderSettings, ...]:
     """Who serves a model of one provider; nobody where it runs here."""
     if model.base_url is None:
         return ()
     return (ProviderSettings(model.base_url, model.model or "", model.api_key_env),)
 
 
-def _provider(one: ProviderSettings) -> dict[str, Any]:
-    variable = one.api_key_env
+def _describe_provider(provider: ProviderSettings) -> dict[str, Any]:
+    variable = provider.api_key_env
     return {
-        "model": one.model,
-        "host": one.host,
+        "model": provider.model,
+        "host": provider.host,
         "api_key_env": variable,
         "is_set": config.secret(variable) is not None if variable else None,
     }

@@ -39,17 +39,17 @@ def migrate(
     (E_UNTRUSTED; E_LOCKED while another job runs), and as `open`.
     """
     sides = [side(unopened, model, opening) for model in ("", to)]
-    other = sides[1]
-    embedded = [kind for kind in other.wiring.ontology if kind.has_text_vectors]
-    kinds = [kind for kind in embedded if len(fingerprints(sides, kind)) > 1]
+    new_side = sides[1]
+    vector_kinds = [kind for kind in new_side.wiring.ontology if kind.has_text_vectors]
+    kinds = [kind for kind in vector_kinds if len(fingerprints(sides, kind)) > 1]
     if not kinds:
-        said = f"no type would get other vectors: {other.settings.embedding.model} makes those that the base has"
-        raise UsageError(said, suggestion="duckkb index build makes what is missing of them")
+        message = f"no type would get other vectors: {new_side.settings.embedding.model} makes those that the base has"
+        raise UsageError(message, suggestion="duckkb index build makes what is missing of them")
     if not dry_run:
-        refuse_untrusted(other)
-    with closing(boot(other.wiring)) as base:
-        done = migrating.look(base, kinds) if dry_run else migrating.migrate(base, kinds, budget, listen)
-    left_alone = tuple(kind.name for kind in embedded if kind not in kinds)
+        refuse_untrusted(new_side)
+    with closing(boot(new_side.wiring)) as base:
+        result = migrating.look(base, kinds) if dry_run else migrating.migrate(base, kinds, budget, listen)
+    left_alone = tuple(kind.name for kind in vector_kinds if kind not in kinds)
     return MigratedModel(
-        other.settings.embedding.model, done, left_alone, switch="" if done.built.pending else other.switch
+        new_side.settings.embedding.model, result, left_alone, switch="" if result.built.pending else new_side.switch
     )

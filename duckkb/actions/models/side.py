@@ -41,17 +41,17 @@ class ModelSide(Struct, frozen=True):
 def side(unopened: Unopened, model: str, opening: OpenOptions) -> ModelSide:
     """The base with a model as `config.other_model` takes it, with its own where that is empty. Raises as `open`, and
     `errors.UsageError`."""
-    loaded, wiring = unopened.wire(unopened.root, opening)
+    configuration, wiring = unopened.wire(unopened.root, opening)
     if not model:
-        return ModelSide(loaded, wiring, "")
-    found = config.other_model(loaded, model)
-    loaded, wiring = unopened.wire(unopened.root, replace(opening, embedding=found.settings.embedding))
-    return ModelSide(loaded, wiring, model, found.line)
+        return ModelSide(configuration, wiring, "")
+    other_model = config.other_model(configuration, model)
+    configuration, wiring = unopened.wire(unopened.root, replace(opening, embedding=other_model.settings.embedding))
+    return ModelSide(configuration, wiring, model, other_model.line)
 
 
 def fingerprints(sides: Iterable[ModelSide], kind: RecordType) -> set[str]:
     """The models that embed a type's texts on some sides."""
-    return {fingerprint(one.wiring, kind) for one in sides}
+    return {fingerprint(model_side.wiring, kind) for model_side in sides}
 
 
 def refuse_untrusted(one: ModelSide) -> None:
@@ -60,6 +60,6 @@ def refuse_untrusted(one: ModelSide) -> None:
     addresses = [kind.settings(one.settings).embedding.address for kind in kinds]
     if not any(addresses) or config.is_trusted(one.loaded.root, one.settings, one.loaded.env, kinds):
         return
-    said = f"The hosts and key variables that {one.name} needs have not been accepted on this machine."
+    message = f"The hosts and key variables that {one.name} needs have not been accepted on this machine."
     remedy = one.command("duckkb trust --model") if one.model else "`duckkb trust --show`, then `duckkb trust`"
-    raise Unavailable(said, code="E_UNTRUSTED", suggestion=remedy)
+    raise Unavailable(message, code="E_UNTRUSTED", suggestion=remedy)

@@ -50,8 +50,8 @@ class Published(Struct, frozen=True):
     @property
     def line(self) -> dict[str, Any]:
         """As it is printed."""
-        said = {"target": self.target, "commit": self.commit, "before": self.before or None, "how": self.how}
-        return {**said, "put": self.put, "gone": self.gone, "pending": self.pending, "dry_run": self.dry_run}
+        fields = {"target": self.target, "commit": self.commit, "before": self.before or None, "how": self.how}
+        return {**fields, "put": self.put, "gone": self.gone, "pending": self.pending, "dry_run": self.dry_run}
 
 
 def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published:
@@ -59,10 +59,10 @@ def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published
     published is not known here), `errors.Conflict` (E_BEHIND), `errors.Refused` (E_PENDING), `errors.Unavailable` (E_DATABASE, E_GIT),
     `errors.Unreadable`."""
     with ExitStack() as stack:
-        commit = _opened(stack, apart, asked.ref, asked.embedder)
+        commit = _open_commit(stack, apart, asked.ref, asked.embedder)
         before = target.watermark()
         notices: list[Notice] = []
-        how, changes = _changes(apart.root, target, commit, before, asked, notices)
+        how, changes = _plan_changes(apart.root, target, commit, before, asked, notices)
         pending = commit.lacking(changes)
         if pending and asked.pending == "refuse":
             raise Refused(
@@ -72,23 +72,23 @@ def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published
             )
         if how != "nothing" and not asked.dry_run:
             target.publish(commit.delta(before, changes, is_whole=how == "whole"))
-    gone = {one.kind.name: len(one.gone - {row.record.id for row in one.puts}) for one in changes}
-    put = {one.kind.name: len(one.puts) for one in changes}
+    delete_counts = {change.kind.name: len(change.gone - {row.record.id for row in change.puts}) for change in changes}
+    put = {change.kind.name: len(change.puts) for change in changes}
     return Published(
-        target.name, before.commit if before else "", commit.at.commit, how, _some(put), _some(gone), pending, asked.dry_run, tuple(notices)
+        target.name, before.commit if before else "", commit.at.commit, how, _drop_zeros(put), _drop_zeros(delete_counts), pending, asked.dry_run, tuple(notices)
     )  # fmt: skip
 
 
 def verify(apart: Unopened, target: Target, embedder: Embedder | None = None) -> dict[str, Any]:
     """Whether a target holds the commit that it says it holds: every record by its etag, and what it derived of them by what has
     to fit together. Raises as `publish`."""
-    with ExitStack() as stack, target.reading() as published:
-        commit = _opened(stack, apart, _known(apart.root, target, published.watermark).commit, embedder)
-        found = [*faults(commit, published)]
-        records = {kind.name: published.count(kind) for kind in commit.kinds}
-        if commit.watermark != published.watermark:
-            found.append("it was made ready by another ontology, tokenizer or model than the commit asks for here")
-    return {"target": target.name, "commit": published.watermark.commit, "records": records, "faults": found}
+    with ExitStack() as stack, target.reading() as snapshot:
+        commit = _open_commit(stack, apart, _find_revision(apart.root, target, snapshot.watermark).commit, embedder)
+        problems = [*faults(commit, snapshot)]
+        records = {kind.name: snapshot.count(kind) for kind in commit.kinds}
+        if commit.watermark != snapshot.watermark:
+            problems.append("it was made ready by another ontology, tokenizer or model than the commit asks for here")
+    return {"target": target.name, "commit": snapshot.watermark.commit, "records": records, "faults": problems}
 
 
 def grant(apart: Unopened, target: Target, role: str, types: Sequence[str]) -> dict[str, Any]:
@@ -102,20 +102,20 @@ def grant(apart: Unopened, target: Target, role: str, types: Sequence[str]) -> d
             raise NotFound(
                 f"no type {name!r}",
                 code="E_UNKNOWN_TYPE",
-                suggestion=did_you_mean(name, [one.name for one in wiring.ontology]),
+                suggestion=did_you_mean(name, [record_type.name for record_type in wiring.ontology]),
             )
         kinds.append(kind)
-    named = {kind.name for kind in kinds}
+    type_names = {kind.name for kind in kinds}
     for kind in kinds:
-        lacking = sorted({*kind.from_types, *kind.to_types} - named) if isinstance(kind, EdgeType) else []
+        lacking = sorted({*kind.from_types, *kind.to_types} - type_names) if isinstance(kind, EdgeType) else []
         if lacking:
-            said = f"edges of {kind.name} lead to records of {', '.join(lacking)}"
-            raise UsageError(said, suggestion=f"grant {', '.join(lacking)} too, or leave {kind.name} out")
-    target.grant(role, sorted(named))
-    return {"target": target.name, "role": role, "types": sorted(named)}
+            message = f"edges of {kind.name} lead to records of {', '.join(lacking)}"
+            raise UsageError(message, suggestion=f"grant {', '.join(lacking)} too, or leave {kind.name} out")
+    target.grant(role, sorted(type_names))
+    return {"target": target.name, "role": role, "types": sorted(type_names)}
 
 
-def _opened(stack: ExitStack, apart: Unopened, ref: str, embedder: Embedder | None) -> Commit:
+def _open_commit(stack: ExitStack, apart: Unopened, ref: str, embedder: Embedder | None) -> Commit:
     revision = revisions.revision(apart.root, ref)
     if not revision.commit:
         raise UsageError(f"{ref} is no commit", code="E_REVISION", suggestion="name a commit, branch or tag")
@@ -125,57 +125,57 @@ def _opened(stack: ExitStack, apart: Unopened, ref: str, embedder: Embedder | No
     return Commit(wiring, cache)
 
 
-def _changes(
-    root: Path, target: Target, commit: Commit, before: Watermark | None, asked: PublishRequest, notices: list[Notice]
+def _plan_changes(
+    root: Path, target: Target, commit: Commit, before: Watermark | None, request: PublishRequest, notices: list[Notice]
 ) -> tuple[Literal["nothing", "delta", "vectors", "whole"], Sequence[TypeChange]]:
     """What is to be done to come to a commit, and how."""
-    if before is None or asked.full:
+    if before is None or request.full:
         return "whole", commit.whole()
-    old = _known(root, target, before)
+    old = _find_revision(root, target, before)
     if before.commit != commit.at.commit:
-        notices += _said_of_history(root, target, old, commit.at, asked)
+        notices += _check_history(root, target, old, commit.at, request)
     if before.fingerprint != commit.watermark.fingerprint:
         return "whole", commit.whole()
-    with target.reading() as published:
-        if published.watermark != before:
+    with target.reading() as snapshot:
+        if snapshot.watermark != before:
             raise Conflict(
                 f"another publisher has changed what is published at {target.name}",
                 code="E_BEHIND",
                 suggestion="publish again",
             )
         if before.commit == commit.at.commit:
-            found = commit.still_pending(published)
-            return ("vectors" if found else "nothing"), found
-        changes = commit.since(published, old)
+            pending_changes = commit.still_pending(snapshot)
+            return ("vectors" if pending_changes else "nothing"), pending_changes
+        changes = commit.since(snapshot, old)
     return ("whole", commit.whole()) if changes is None else ("delta", changes)
 
 
-def _known(root: Path, target: Target, published: Watermark) -> Revision:
+def _find_revision(root: Path, target: Target, watermark: Watermark) -> Revision:
     """The commit that is published, in this clone."""
     try:
-        return revisions.revision(root, published.commit)
+        return revisions.revision(root, watermark.commit)
     except StateError as problem:
         head = revisions.head(root)
         raise StateError(
-            f"{published.commit[:12]} is published at {target.name}, and is not known in this clone, where HEAD is {head.short}",
+            f"{watermark.commit[:12]} is published at {target.name}, and is not known in this clone, where HEAD is {head.short}",
             code="E_BEHIND",
             suggestion="`git fetch`; where that commit is gone for good: `duckkb publish --full`",
         ) from problem
 
 
-def _said_of_history(root: Path, target: Target, old: Revision, new: Revision, asked: PublishRequest) -> list[Notice]:
+def _check_history(root: Path, target: Target, old: Revision, new: Revision, request: PublishRequest) -> list[Notice]:
     """What is to be said where the commit does not come after the one that is published; raises where that one is newer."""
     if contains(root, new, old):
         return []
-    if contains(root, old, new) and not asked.rewind:
+    if contains(root, old, new) and not request.rewind:
         raise Conflict(
             f"{old.short} is published at {target.name}, which is newer than {new.short}",
             code="E_BEHIND",
             suggestion="publish the newer commit; to go back: --rewind",
         )
-    said = f"{old.short}, which was published, is no ancestor of {new.short}"
-    return [Notice("W_REWOUND", said, "none needed if history was meant to be rewritten")]
+    message = f"{old.short}, which was published, is no ancestor of {new.short}"
+    return [Notice("W_REWOUND", message, "none needed if history was meant to be rewritten")]
 
 
-def _some(counts: dict[str, int]) -> dict[str, int]:
+def _drop_zeros(counts: dict[str, int]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}

@@ -65,68 +65,68 @@ class Action(Struct, frozen=True):
     @property
     def output(self) -> Schema:
         """The JSON Schema of the plain object that it gives."""
-        schema: Schema = _imported(f"actions.registry.{self.shape}") if isinstance(self.shape, str) else self.shape
+        schema: Schema = _import_source(f"actions.registry.{self.shape}") if isinstance(self.shape, str) else self.shape
         return schema
 
     @property
     def function(self) -> Callable[..., Any]:
         """What does it: takes a base, then the parameters."""
-        plain: Callable[..., Any] = inspect.unwrap(_imported(self.source))
+        plain: Callable[..., Any] = inspect.unwrap(_import_source(self.source))
         return plain
 
     @property
     def positional(self) -> tuple[str, ...]:
         """The names of the parameters that a command takes without an option, in their order."""
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        return tuple(parameter.name for parameter in self._parameters() if parameter.kind in kinds)
+        return tuple(parameter.name for parameter in self._list_parameters() if parameter.kind in kinds)
 
     def prepared(self, base: "Base", caller: Caller, given: Mapping[str, Any]) -> bool:
         """Whether what must be there first was made just now, so that the base has to be opened again."""
-        return bool(self.prepare) and bool(_imported(self.prepare)(base, caller, **given))
+        return bool(self.prepare) and bool(_import_source(self.prepare)(base, caller, **given))
 
     @property
     def input(self) -> dict[str, Any]:
         """The JSON Schema (2020-12) of its parameters; nothing else is taken."""
-        own = list(self._parameters())
-        hints = _hints(self.function, {one.name for one in own})
-        properties = {one.name: self._rule(one, hints[one.name]) for one in own}
+        arguments = list(self._list_parameters())
+        hints = _resolve_hints(self.function, {argument.name for argument in arguments})
+        properties = {argument.name: self._build_rule(argument, hints[argument.name]) for argument in arguments}
         form = {name: dict(parameters.FORM[name]) for name in self.form}
         properties |= {
             name: rule | {"description": parameters.described(self.name, name) + _WHOLE.get(name, "")}
             for name, rule in form.items()
         }
-        required = [one.name for one in own if one.default is one.empty]
-        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+        required_names = [argument.name for argument in arguments if argument.default is argument.empty]
+        return {"type": "object", "properties": properties, "required": required_names, "additionalProperties": False}
 
     def object_of(self, base: "Base", value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """The plain object of what the function gave for these arguments."""
-        made: dict[str, Any] = _imported(f"actions.registry.answers:{self.answer}")(base, value, given)
-        return made
+        answer: dict[str, Any] = _import_source(f"actions.registry.answers:{self.answer}")(base, value, given)
+        return answer
 
     def call(self, base: "Base", given: Mapping[str, Any]) -> Any:
         """What the function gives for arguments that fit `input`."""
         given = {name: value for name, value in given.items() if name not in self.form}
-        names = list(self._parameters())
-        many = next((one for one in names if one.kind is one.VAR_POSITIONAL), None)
+        names = list(self._list_parameters())
+        many = next((argument for argument in names if argument.kind is argument.VAR_POSITIONAL), None)
         if many is None:
             return self.function(base, **given)
-        first = [one.name for one in names[: names.index(many)]]
-        rest = {name: value for name, value in given.items() if name not in (*first, many.name)}
-        return self.function(base, *(given[name] for name in first), *given[many.name], **rest)
+        first = [argument.name for argument in names[: names.index(many)]]
+        keywords = {name: value for name, value in given.items() if name not in (*first, many.name)}
+        return self.function(base, *(given[name] for name in first), *given[many.name], **keywords)
 
-    def _parameters(self) -> Iterator[inspect.Parameter]:
-        own = list(inspect.signature(self.function).parameters.values())[1:]
-        return (one for one in own if one.name not in parameters.NOT_OFFERED)
+    def _list_parameters(self) -> Iterator[inspect.Parameter]:
+        arguments = list(inspect.signature(self.function).parameters.values())[1:]
+        return (argument for argument in arguments if argument.name not in parameters.NOT_OFFERED)
 
-    def _rule(self, one: inspect.Parameter, hint: Any) -> dict[str, Any]:
+    def _build_rule(self, argument: inspect.Parameter, hint: Any) -> dict[str, Any]:
         rule = schema_of(hint)
-        if one.kind is one.VAR_POSITIONAL:
+        if argument.kind is argument.VAR_POSITIONAL:
             rule = {"type": "array", "items": rule, "minItems": 1}
-        rule |= parameters.limits(self.name, one.name)
-        if one.default not in (one.empty, None):
-            rule["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
-        admin = " Admins only." if one.name in self.privileged else ""
-        return rule | {"description": parameters.described(self.name, one.name) + admin}
+        rule |= parameters.limits(self.name, argument.name)
+        if argument.default not in (argument.empty, None):
+            rule["default"] = list(argument.default) if isinstance(argument.default, tuple) else argument.default
+        admin = " Admins only." if argument.name in self.privileged else ""
+        return rule | {"description": parameters.described(self.name, argument.name) + admin}
 
 
 def first_sentence(text: str) -> str:
@@ -134,7 +134,7 @@ def first_sentence(text: str) -> str:
     return text.partition(". ")[0].removesuffix(".") + "."
 
 
-def _imported(source: str) -> Any:
+def _import_source(source: str) -> Any:
     module, _, name = source.partition(":")
     return getattr(import_module(f"duckkb.{module}"), name)
 
@@ -147,11 +147,11 @@ def schema_of(hint: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"type": "string", "enum": [*inner]}
     if origin in (typing.Union, types.UnionType):
-        found = [schema_of(one) for one in inner if one is not type(None)]
-        different = [one for at, one in enumerate(found) if one not in found[:at]]
+        schemas = [schema_of(item) for item in inner if item is not type(None)]
+        different = [item for at, item in enumerate(schemas) if item not in schemas[:at]]
         return different[0] if len(different) == 1 else {"anyOf": different}
     if origin is tuple and inner[-1:] != (...,):
-        items = [schema_of(one) for one in inner]
+        items = [schema_of(item) for item in inner]
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object"}
@@ -160,7 +160,9 @@ def schema_of(hint: Any) -> dict[str, Any]:
     raise TypeError(f"no JSON Schema for {hint}")
 
 
-def _hints(function: Callable[..., Any], names: Container[str]) -> dict[str, Any]:
+def _resolve_hints(function: Callable[..., Any], names: Container[str]) -> dict[str, Any]:
     """The annotations of these parameters; others may name what is not imported."""
-    own = {name: hint for name, hint in function.__annotations__.items() if name in names}
-    return typing.get_type_hints(types.SimpleNamespace(__annotations__=own), {**function.__globals__, **_STAND_INS})
+    annotations = {name: hint for name, hint in function.__annotations__.items() if name in names}
+    return typing.get_type_hints(
+        types.SimpleNamespace(__annotations__=annotations), {**function.__globals__, **_STAND_INS}
+    )

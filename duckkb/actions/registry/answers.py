@@ -43,29 +43,31 @@ def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def found(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    asked, origins = _choice(given), list[Any]()
+    choice, origins = _read_choice(given), list[Any]()
     if given.get("provenance"):
         from duckkb.actions.tracing import origins_of  # few ask for them, and it brings what reads git
 
         origins = origins_of(base, value)
     lines = hit_lines(value, origins, full=given.get("full", False))
-    shown, said = project(lines, _projection(base, asked, OF_HITS, given["type"]), partial(field_names, base))
-    result = say_cut(value, shown, asked)
-    more = [one for one in said if asked is not None]
-    return result_object(replace(result, notices=(*result.notices, *more)), shown)
+    records, notices = project(
+        lines, _make_projection(base, choice, OF_HITS, given["type"]), partial(field_names, base)
+    )
+    result = say_cut(value, records, choice)
+    more = [notice for notice in notices if choice is not None]
+    return result_object(replace(result, notices=(*result.notices, *more)), records)
 
 
 def gotten(base: Base, value: Any, given: Given) -> dict[str, Any]:
     """One record, or a document, which has no fields to choose from."""
-    if (asked := _choice(given)) is None or "_type" not in value:
+    if (choice := _read_choice(given)) is None or "_type" not in value:
         return dict(value)
-    wanted = Projection(asked, OF_RECORDS, identity=identity_fields(base, value["_type"]))
-    (line,), _ = project([(value, value)], wanted, partial(field_names, base))
+    projection = Projection(choice, OF_RECORDS, identity=identity_fields(base, value["_type"]))
+    (line,), _ = project([(value, value)], projection, partial(field_names, base))
     return line
 
 
-def _choice(given: Given) -> FieldChoice | None:
-    return choose_fields(given["fields"]) if "fields" in given else None
+def _read_choice(arguments: Given) -> FieldChoice | None:
+    return choose_fields(arguments["fields"]) if "fields" in arguments else None
 
 
 def count(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -74,21 +76,21 @@ def count(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 def page(base: Base, value: Any, given: Given) -> dict[str, Any]:
     lines = [(record, record) for record in value.records]
-    records = _chosen(base, lines, given["type"], OF_RECORDS, given)
+    records = _project_lines(base, lines, given["type"], OF_RECORDS, given)
     return {"records": records, "total": value.total, "next": value.next}
 
 
 def neighbors(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    records = _steps(base, value.records, "all", OF_STEPS, given)
+    records = _project_steps(base, value.records, "all", OF_STEPS, given)
     return {"records": records, "truncated": value.truncated, "next": value.next}
 
 
 def citing(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _steps(base, value.records, "all", OF_STEPS, given), "truncated": value.truncated}
+    return {"records": _project_steps(base, value.records, "all", OF_STEPS, given), "truncated": value.truncated}
 
 
 def near(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _steps(base, value.records, given["type"], (*OF_STEPS, "_score"), given)}
+    return {"records": _project_steps(base, value.records, given["type"], (*OF_STEPS, "_score"), given)}
 
 
 def blame(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def log(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def path(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"path": _steps(base, value, "all", OF_STEPS, given)}
+    return {"path": _project_steps(base, value, "all", OF_STEPS, given)}
 
 
 def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -114,14 +116,14 @@ def documents(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 def several(base: Base, value: Any, given: Given) -> dict[str, Any]:
     """Documents that were asked for, and what of these there is not."""
-    found, lacking = value
-    return {"documents": found, "lacking": lacking}
+    present_documents, lacking = value
+    return {"documents": present_documents, "lacking": lacking}
 
 
 def why(base: Base, value: Any, given: Given) -> dict[str, Any]:
     from duckkb.review.impact.why import as_object
 
-    of_base = [one.message for one in boot.notices(base)]
+    of_base = [notice.message for notice in boot.notices(base)]
     return as_object(value) | {"notices": [*value.notices, *of_base]}
 
 
@@ -134,23 +136,25 @@ def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
 
 
-def _steps(
-    base: Base, records: Sequence[Mapping[str, Any]], of: str, own: Sequence[str], given: Given
+def _project_steps(
+    base: Base, records: Sequence[Mapping[str, Any]], of: str, own_fields: Sequence[str], arguments: Given
 ) -> list[dict[str, Any]]:
-    return _chosen(base, step_lines(records, full=given.get("full", False)), of, own, given)
+    return _project_lines(base, step_lines(records, full=arguments.get("full", False)), of, own_fields, arguments)
 
 
-def _chosen(
-    base: Base, lines: Sequence[tuple[Line, Line]], of: str, own: Sequence[str], given: Given
+def _project_lines(
+    base: Base, lines: Sequence[tuple[Line, Line]], of: str, own_fields: Sequence[str], arguments: Given
 ) -> list[dict[str, Any]]:
     """Lines without the vectors that callers gave, or with the `fields` that are asked for alone."""
-    shown, _ = project(lines, _projection(base, _choice(given), own, of), partial(field_names, base))
-    return shown
+    records, _ = project(
+        lines, _make_projection(base, _read_choice(arguments), own_fields, of), partial(field_names, base)
+    )
+    return records
 
 
-def _projection(base: Base, asked: FieldChoice | None, own: Sequence[str], of: str) -> Projection:
-    identity = identity_fields(base, of) if asked is not None else {}
-    return Projection(asked, own, given_vectors(base, of), identity=identity)
+def _make_projection(base: Base, choice: FieldChoice | None, own_fields: Sequence[str], of: str) -> Projection:
+    identity = identity_fields(base, of) if choice is not None else {}
+    return Projection(choice, own_fields, given_vectors(base, of), identity=identity)
 
 
 def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, Any]:
@@ -161,7 +165,7 @@ def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, An
         return answer
     notices = [*dict.fromkeys((*boot.notices(base), *getattr(value, "notices", ())))]
     key = "_notices" if is_record else "notices"
-    return answer | ({key: [notice_object(one) for one in notices]} if notices else {})
+    return answer | ({key: [notice_object(notice) for notice in notices]} if notices else {})
 
 
 def notices_of(answer: Mapping[str, Any]) -> Sequence[Any]:
@@ -173,11 +177,11 @@ def notices_of(answer: Mapping[str, Any]) -> Sequence[Any]:
 def plain(value: Any) -> Any:
     """A value as JSON has it: what JSON has no form for is a text, as on the command line."""
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, str | int | None):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return str(value)

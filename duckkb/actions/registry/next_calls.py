@@ -49,15 +49,15 @@ def with_calls(suggestion: str) -> str:
 def correct_call(action: Action, given: Mapping[str, Any], correction: tuple[str, str]) -> str:
     """Return a call of an action that reads, with one argument, or one name in a list, corrected; empty where it stands in no or several places."""
     word, better = correction
-    better_arguments = {name: _correct(value, word, better) for name, value in given.items()}
+    better_arguments = {name: _replace_word(value, word, better) for name, value in given.items()}
     call = f"{action.name} {json.dumps(better_arguments, ensure_ascii=False)}"
     is_one = sum(better_arguments[name] != value for name, value in given.items()) == 1
     return call if is_one and not action.writes and len(call) <= _LONGEST else ""
 
 
-def _correct(value: Any, word: str, better: str) -> Any:
+def _replace_word(value: Any, word: str, better: str) -> Any:
     return (
-        [_correct(one, word, better) for one in value]
+        [_replace_word(item, word, better) for item in value]
         if isinstance(value, list)
         else better
         if value == word
@@ -74,8 +74,10 @@ def with_calls_in_notices(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **answer,
         key: [
-            one | {"remedy": with_calls(one["remedy"])} if isinstance(one, dict) and "remedy" in one else one
-            for one in notices
+            notice | {"remedy": with_calls(notice["remedy"])}
+            if isinstance(notice, dict) and "remedy" in notice
+            else notice
+            for notice in notices
         ],
     }
 
@@ -86,22 +88,22 @@ def _call(command: str) -> str:
         words = shlex.split(command)[1:]
     except ValueError:
         return ""
-    action, rest = _action_of(words)
+    action, argument_words = _find_action(words)
     if action is None:
         return ""
     name, places = action.name, action.positional
-    if name == "schema" and not rest:
+    if name == "schema" and not argument_words:
         name = "types"
-    if name == "get" and len(rest) == 1:
-        places = ("citation" if "@" in rest[0] and rest[0].startswith("duckkb://") else "document",)
+    if name == "get" and len(argument_words) == 1:
+        places = ("citation" if "@" in argument_words[0] and argument_words[0].startswith("duckkb://") else "document",)
     try:
-        arguments = _arguments(ACTIONS[name].input["properties"], [*places], rest)
+        arguments = _parse_arguments(ACTIONS[name].input["properties"], [*places], argument_words)
     except (KeyError, IndexError, ValueError):
         return ""
     return f"{name} {json.dumps(arguments, ensure_ascii=False)}"
 
 
-def _action_of(words: list[str]) -> tuple[Action | None, list[str]]:
+def _find_action(words: list[str]) -> tuple[Action | None, list[str]]:
     """Return the action that does what a verb does, and the words behind the verb."""
     for count in (2, 1):
         verb = " ".join(words[:count])
@@ -111,28 +113,28 @@ def _action_of(words: list[str]) -> tuple[Action | None, list[str]]:
     return None, words
 
 
-def _arguments(rules: Mapping[str, Any], places: list[str], words: list[str]) -> dict[str, Any]:
+def _parse_arguments(rules: Mapping[str, Any], places: list[str], words: list[str]) -> dict[str, Any]:
     """What the words behind a verb say, by the names of parameters. Raises KeyError, IndexError or ValueError for others."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     while words:
         word = words.pop(0)
         if word in _MODES and "mode" in rules:
-            found["mode"] = _MODES[word]
+            arguments["mode"] = _MODES[word]
         elif word.startswith("-") and word != "-":
             name, _, value = word.partition("=")
             name = _SHORT.get(name) or name.removeprefix("--").replace("-", "_")
             is_flag = rules[name].get("type") == "boolean"
-            found[name] = True if is_flag else _value(rules[name], value or words.pop(0))
+            arguments[name] = True if is_flag else _parse_value(rules[name], value or words.pop(0))
         elif places[0] == "identities":
-            found.setdefault("identities", []).append(word)
+            arguments.setdefault("identities", []).append(word)
         else:
             name = places.pop(0)
-            found[name] = _value(rules[name], word)
-    return found
+            arguments[name] = _parse_value(rules[name], word)
+    return arguments
 
 
-def _value(rule: Mapping[str, Any], word: str) -> Any:
-    kinds = {rule.get("type"), *(one.get("type") for one in rule.get("anyOf", ()))}
+def _parse_value(rule: Mapping[str, Any], word: str) -> Any:
+    kinds = {rule.get("type"), *(alternative.get("type") for alternative in rule.get("anyOf", ()))}
     if word[:1] in ("[", "{") and kinds & {"array", "object"}:
         return json.loads(word)
     if kinds & {"integer", "number"} and "string" not in kinds:

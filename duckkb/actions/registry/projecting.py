@@ -41,18 +41,18 @@ def project(
         kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
         from duckkb.ontology.names import did_you_mean, paths_inside, paths_to, steps_through_lists
 
-        known = [name for kind in kinds for name in field_names(kind)]
+        known_names = [name for kind in kinds for name in field_names(kind)]
         for path in lacking:
-            if not {path, path.partition(".")[0]} & {*known}:
-                raise _unknown(path, kinds, (*known, *wanted.own), paths_to(wholes, path))
+            if not {path, path.partition(".")[0]} & {*known_names}:
+                raise _make_field_error(path, kinds, (*known_names, *wanted.own), paths_to(wholes, path))
         near = [
             f"{path} is inside a list; --fields {steps[0]} has all of it"
             if len(steps := steps_through_lists(wholes, path)) > 1
             else did_you_mean(path, paths_inside(wholes, path))
             for path in lacking
         ]
-        said = f"no record that is printed has {', '.join(lacking)}"
-        notices.append(Notice("W_NO_VALUE", said, " ".join(filter(None, near))))
+        message = f"no record that is printed has {', '.join(lacking)}"
+        notices.append(Notice("W_NO_VALUE", message, " ".join(filter(None, near))))
     if names := wanted.left_out(wholes):
         notices.append(Notice("W_OMITTED", f"vectors are not printed: {names}", f"--fields +{names}"))
     return [wanted.shown(whole, form) for whole, form in lines], notices
@@ -71,24 +71,26 @@ def say_cut(
         return result
     identity = cut[0].identity
     name = str(identity) if isinstance(identity, str | int) else json.dumps(identity, ensure_ascii=False)
-    said = "a long text is in brief" if len(cut) == 1 else f"long texts of {len(cut)} results are in brief"
+    message = "a long text is in brief" if len(cut) == 1 else f"long texts of {len(cut)} results are in brief"
     get = f"duckkb get {shell_word(cut[0].type)} {shell_word(name)}"
     return replace(
-        result, notices=(*result.notices, Notice("W_OMITTED", said, f"`{get}` gives one whole, {full} gives all"))
+        result, notices=(*result.notices, Notice("W_OMITTED", message, f"`{get}` gives one whole, {full} gives all"))
     )
 
 
-def _unknown(path: str, kinds: Sequence[str], known: Sequence[str], nested: Sequence[str]) -> UsageError:
-    """The error for a field that no type has; `nested` are paths of the records that end with this name."""
+def _make_field_error(
+    path: str, kinds: Sequence[str], known_names: Sequence[str], nested_paths: Sequence[str]
+) -> UsageError:
+    """The error for a field that no type has; `nested_paths` are those of the records that end with this name."""
     from duckkb.ontology.names import name_known, nearest
 
     head = path.partition(".")[0]
     if head in (*OF_HITS, *_OPTIONS):
-        said = f"{head} is not printed here"
-        return UsageError(said, suggestion=_OPTIONS.get(head, f"`duckkb find` prints {head}"))
-    said = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
-    near = nested[0] if nested else nearest(path, known)
-    advice = f"did you mean `{nested[0]}`?" if nested else name_known(path, known)
-    error = UsageError(said, "E_FIELD", advice)
+        message = f"{head} is not printed here"
+        return UsageError(message, suggestion=_OPTIONS.get(head, f"`duckkb find` prints {head}"))
+    message = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
+    near = nested_paths[0] if nested_paths else nearest(path, known_names)
+    advice = f"did you mean `{nested_paths[0]}`?" if nested_paths else name_known(path, known_names)
+    error = UsageError(message, "E_FIELD", advice)
     error.correction = (path, near) if near else None
     return error

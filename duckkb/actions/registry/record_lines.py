@@ -49,15 +49,15 @@ class Projection(Struct, frozen=True):
     def shown(self, whole: Line, form: Line) -> dict[str, Any]:
         """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
         of its record, or has one only in part, says so in `_partial`, so that `put` does not take it for the record."""
-        given = self.given.get(whole.get("_type", ""), ())
+        vector_names = self.given.get(whole.get("_type", ""), ())
         are_more = self.asked is None or self.asked.are_more
-        line = {name: value for name, value in form.items() if name not in given} if are_more else {}
-        paths = (*self._naming(whole), *self.asked.paths) if self.asked else ()
+        line = {name: value for name, value in form.items() if name not in vector_names} if are_more else {}
+        paths = (*self._list_naming_fields(whole), *self.asked.paths) if self.asked else ()
         for path in paths:
-            steps = _steps(path, whole)
-            found = _inside(whole, steps)
-            if found is not None:
-                (line.__setitem__(path, found) if self.rows else _add(line, steps, found))
+            steps = _split_path(path, whole)
+            inner_value = _read_path(whole, steps)
+            if inner_value is not None:
+                (line.__setitem__(path, inner_value) if self.rows else _add(line, steps, inner_value))
         line |= {name: form[name] for name in _UNASKED if name in form}
         business = [name for name in whole if not name.startswith("_")]
         parts = [name for name in business if name in line and line[name] != whole[name]]
@@ -65,7 +65,7 @@ class Projection(Struct, frozen=True):
             line["_partial"] = parts
         return line
 
-    def _naming(self, whole: Line) -> tuple[str, ...]:
+    def _list_naming_fields(self, whole: Line) -> tuple[str, ...]:
         """What names the record of a line, as far as it is not asked for."""
         if self.rows or self.asked is None or self.asked.are_more:
             return ()
@@ -81,19 +81,19 @@ class Projection(Struct, frozen=True):
         """Which given vectors the default form left out, as --fields names them."""
         if self.asked and not self.asked.are_more:
             return ""
-        named = self.asked.paths if self.asked else ()
-        found = dict.fromkeys(
+        requested_paths = self.asked.paths if self.asked else ()
+        vector_names = dict.fromkeys(
             name for whole in wholes for name in self.given.get(whole.get("_type", ""), ()) if name in whole
         )
-        return ",".join(name for name in found if name not in named)
+        return ",".join(name for name in vector_names if name not in requested_paths)
 
 
-def _steps(path: str, whole: Line) -> list[str]:
+def _split_path(path: str, whole: Line) -> list[str]:
     """A path as keys. A field that has a dot in its own name goes before what lies inside another."""
     return [path] if path in whole else path.split(".")
 
 
-def _inside(value: Any, steps: Sequence[str]) -> Any:
+def _read_path(value: Any, steps: Sequence[str]) -> Any:
     for step in steps:
         value = value.get(step) if isinstance(value, Mapping) else None
     return value
@@ -107,10 +107,10 @@ def _add(line: dict[str, Any], steps: Sequence[str], value: Any) -> None:
     line[last] = value
 
 
-def _has(wholes: Sequence[Line], path: str, own: Sequence[str]) -> bool:
-    if path in own:
+def _has(wholes: Sequence[Line], path: str, own_fields: Sequence[str]) -> bool:
+    if path in own_fields:
         return True
-    return not path.startswith("_") and any(_inside(whole, _steps(path, whole)) is not None for whole in wholes)
+    return not path.startswith("_") and any(_read_path(whole, _split_path(path, whole)) is not None for whole in wholes)
 
 
 _LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field
@@ -125,7 +125,7 @@ def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
     if excerpt is not None and excerpt.line is not None:
         from duckkb.documents.document import DERIVED as from_text
     return {
-        name: value if name.startswith("_") else _brief(value, name, starts)
+        name: value if name.startswith("_") else _shorten_value(value, name, starts)
         for name, value in record.items()
         if name not in from_text
     }
@@ -141,22 +141,22 @@ def step_lines(records: "Sequence[Line]", *, full: bool = False) -> list[tuple[L
     ]
 
 
-def _brief(value: Any, path: str = "", starts: Mapping[str, int] = MappingProxyType({})) -> Any:
+def _shorten_value(value: Any, path: str = "", starts: Mapping[str, int] = MappingProxyType({})) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST else _cut(value, starts.get(path, 0))
     if isinstance(value, Mapping):
-        return {name: _brief(inner, f"{path}.{name}", starts) for name, inner in value.items()}
+        return {name: _shorten_value(inner, f"{path}.{name}", starts) for name, inner in value.items()}
     if isinstance(value, list):
-        items = list(map(_brief, value))
+        items = list(map(_shorten_value, value))
         lengths = accumulate(len(json.dumps(item, ensure_ascii=False, default=str)) for item in items)
         return [item for item, length in zip(items, lengths, strict=True) if length <= LONGEST]
     return value
 
 
 def _cut(text: str, start: int) -> str:
-    shown = snippet(text[start:])
-    before, after = text[:start].strip(), text[start + len(shown) :].strip()
-    return f"{_CUT if before else ''}{shown}{_CUT if after else ''}"
+    excerpt = snippet(text[start:])
+    before, after = text[:start].strip(), text[start + len(excerpt) :].strip()
+    return f"{_CUT if before else ''}{excerpt}{_CUT if after else ''}"
 
 
 def hit_line(
@@ -164,25 +164,25 @@ def hit_line(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A hit with every field there is, and in its default form: the record's fields, long ones in brief (unless `full`), then `_type`,
     `_etag`, `_engine`, `_score`, where in a longer text it was found, and what options of their own ask for."""
-    own: dict[str, Any] = {"_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
-    own |= {} if hit.score is None else {"_score": hit.score}
-    own |= {"_line": hit.excerpt.line} if hit.excerpt is not None and hit.excerpt.line is not None else {}
-    form: dict[str, Any] = {**(hit.record if full else brief(hit.record, hit.excerpt)), **own}
-    whole = {ID: hit.id, **hit.record, **own, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
+    metadata: dict[str, Any] = {"_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
+    metadata |= {} if hit.score is None else {"_score": hit.score}
+    metadata |= {"_line": hit.excerpt.line} if hit.excerpt is not None and hit.excerpt.line is not None else {}
+    form: dict[str, Any] = {**(hit.record if full else brief(hit.record, hit.excerpt)), **metadata}
+    whole = {ID: hit.id, **hit.record, **metadata, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
     if hit.scores is not None:
         whole["_scores"] = dict(hit.scores)
         form |= {"_scores": whole["_scores"]} if hit.in_collection or hit.trace is not None else {}
     if hit.chunk is not None:
         whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
-        form |= _found_in(hit.chunk, hit.record, full)
-    said: dict[str, Any] = {"_degraded": True} if degraded else {}
-    said |= {"_filled": True} if hit.is_filled else {}
-    said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
-    said |= {} if origin is None else {"_provenance": origin_object(origin)}
-    return whole | said, form | said
+        form |= _describe_chunk(hit.chunk, hit.record, full)
+    extras: dict[str, Any] = {"_degraded": True} if degraded else {}
+    extras |= {"_filled": True} if hit.is_filled else {}
+    extras |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
+    extras |= {} if origin is None else {"_provenance": origin_object(origin)}
+    return whole | extras, form | extras
 
 
-def _found_in(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) -> dict[str, Any]:
+def _describe_chunk(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) -> dict[str, Any]:
     """`_chunk` in the default form: nothing where it is all of its field, and the text only where the field is printed whole and it is a
     small part of that."""
     from duckkb.indexing.chunk import field_text, searched_value
@@ -242,22 +242,22 @@ def log_line(one: "LogEntry") -> dict[str, Any]:
     line |= {"was": change.was} if change.was is not None else {}
     line |= {"path": change.place.path, "line": change.place.line_no}
     fields = {}
-    for changed in change.fields:
-        sides = {"before": changed.before, "after": changed.after}
-        fields[changed.name] = {side: json.loads(text) for side, text in sides.items() if text is not None}
+    for field_change in change.fields:
+        sides = {"before": field_change.before, "after": field_change.after}
+        fields[field_change.name] = {side: json.loads(text) for side, text in sides.items() if text is not None}
     return line | {"fields": fields}
 
 
 def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A whole answer as one object, for `--json`; `lines` are its hits as they are printed."""
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "results": list(lines),
         "mode": result.mode,
         "engine": result.engine,
         "degraded": result.degraded,
         "notices": [notice_object(notice) for notice in result.notices],
     }
-    return found | ({"explain": dict(result.explain)} if result.explain else {})
+    return answer | ({"explain": dict(result.explain)} if result.explain else {})
 
 
 def describe_documents(result: Any, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -267,8 +267,8 @@ def describe_documents(result: Any, lines: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def notice_object(notice: Any) -> dict[str, str]:
-    said = {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
-    return said | ({"reason": notice.reason} if notice.reason else {})
+    line = {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
+    return line | ({"reason": notice.reason} if notice.reason else {})
 
 
 def finding_line(finding: "Finding") -> dict[str, Any]:
@@ -291,19 +291,19 @@ def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]
         line["identities"] = [identity_value(identity) for identity in receipt.identities]
         line |= {"ids": list(receipt.ids), "etags": list(receipt.etags)}
     if receipt.imported is not None:
-        said = {"types": dict(receipt.imported.types), "generated_ids": receipt.imported.generated_ids}
-        line |= {name: value for name, value in said.items() if value}
+        import_facts = {"types": dict(receipt.imported.types), "generated_ids": receipt.imported.generated_ids}
+        line |= {name: value for name, value in import_facts.items() if value}
     return line
 
 
 def sql_object(result: "SqlResult") -> dict[str, Any]:
     """Rows by the names of their columns."""
-    columns = _distinct(result.columns)
+    columns = _rename_duplicates(result.columns)
     rows = [dict(zip(columns, row, strict=True)) for row in result.rows]
     return {"columns": columns, "rows": rows, "truncated": result.truncated}
 
 
-def _distinct(columns: Sequence[str]) -> list[str]:
+def _rename_duplicates(columns: Sequence[str]) -> list[str]:
     """Names for the keys of a row: a second `a` becomes `a_1`, as where DuckDB selects from the statement."""
     names: list[str] = []
     for column in columns:
@@ -316,7 +316,7 @@ def report_object(report: "CheckReport", fail_on: str = "error") -> dict[str, An
     """All findings, each by itself, and those that say the same of many records together."""
     from duckkb.review.reports.findings import as_objects, of_findings
 
-    ended = of_findings(report.errors, report.warnings, fail_on=fail_on, is_judged=report.is_judged)
+    outcome = of_findings(report.errors, report.warnings, fail_on=fail_on, is_judged=report.is_judged)
     counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
     findings = list(map(finding_line, report.findings))
-    return {"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)}
+    return {"outcome": outcome, **counts, "findings": findings, "groups": as_objects(report.findings)}

@@ -101,10 +101,10 @@ _SAMPLE = {
 }
 
 
-def _history(properties: Mapping[str, Schema], *optional: str) -> dict[str, Any]:
+def _describe_history(properties: Mapping[str, Schema], *optional: str) -> dict[str, Any]:
     commits = list_of(object_of({**_SAMPLE, **properties}, *optional))
-    said = "The oldest first; null of what is published and for who sees a part of the base, empty outside of git."
-    return {"anyOf": [{"type": "null"}, commits], "description": said}
+    text = "The oldest first; null of what is published and for who sees a part of the base, empty outside of git."
+    return {"anyOf": [{"type": "null"}, commits], "description": text}
 
 
 _OF_HISTORY = {"total": {**WHOLE, "description": "How many commits the history has."}, "shallow": FLAG}
@@ -120,7 +120,7 @@ GROWTH = object_of(
                 }
             )
         ),
-        "commits": _history(
+        "commits": _describe_history(
             {"types": {"type": "object", "additionalProperties": object_of({"records": WHOLE, "bytes": WHOLE})}}
         ),
         **_OF_HISTORY,
@@ -153,7 +153,7 @@ QUALITY = object_of(
                 }
             )
         ),
-        "commits": _history({"ndcg": _BY_LANE, "problem": TEXT}, "problem"),
+        "commits": _describe_history({"ndcg": _BY_LANE, "problem": TEXT}, "problem"),
         **_OF_HISTORY,
         "commits_left": {**WHOLE, "description": "Commits of those looked at that were not evaluated yet."},
     }

@@ -33,13 +33,13 @@ def run(
     `errors.Refused` (E_FORBIDDEN), and what the action raises. `strict`: also of a
     lenient base nothing is answered while records that the caller sees cannot be read."""
     action, arguments = accepted(name, given, caller)
-    with told_to(caller.types, asked_again=base.is_asked_again), _at(base, action, arguments, caller) as base:
-        seen = narrowed(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
+    with told_to(caller.types, asked_again=base.is_asked_again), _open_past(base, action, arguments, caller) as base:
+        view = narrowed(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
         if strict and not action.lenient:
-            refuse_unreadable(seen.tree)
+            refuse_unreadable(view.tree)
         try:
-            value = action.call(seen, arguments)
-            answer: dict[str, Any] = plain(with_notices(seen, value, action.object_of(seen, value, arguments)))
+            value = action.call(view, arguments)
+            answer: dict[str, Any] = plain(with_notices(view, value, action.object_of(view, value, arguments)))
         except DuckkbError as problem:
             problem.call = correct_call(action, given, problem.correction) if problem.correction else ""
             raise
@@ -58,7 +58,7 @@ def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) 
 
 
 @contextmanager
-def _at(base: Base, action: Action, arguments: Mapping[str, Any], caller: Caller) -> Iterator[Base]:
+def _open_past(base: Base, action: Action, arguments: Mapping[str, Any], caller: Caller) -> Iterator[Base]:
     """The base as it was at the commit that the arguments name, if any. Raises `errors.Refused` (E_FORBIDDEN) for who sees a part: its
     types may have been others then; `errors.StateError` (E_REVISION, E_GIT)."""
     if "at" not in action.form or "at" not in arguments:
@@ -78,25 +78,25 @@ def accepted(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Ac
     if action is None:
         raise UsageError("there is no such action", code="E_ARGUMENT", suggestion=name_known(str(name), ACTIONS))
     _refuse_forbidden(action, given, caller)
-    return action, _arguments(action, given)
+    return action, _check_arguments(action, given)
 
 
-def _refuse_forbidden(action: Action, given: Mapping[str, object], caller: Caller) -> None:
+def _refuse_forbidden(action: Action, arguments: Mapping[str, object], caller: Caller) -> None:
     if not caller.may(action.role):
-        said = f"{action.name} is for callers with the role {action.role}; this one is {caller.role}"
-        raise Refused(said, code="E_FORBIDDEN", suggestion="ask an admin of this server for the role")
+        message = f"{action.name} is for callers with the role {action.role}; this one is {caller.role}"
+        raise Refused(message, code="E_FORBIDDEN", suggestion="ask an admin of this server for the role")
     if not action.is_for(caller):
-        said = f"{action.name} is for callers who may see the whole base"
-        raise Refused(said, code="E_FORBIDDEN", suggestion="ask an admin of this server for all types")
-    names = sorted(action.privileged.intersection(given))
+        message = f"{action.name} is for callers who may see the whole base"
+        raise Refused(message, code="E_FORBIDDEN", suggestion="ask an admin of this server for all types")
+    names = sorted(action.privileged.intersection(arguments))
     if names and not caller.may("admin"):
-        said = f"{', '.join(names)} of {action.name} is for admins; this caller is {caller.role}"
-        raise Refused(said, code="E_FORBIDDEN", suggestion=f"leave {', '.join(names)} out")
+        message = f"{', '.join(names)} of {action.name} is for admins; this caller is {caller.role}"
+        raise Refused(message, code="E_FORBIDDEN", suggestion=f"leave {', '.join(names)} out")
 
 
-def _arguments(action: Action, given: Mapping[str, object]) -> dict[str, Any]:
-    parameters = _parameters(action.name)
-    if findings := parameters.findings(given):
+def _check_arguments(action: Action, arguments: Mapping[str, object]) -> dict[str, Any]:
+    parameters = _build_parameters(action.name)
+    if findings := parameters.findings(arguments):
         first, more = findings[0], f", and {len(findings) - 1} more" if len(findings) > 1 else ""
         raise UsageError(
             f"{action.name}: {first.field.removeprefix('/') or 'the arguments'}: {first.message}{more}",
@@ -104,27 +104,27 @@ def _arguments(action: Action, given: Mapping[str, object]) -> dict[str, Any]:
             suggestion=first.remedy,
             findings=findings,
         )
-    return _shortened(action.name, parameters.whole_numbers(given))
+    return _shorten_times(action.name, parameters.whole_numbers(arguments))
 
 
-def _shortened(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _shorten_times(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """With times that are no longer than what is left for this call."""
-    if (left := deadline.current().left) < math.inf:
+    if (remaining_seconds := deadline.current().left) < math.inf:
         deadline.refuse_late()
-        for time, rule in _times(name).items():
+        for time, rule in _find_time_rules(name).items():
             if (value := arguments.get(time, rule.get("default"))) is not None:
-                most = left * TIMES[time]
+                most = remaining_seconds * TIMES[time]
                 arguments[time] = min(value, max(1, int(most)) if rule["type"] == "integer" else most)
     return arguments
 
 
 @cache
-def _times(name: str) -> dict[str, dict[str, Any]]:
+def _find_time_rules(name: str) -> dict[str, dict[str, Any]]:
     return {time: rule for time, rule in ACTIONS[name].input["properties"].items() if time in TIMES}
 
 
 @cache
-def _parameters(name: str) -> Parameters:
+def _build_parameters(name: str) -> Parameters:
     """What is made of an action's signature once in a process."""
     return Parameters(ACTIONS[name].input)
 
@@ -133,15 +133,15 @@ def failure(problem: Exception, *, for_calls: bool = False) -> dict[str, Any]:
     """What is told of an error: its code, message, the next step (a command, or for who calls actions the call of one), and
     findings as `details`. Of what duckkb does not expect to go wrong nothing but that it did: its text may hold anything."""
     if not isinstance(problem, DuckkbError):
-        told = {"code": "E_INTERNAL", "message": "a defect in duckkb", "suggestion": "see the log of the server"}
-        return {"error": told}
+        error = {"code": "E_INTERNAL", "message": "a defect in duckkb", "suggestion": "see the log of the server"}
+        return {"error": error}
     suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details) | (
-        {"findings": [finding_line(one) for one in problem.findings]} if problem.findings else {}
+        {"findings": [finding_line(finding) for finding in problem.findings]} if problem.findings else {}
     )
-    told = {
+    error = {
         "code": problem.code,
         "message": problem.message,
         "suggestion": problem.call or with_calls(suggestion) if for_calls else suggestion,
     }
-    return {"error": told | ({"details": plain(details)} if details else {})}
+    return {"error": error | ({"details": plain(details)} if details else {})}

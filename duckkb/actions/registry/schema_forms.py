@@ -12,9 +12,9 @@ TEXT_OR_NONE, WHOLE_OR_NONE, NUMBER_OR_NONE = ({"type": [name, "null"]} for name
 
 def object_of(properties: Mapping[str, Schema], *optional: str, description: str = "") -> dict[str, Any]:
     """An object in which all of these stand, but for the optional ones."""
-    required = [name for name in properties if name not in optional]
-    said = {"description": description} if description else {}
-    return {"type": "object", "properties": dict(properties), "required": required, **said}
+    required_names = [name for name in properties if name not in optional]
+    annotations = {"description": description} if description else {}
+    return {"type": "object", "properties": dict(properties), "required": required_names, **annotations}
 
 
 def list_of(items: Schema, description: str = "") -> dict[str, Any]:

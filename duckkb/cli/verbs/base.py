@@ -34,21 +34,21 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
     """
     from duckkb.actions import folder
 
-    made = folder.init(path, github=github, install=install, lfs=lfs)
-    for file in made.kept:
+    result = folder.init(path, github=github, install=install, lfs=lfs)
+    for file in result.kept:
         printed.note(f"kept as it is: {file}")
-    for note in made.notes:
+    for note in result.notes:
         printed.note(note)
     if wants_json():
-        out.emit({"path": str(made.root), "files": list(made.files)})
+        out.emit({"path": str(result.root), "files": list(result.files)})
     else:
-        out.lines({"file": file} for file in made.files)
-    if "config.yaml" in made.files and (outer := folder.around(made.root)) is not None:
+        out.lines({"file": file} for file in result.files)
+    if "config.yaml" in result.files and (outer := folder.around(result.root)) is not None:
         printed.note(
             f"this base lies in another one, {outer}, which has none of its records: duckkb --kb {quote(str(outer))} status"
         )
-    if not wants_json() and "config.yaml" in made.files:
-        base = "" if made.root.samefile(".") else f" --kb {quote(str(made.root))}"
+    if not wants_json() and "config.yaml" in result.files:
+        base = "" if result.root.samefile(".") else f" --kb {quote(str(result.root))}"
         first = '{"id": "first", "text": "hello"}'
         printed.note(
             f"next: duckkb{base} import faq faq.csv, and duckkb{base} find faq QUESTION; faq.csv is a file of yours"
@@ -65,12 +65,12 @@ def status_command() -> None:
     It and `missing` are null where a large base has changed since it was last counted (`duckkb index status` counts).
     While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).
     """
-    status, notices = _status()
-    out.emit(status | {"server": _server()})
+    status, notices = _read_status()
+    out.emit(status | {"server": _describe_server()})
     out.tell(notices)
 
 
-def _status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
+def _read_status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
     """The status of the base that the command line names, and what must be known of it; waits for nobody."""
     from duckkb.actions.caring import status_unread
     from duckkb.errors import Unavailable
@@ -85,7 +85,7 @@ def _status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
         return status_unread(chosen().get("kb")), ()
 
 
-def _server() -> dict[str, Any] | None:
+def _describe_server() -> dict[str, Any] | None:
     """What `serve --daemon` and `mcp --http --daemon` started: its `pid` and `url`, nothing of these while it starts. None where
     there is none."""
     from duckkb.actions.folder import find
@@ -105,8 +105,8 @@ def scheduler_status_command() -> None:
     Exit 0."""
     from duckkb.actions.caring import background
 
-    status, notices = _status()
-    out.emit(background(status) | {"server": _server()})
+    status, notices = _read_status()
+    out.emit(background(status) | {"server": _describe_server()})
     out.tell(notices)
 
 
@@ -119,20 +119,20 @@ def config_show_command() -> None:
     """Print every setting and type with its origin: `name`, `value`, `origin`; with --json as one nested object."""
     from duckkb.actions import folder
 
-    shown = folder.config_show(chosen().get("kb"))
+    settings = folder.config_show(chosen().get("kb"))
     if wants_json():
-        out.emit(shown)
+        out.emit(settings)
     else:
-        out.lines({"name": name, **entry} for name, entry in _leaves(shown, ""))
+        out.lines({"name": name, **entry} for name, entry in _iter_leaves(settings, ""))
 
 
-def _leaves(shown: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iter_leaves(value: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every `{"value", "origin"}` with the dotted name of its place."""
-    if isinstance(shown, dict) and shown.keys() == {"value", "origin"}:
-        yield name, shown
+    if isinstance(value, dict) and value.keys() == {"value", "origin"}:
+        yield name, value
         return
-    for key, inside in shown.items() if isinstance(shown, dict) else enumerate(shown):
-        yield from _leaves(inside, f"{name}.{key}" if name else str(key))
+    for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _iter_leaves(inside, f"{name}.{key}" if name else str(key))
 
 
 @verb("trust")
@@ -163,5 +163,5 @@ def skill_install_command(to: str | None, force: bool) -> None:
     """Write DIR/duckkb/SKILL.md, which agents read. One that is there and differs stays, unless --force."""
     from duckkb.actions.agents import skill
 
-    path, written = skill.install(*([to] if to else []), force=force)
-    out.emit({"file": str(path), "written": written})
+    path, is_new = skill.install(*([to] if to else []), force=force)
+    out.emit({"file": str(path), "written": is_new})

@@ -42,7 +42,7 @@ def check_command(since: str | None, fail_on: Literal["error", "warning"], **giv
     if form != "json":
         noun = "changed record" if since is not None or given["staged"] else "record"
         counts = ((report.records, noun), (report.errors, "error"), (report.warnings, "warning"))
-        printed.note(", ".join(f"{count} {one}{'' if count == 1 else 's'}" for count, one in counts))
+        printed.note(", ".join(f"{count} {label}{'' if count == 1 else 's'}" for count, label in counts))
     if report.errors or (fail_on == "warning" and report.warnings):
         end()
 
@@ -56,10 +56,12 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     if form == "json":
         out.emit(report_object(report, fail_on))
     else:
-        listed = (
-            [one.rooted(report.prefix) for one in told(report.findings, report.prefix)] if is_page else report.findings
+        findings = (
+            [finding.rooted(report.prefix) for finding in told(report.findings, report.prefix)]
+            if is_page
+            else report.findings
         )
-        out.lines(map(finding_line, listed))
+        out.lines(map(finding_line, findings))
 
 
 @verb("fmt")
@@ -126,8 +128,8 @@ def backup_create_command(file: str | None, *, force: bool) -> None:
 
     line = create(unopened().root, file, force=force, lock_timeout=lock_timeout())
     out.emit(line)
-    for one in line["left_out"]:
-        printed.note(f"left out: {one}")
+    for entry in line["left_out"]:
+        printed.note(f"left out: {entry}")
 
 
 @verb("verify", group=backup_command)

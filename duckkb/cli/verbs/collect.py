@@ -33,10 +33,10 @@ def col_init_command(kb: "KnowledgeBase", name: str, *, policy: str, params: str
     duckkb col init notes --policy knowledge-base
     duckkb col init vectors64 --policy feature-store --params '{"dimension": 64}'
     """
-    return _changed(kb.collections.init(name, policy=policy, params=_params(params)))
+    return _describe_change(kb.collections.init(name, policy=policy, params=_parse_params(params)))
 
 
-def _params(text: str | None) -> Mapping[str, Any]:
+def _parse_params(text: str | None) -> Mapping[str, Any]:
     """What --params says; raises `errors.UsageError` (E_PARAMS)."""
     from duckkb.errors import UsageError
     from duckkb.truth.files.line import Limits, LineError, parse_json
@@ -46,8 +46,8 @@ def _params(text: str | None) -> Mapping[str, Any]:
     try:
         value = parse_json(text.encode("utf-8", "surrogateescape"), Limits())
     except LineError as error:
-        said = error.findings[0].message
-        raise UsageError(f"--params is not JSON: {said}", "E_PARAMS", "--params '{\"dimension\": 64}'") from error
+        message = error.findings[0].message
+        raise UsageError(f"--params is not JSON: {message}", "E_PARAMS", "--params '{\"dimension\": 64}'") from error
     if not isinstance(value, dict):
         raise UsageError("--params takes a JSON object", "E_PARAMS", "--params '{\"dimension\": 64}'")
     return value
@@ -71,7 +71,7 @@ def col_show_command(kb: "KnowledgeBase", name: str) -> Any:
 @click.option("--yes", is_flag=True, help="Also where it holds records.")
 def col_rm_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str, Any]:
     """Delete a collection's files and its definition, in one write."""
-    return _changed(kb.collections.remove(name, confirmed=yes))
+    return _describe_change(kb.collections.remove(name, confirmed=yes))
 
 
 @base_verb("rename", group=col_command)
@@ -79,7 +79,7 @@ def col_rm_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str,
 @click.argument("new")
 def col_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mapping[str, Any]:
     """Give a collection another name. Its records keep their ids, keys and times; git sees renamed files."""
-    return _changed(kb.collections.rename(name, new))
+    return _describe_change(kb.collections.rename(name, new))
 
 
 @base_verb("snapshot", group=col_command)
@@ -96,11 +96,11 @@ def col_snapshot_command(kb: "KnowledgeBase", name: str, file: str, *, force: bo
 @click.option("--as", "name", metavar="NAME", help="Under another name.")
 def col_restore_command(kb: "KnowledgeBase", file: str, *, name: str | None) -> Mapping[str, Any]:
     """Put a snapshot back, byte for byte; every line and checksum is verified first."""
-    return _changed(kb.collections.restore(file, name=name))
+    return _describe_change(kb.collections.restore(file, name=name))
 
 
-def _changed(changed: "Changed") -> Mapping[str, Any]:
-    return {"name": changed.name, "records": changed.records, "files": list(changed.files)}
+def _describe_change(change: "Changed") -> Mapping[str, Any]:
+    return {"name": change.name, "records": change.records, "files": list(change.files)}
 
 
 @group("policy")
@@ -151,17 +151,22 @@ def migrate_chroma_command(file: str, **how: Any) -> None:
     duckkb migrate chroma ./chroma --collection articles --dry-run
     """
     with opened() as kb:
-        out.lines(_migrated(kb.migrate.each_of_chroma(file, **how)), under="collections")
+        out.lines(_print_migrations(kb.migrate.each_of_chroma(file, **how)), under="collections")
         if how["dry_run"]:
             printed.note("dry run: nothing was written")
         out.tell(kb.notices)
 
 
-def _migrated(found: "Iterable[MigratedCollection]") -> Iterator[Mapping[str, Any]]:
-    for one in found:
-        out.tell(one.notices)
-        counts = {"inserted": one.inserted, "updated": one.updated, "unchanged": one.unchanged, "skipped": one.skipped}
-        yield {"collection": one.collection, "from": one.source, **counts}
+def _print_migrations(collections: "Iterable[MigratedCollection]") -> Iterator[Mapping[str, Any]]:
+    for collection in collections:
+        out.tell(collection.notices)
+        counts = {
+            "inserted": collection.inserted,
+            "updated": collection.updated,
+            "unchanged": collection.unchanged,
+            "skipped": collection.skipped,
+        }
+        yield {"collection": collection.collection, "from": collection.source, **counts}
 
 
 @base_verb("openclaw", group=migrate_command)
@@ -176,7 +181,7 @@ def migrate_openclaw_command(kb: "KnowledgeBase", folder: str, *, name: str | No
     \b
     duckkb migrate openclaw ~/.openclaw/workspace --name memory
     """
-    found = kb.migrate.openclaw(folder, name=name)
-    if not found["added"]:
-        printed.note(f"{found['folder']} is the collection {found['name']} already")
-    return found
+    collection = kb.migrate.openclaw(folder, name=name)
+    if not collection["added"]:
+        printed.note(f"{collection['folder']} is the collection {collection['name']} already")
+    return collection

@@ -86,16 +86,18 @@ def diff_command(range: str | None, **given: Any) -> None:
     if given["stat"] and not (given["ignore"] or given["where"] or given["ops"] or given["fail_on"] or only):
         _print_numbers(range, given)
         return
-    asked = {
+    request = {
         name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where", "ops")
     }
     form = chosen_format("text")
     is_report = form in DIFF and DIFF[form].is_judged and not given["stat"]
     with judging():
-        found = app.diff(chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]) or is_report, **asked)
-    _print(found, given)
-    findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
-    if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
+        comparison = app.diff(
+            chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]) or is_report, **request
+        )
+    _print(comparison, given)
+    findings = [finding for finding in comparison.findings if finding.is_error or given["fail_on"] == "warning"]
+    if (given["exit_code"] and not comparison.is_empty) or (given["fail_on"] and findings):
         end()
 
 
@@ -104,9 +106,9 @@ def note_undone(range: str | None, verb: str) -> None:
     from duckkb.actions.diffing import hint_of_undone
 
     with judging():
-        said = hint_of_undone(unopened().root, range, verb)
-    if said:
-        printed.note(said)
+        message = hint_of_undone(unopened().root, range, verb)
+    if message:
+        printed.note(message)
 
 
 @base_verb("apply", tells=False)
@@ -130,117 +132,124 @@ def apply_command(kb: "KnowledgeBase", patch: str, check_only: bool, dry_run: bo
     out.tell(receipt.notices)
 
 
-def _print(found: "Diff", given: dict[str, Any]) -> None:
+def _print(comparison: "Diff", arguments: dict[str, Any]) -> None:
     from duckkb.review.diff.model import DiffOptions
 
     form = chosen_format("text")
-    if given["stat"]:
-        _stat(form, found.numbers)
+    if arguments["stat"]:
+        _print_stat(form, comparison.numbers)
         return
     is_text = form == "text"
-    color = is_text and _wants_color(given["color"])
-    wanted = DiffOptions(
-        given["full"], color, _budget(form, given), given["fail_on"] or "error", given["after"], _again()
+    color = is_text and _should_color(arguments["color"])
+    diff_options = DiffOptions(
+        arguments["full"],
+        color,
+        _choose_budget(form, arguments),
+        arguments["fail_on"] or "error",
+        arguments["after"],
+        _make_next_command(),
     )
     if form in ROWS:
-        _print_rows(found, wanted)
+        _print_rows(comparison, diff_options)
         return
-    wanted = replace(wanted, links=_links(found)) if DIFF[form].is_judged else wanted
-    pieces = DIFF[form].lines(found, wanted)
+    diff_options = replace(diff_options, links=_find_links(comparison)) if DIFF[form].is_judged else diff_options
+    pieces = DIFF[form].lines(comparison, diff_options)
     show = {"text": printed.drawn, "markdown": printed.comment}.get(form, printed.result)
     while some := list(islice(pieces, _AT_ONCE)):
         show("\n".join(some))
 
 
-def _links(found: "Diff") -> "ForgeLinks | None":
+def _find_links(comparison: "Diff") -> "ForgeLinks | None":
     from duckkb.actions.diffing import links_of
 
-    return links_of(unopened().root, found.base.commit, found.head.commit)
+    return links_of(unopened().root, comparison.base.commit, comparison.head.commit)
 
 
-def _budget(form: str, given: dict[str, Any]) -> int:
+def _choose_budget(form: str, arguments: dict[str, Any]) -> int:
     budget = DIFF[form].budget if form in DIFF else ROWS_BUDGET
-    if budget is None and (given["budget"] or given["after"]):
+    if budget is None and (arguments["budget"] or arguments["after"]):
         raise click.UsageError(f"--format {form} is told whole; leave --budget and --after out")
-    if given["budget"]:
-        return int(given["budget"])
-    return sys.maxsize if given["full"] or budget is None else budget
+    if arguments["budget"]:
+        return int(arguments["budget"])
+    return sys.maxsize if arguments["full"] or budget is None else budget
 
 
-def _again() -> "Callable[[str], str]":
+def _make_next_command() -> "Callable[[str], str]":
     """This command line with other options in the place of --after."""
-    said, meta = chosen(), click.get_current_context().meta
-    given, only = meta[_GIVEN], meta.get(_ONLY)
+    settings, meta = chosen(), click.get_current_context().meta
+    arguments, only = meta[_GIVEN], meta.get(_ONLY)
     before = [
         word
         for name in ("kb", "format", "json")
-        if said.get(name) and not any(one.startswith(f"--{name}") for one in given)
-        for word in ([f"--{name}"] if name == "json" else [f"--{name}", str(said[name])])
+        if settings.get(name) and not any(argument.startswith(f"--{name}") for argument in arguments)
+        for word in ([f"--{name}"] if name == "json" else [f"--{name}", str(settings[name])])
     ]
-    kept = [
-        word for at, word in enumerate(given) if not word.startswith("--after") and given[at - 1 : at] != ["--after"]
+    kept_words = [
+        word
+        for at, word in enumerate(arguments)
+        if not word.startswith("--after") and arguments[at - 1 : at] != ["--after"]
     ]
     names = ["--", *only] if only else []
-    return lambda more: shlex.join(["duckkb", *before, "diff", *kept, *more.split(" "), *names])
+    return lambda more: shlex.join(["duckkb", *before, "diff", *kept_words, *more.split(" "), *names])
 
 
-def _print_rows(found: "Diff", options: "DiffOptions") -> None:
+def _print_rows(comparison: "Diff", options: "DiffOptions") -> None:
     from duckkb.review.diff.page import EntryPage
     from duckkb.review.reports.budget import size
 
-    page = EntryPage(found, options)
+    page = EntryPage(comparison, options)
     page.tell_findings()
-    rows = page.fit(page.changes, _row, lambda row: size(dumps(row)))
+    rows = page.fit(page.changes, _make_row, lambda row: size(dumps(row)))
     out.lines(rows, ("op", "type", "identity", "was", "fields", "path", "line"))
     if page.left:
         printed.note(f"{page.left:,} records are not shown yet: {page.next}")
 
 
-def _print_numbers(range: str | None, given: dict[str, Any]) -> None:
+def _print_numbers(range: str | None, arguments: dict[str, Any]) -> None:
     """--stat of everything, which needs no value of any record."""
     from duckkb.actions.diffing import numbers
 
     form = chosen_format("text")
-    _stat_is_text(form)
+    _require_text(form)
     with judging():
-        found = numbers(unopened().root, range, staged=given["staged"], worktree=given["worktree"])
-    _stat(form, found)
-    if given["exit_code"] and not found.is_empty:
+        counts = numbers(unopened().root, range, staged=arguments["staged"], worktree=arguments["worktree"])
+    _print_stat(form, counts)
+    if arguments["exit_code"] and not counts.is_empty:
         end()
 
 
-def _stat(form: str, found: "Numbers") -> None:
+def _print_stat(form: str, counts: "Numbers") -> None:
     from duckkb.review.diff.text import in_numbers
 
-    _stat_is_text(form)
-    printed.drawn("\n".join(in_numbers(found)))
+    _require_text(form)
+    printed.drawn("\n".join(in_numbers(counts)))
 
 
-def _stat_is_text(form: str) -> None:
+def _require_text(form: str) -> None:
     if form != "text":
         raise click.UsageError(f"--stat prints numbers as text; leave --format {form} out (json has them in `summary`)")
 
 
-def _wants_color(choice: str) -> bool:
+def _should_color(choice: str) -> bool:
     from duckkb import config
 
     return choice == "always" or (choice == "auto" and printed.on_terminal() and config.wants_color())
 
 
-def _row(change: "RecordChange") -> dict[str, Any]:
+def _make_row(change: "RecordChange") -> dict[str, Any]:
     """A record of csv, md and table."""
     return {
         "op": change.op,
         "type": change.type,
         "identity": change.identity,
         "was": change.was,
-        "fields": ", ".join(_paths(change)) if change.op in ("update", "rename") else None,
+        "fields": ", ".join(_list_paths(change)) if change.op in ("update", "rename") else None,
         "path": change.place.path,
         "line": change.place.line_no,
     }
 
 
-def _paths(change: "RecordChange") -> "Iterable[str]":
+def _list_paths(change: "RecordChange") -> "Iterable[str]":
     """What of a record differs: fields, and the values inside them by path."""
     from duckkb.review.diff.values import leaves
 

@@ -58,21 +58,21 @@ def collection_add_command(
     """
     from duckkb.actions.documents.collections import readable_patterns
 
-    added = kb.documents.add(path, name=name, masks=masks)
-    if not added.records:
+    collection = kb.documents.add(path, name=name, masks=masks)
+    if not collection.records:
         printed.note(f"no file in {path} matches {', '.join(masks) or '**/*.md'}; those that come later are read")
-    if not added.records and (patterns := readable_patterns(added.left_out, masks)):
-        named = ["--name", name] if name is not None else []
-        again = ["duckkb", "collection", "add", path, *named, *(f"--mask={pattern}" for pattern in patterns)]
-        remove = ["duckkb", "collection", "remove", added.name]
+    if not collection.records and (patterns := readable_patterns(collection.left_out, masks)):
+        name_options = ["--name", name] if name is not None else []
+        again = ["duckkb", "collection", "add", path, *name_options, *(f"--mask={pattern}" for pattern in patterns)]
+        remove = ["duckkb", "collection", "remove", collection.name]
         printed.note(f"to read what is there: {shlex.join(remove)} && {shlex.join(again)}")
-    if not added.files:
-        _note_outside(kb, path, added.name, masks)
-    for reason, count in _counts(added.left_out).items():
-        paths = [path for path, why in added.left_out if why == reason]
+    if not collection.files:
+        _note_outside(kb, path, collection.name, masks)
+    for reason, count in _count_reasons(collection.left_out).items():
+        paths = [path for path, why in collection.left_out if why == reason]
         more = ", ..." if count > _MOST_NAMED else ""
         printed.note(f"left out, {_REASONS[reason]}: {count} ({', '.join(paths[:_MOST_NAMED])}{more})")
-    return {**_changed(added), "left_out": _counts(added.left_out)}
+    return {**_describe_change(collection), "left_out": _count_reasons(collection.left_out)}
 
 
 def _note_outside(kb: "KnowledgeBase", path: str, name: str, masks: tuple[str, ...]) -> None:
@@ -104,7 +104,7 @@ def collection_show_command(kb: "KnowledgeBase", name: str) -> Any:
 @click.option("--yes", is_flag=True, help="Also a graph of code that has records.")
 def collection_remove_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str, Any]:
     """Forget a collection. Its files stay where they are; a graph that `arch` imported goes with its records."""
-    return _changed(kb.documents.remove(name, confirmed=yes))
+    return _describe_change(kb.documents.remove(name, confirmed=yes))
 
 
 @base_verb("rename", group=collection_command)
@@ -112,7 +112,7 @@ def collection_remove_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> M
 @click.argument("new")
 def collection_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mapping[str, Any]:
     """Give a collection another name; its folder keeps its own."""
-    return _changed(kb.documents.rename(name, new))
+    return _describe_change(kb.documents.rename(name, new))
 
 
 @base_verb("update-cmd", group=collection_command)
@@ -120,30 +120,30 @@ def collection_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mappi
 @click.argument("command", required=False)
 def collection_update_cmd_command(kb: "KnowledgeBase", name: str, command: str | None) -> Mapping[str, Any]:
     """Set what `update` runs in the folder first, or, without a command, nothing. It runs once `duckkb trust` accepted it."""
-    return _changed(kb.documents.update_command(name, command))
+    return _describe_change(kb.documents.update_command(name, command))
 
 
 @base_verb("include", group=collection_command)
 @_name
 def collection_include_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
     """Have searches that name no collection ask this one."""
-    return _changed(kb.documents.include(name))
+    return _describe_change(kb.documents.include(name))
 
 
 @base_verb("exclude", group=collection_command)
 @_name
 def collection_exclude_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
     """Leave a collection out of searches that do not name it with -c."""
-    return _changed(kb.documents.include(name, False))
+    return _describe_change(kb.documents.include(name, False))
 
 
-def _counts(left_out: Sequence[tuple[str, str]]) -> dict[str, int]:
+def _count_reasons(left_out: Sequence[tuple[str, str]]) -> dict[str, int]:
     """By reason how many files and folders are left out."""
     return dict(sorted(Counter(why for _, why in left_out).items()))
 
 
-def _changed(changed: "Changed") -> Mapping[str, Any]:
-    return {"name": changed.name, "documents": changed.records, "files": list(changed.files)}
+def _describe_change(change: "Changed") -> Mapping[str, Any]:
+    return {"name": change.name, "documents": change.records, "files": list(change.files)}
 
 
 @group("context")
@@ -161,8 +161,8 @@ def context_add_command(kb: "KnowledgeBase", place: str, text: str | None) -> Ma
     duckkb context add docs/runbooks "What to do when something breaks"
     duckkb context add / "The payment platform"
     """
-    given = (place, text) if text is not None else (".", place)
-    return _said(kb.documents.add_context(*given))
+    arguments = (place, text) if text is not None else (".", place)
+    return _describe_context(kb.documents.add_context(*arguments))
 
 
 @base_verb("list", group=context_command, reads=True, under="contexts")
@@ -175,11 +175,11 @@ def context_list_command(kb: "KnowledgeBase") -> Any:
 @click.argument("place", metavar="PATH", type=PathName())
 def context_rm_command(kb: "KnowledgeBase", place: str) -> Mapping[str, Any]:
     """Take back what is said of a folder."""
-    return _said(kb.documents.remove_context(place))
+    return _describe_context(kb.documents.remove_context(place))
 
 
-def _said(changed: "Changed") -> Mapping[str, Any]:
-    return {"name": changed.name, "files": list(changed.files)}
+def _describe_context(change: "Changed") -> Mapping[str, Any]:
+    return {"name": change.name, "files": list(change.files)}
 
 
 _graph = parameters("graph", action="arch_status")
@@ -203,8 +203,8 @@ def arch_query_command(question: str) -> None:
         hints = kb.run("arch_query", {"question": question})["hints"]
         out.tell(kb.notices)
         if not hints:
-            said = "nothing in the graph has a name that the question has"
-            out.raise_no_results({"hints": []}, said, "duckkb arch status")
+            message = "nothing in the graph has a name that the question has"
+            out.raise_no_results({"hints": []}, message, "duckkb arch status")
         out.lines(hints, under="hints")
 
 
@@ -213,7 +213,7 @@ def arch_query_command(question: str) -> None:
 @options.allow_shrink
 def arch_build_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
     """Run the command, once `duckkb trust` has accepted it, and make the records those of the graph that it writes."""
-    return _built(kb.arch.build(graph, allow_shrink=allow_shrink))
+    return _print_build(kb.arch.build(graph, allow_shrink=allow_shrink))
 
 
 @base_verb("import", group=arch_command)
@@ -226,7 +226,7 @@ def arch_import_command(kb: "KnowledgeBase", file: str, graph: str, *, allow_shr
     \b
     duckkb arch import graphify-out/graph.json
     """
-    return _built(kb.arch.import_file(file, graph, allow_shrink=allow_shrink))
+    return _print_build(kb.arch.import_file(file, graph, allow_shrink=allow_shrink))
 
 
 @base_verb("refresh", group=arch_command)
@@ -235,14 +235,14 @@ def arch_import_command(kb: "KnowledgeBase", file: str, graph: str, *, allow_shr
 def arch_refresh_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
     """Build where the code, or the records of the graph, changed since the last build on this machine; else do nothing."""
     built = kb.arch.refresh(graph, allow_shrink=allow_shrink)
-    return {"name": graph, "built": False} if built is None else _built(built)
+    return {"name": graph, "built": False} if built is None else _print_build(built)
 
 
-def _built(done: "ArchImport") -> Mapping[str, Any]:
-    out.tell(done.notices)
-    counts = {key: getattr(done.receipt, key) for key in ("inserted", "updated", "unchanged", "deleted")}
-    line = {"name": done.name, "built": True, "commit": done.commit, "nodes": done.nodes, "edges": done.edges}
-    return {**line, **counts, "files": list(done.receipt.files)}
+def _print_build(graph: "ArchImport") -> Mapping[str, Any]:
+    out.tell(graph.notices)
+    counts = {key: getattr(graph.receipt, key) for key in ("inserted", "updated", "unchanged", "deleted")}
+    line = {"name": graph.name, "built": True, "commit": graph.commit, "nodes": graph.nodes, "edges": graph.edges}
+    return {**line, **counts, "files": list(graph.receipt.files)}
 
 
 @base_verb("ls", reads=True, under="documents")
@@ -268,21 +268,21 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
     if any("=" in name or name.lstrip().startswith("{") for name in names):
         raise click.UsageError("collections are updated by name; `duckkb put` changes records")
     with opened() as kb:
-        updated = kb.update(names, pull=pull)
-        _tell(updated)
+        result = kb.update(names, pull=pull)
+        _tell(result)
         if arch_refresh and (built := kb.arch.refresh()) is not None:
             out.tell(built.notices)
             printed.note(f"the graph of the code has {built.nodes:,} nodes and {built.edges:,} edges now")
-        out.tell(one for one in kb.notices if one.code != "E_SOURCE_MISSING")  # which is said below
-        if updated.refused:
-            missing = [one for one in updated.refused if one.code == "E_SOURCE_MISSING"]
-            unread = [one for one in updated.refused if one.code == "E_EXTRACT"]
-            unfetched = [one for one in updated.refused if one not in missing and one not in unread]
-            said = [one.message for one in unfetched]
-            said += [f"the folder of {one.type} is not there: {one.path}" for one in missing]
-            said += [f"{many(len(unread), 'file')} could not be read whole"] if unread else []
-            remedy = next((one.remedy for one in (*unfetched, *missing)), "")
-            raise Refused("; ".join(said), code=updated.refused[0].code, suggestion=remedy, findings=updated.refused)
+        out.tell(entry for entry in kb.notices if entry.code != "E_SOURCE_MISSING")  # which is said below
+        if result.refused:
+            missing = [entry for entry in result.refused if entry.code == "E_SOURCE_MISSING"]
+            unread = [entry for entry in result.refused if entry.code == "E_EXTRACT"]
+            failures = [entry for entry in result.refused if entry not in missing and entry not in unread]
+            messages = [entry.message for entry in failures]
+            messages += [f"the folder of {entry.type} is not there: {entry.path}" for entry in missing]
+            messages += [f"{many(len(unread), 'file')} could not be read whole"] if unread else []
+            remedy = next((entry.remedy for entry in (*failures, *missing)), "")
+            raise Refused("; ".join(messages), code=result.refused[0].code, suggestion=remedy, findings=result.refused)
 
 
 @verb("watch")
@@ -296,9 +296,9 @@ def watch_command(names: tuple[str, ...]) -> None:
         kb.watch(names, _tell)
 
 
-def _tell(updated: "Updated") -> None:
-    out.lines(updated.collections, under="collections", embedded=updated.embedded, pending=updated.pending)
-    out.tell(updated.notices)
-    if updated.collections:
-        of_all = f" / {updated.texts:,} texts" if updated.texts else ""
-        printed.note(f"{updated.embedded} embedded, {updated.pending} pending{of_all}")
+def _tell(result: "Updated") -> None:
+    out.lines(result.collections, under="collections", embedded=result.embedded, pending=result.pending)
+    out.tell(result.notices)
+    if result.collections:
+        of_all = f" / {result.texts:,} texts" if result.texts else ""
+        printed.note(f"{result.embedded} embedded, {result.pending} pending{of_all}")

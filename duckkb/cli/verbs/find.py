@@ -74,7 +74,7 @@ def find_command(
         query = out.read_text().strip() if not sys.stdin.isatty() else None
     if vector is not None and vector.lstrip().startswith("["):
         ctx = click.get_current_context()
-        (param,) = (one for one in ctx.command.params if one.name == "vector")
+        (param,) = (parameter for parameter in ctx.command.params if parameter.name == "vector")
         raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
     with opened(first_filter=how["where"], at=at, reads=True) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
@@ -83,10 +83,10 @@ def find_command(
             out.tell(result.notices)
             out.raise_no_results(result_object(result, []), "no results", "loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
-        found = hit_lines(result, origins, full=full)
-        for _, form in found if no_chunk else ():
+        hit_pairs = hit_lines(result, origins, full=full)
+        for _, form in hit_pairs if no_chunk else ():
             form.pop("_chunk", None)
-        lines = project(kb, found, fields, of=type_name, own=OF_HITS)
+        lines = project(kb, hit_pairs, fields, of=type_name, own=OF_HITS)
         result = say_cut(result, lines, fields, "--full")
         out.tell(result.notices)
         if wants_json():
@@ -109,7 +109,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     """
     from duckkb.actions.answering.context_pack import as_object
 
-    text = _question(question)
+    text = _read_question(question)
     with opened(at=at, reads=True) as kb:
         pack = kb.pack(text, **asked)
         out.tell(pack.notices)
@@ -119,18 +119,18 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
             case "plain":
                 printed.result(pack.plain(), end="")
             case _:
-                found = as_object(pack, "json")
-                out.emit(found) if wants_json() else out.lines(found["entries"])
+                answer = as_object(pack, "json")
+                out.emit(answer) if wants_json() else out.lines(answer["entries"])
         if not pack.entries and not pack.omitted:
             printed.note("no results; loosen the question")
             end(1)
 
 
-def _question(given: str | None) -> str:
+def _read_question(argument: str | None) -> str:
     """The question on the command line, or on stdin."""
-    if given in (None, "-") and sys.stdin.isatty():
+    if argument in (None, "-") and sys.stdin.isatty():
         raise click.UsageError("give a question, as an argument or on stdin")
-    return given if given is not None and given != "-" else out.read_text()
+    return argument if argument is not None and argument != "-" else out.read_text()
 
 
 @verb("ask", action="ask", formats=("text",))
@@ -154,18 +154,18 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
     from duckkb.actions.answering.ask import as_object
     from duckkb.cli import answers
 
-    text, is_text = _question(question), options.chosen_format("text") == "text"
+    text, is_text = _read_question(question), options.chosen_format("text") == "text"
     listen = (answers.piece if is_text else answers.event) if stream else (lambda _: None)
     with opened(at=at, reads=True) as kb:
-        found = kb.ask(text, listen=listen, **how)
-    out.tell(found.pack.notices)
+        answer = kb.ask(text, listen=listen, **how)
+    out.tell(answer.pack.notices)
     if is_text:
-        answers.show(found, was_streamed=stream)
+        answers.show(answer, was_streamed=stream)
     elif stream:
-        out.emit({"event": "answer", **as_object(found)})
+        out.emit({"event": "answer", **as_object(answer)})
     else:
-        out.emit(as_object(found))
-    if code := answers.failure(found, strict=strict):
+        out.emit(as_object(answer))
+    if code := answers.failure(answer, strict=strict):
         end(code)
 
 
@@ -205,18 +205,18 @@ def graph_command() -> None:
 def neighbors_command(
     kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **walk: Any
 ) -> None:
-    found = kb.neighbors(type_name, identity, **walk)
+    result = kb.neighbors(type_name, identity, **walk)
     out.tell(kb.notices)
-    if not found.records:
-        whole = {"records": [], "truncated": found.truncated, "next": found.next}
-        out.raise_no_results(whole, "no neighbors", _other_walk(kb, type_name, identity, walk))
-    out.lines(_steps(kb, found, fields, full), under="records", truncated=found.truncated, next=found.next)
-    if found.truncated:
-        on = f", or go on with --after {shell_word(found.next)}" if found.next else ""
-        printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", f"raise --limit{on}")
+    if not result.records:
+        whole = {"records": [], "truncated": result.truncated, "next": result.next}
+        out.raise_no_results(whole, "no neighbors", _suggest_walk(kb, type_name, identity, walk))
+    out.lines(_project_steps(kb, result, fields, full), under="records", truncated=result.truncated, next=result.next)
+    if result.truncated:
+        on = f", or go on with --after {shell_word(result.next)}" if result.next else ""
+        printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", f"raise --limit{on}")
 
 
-def _other_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapping[str, Any]) -> str:
+def _suggest_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapping[str, Any]) -> str:
     """The command that asks more where a walk found nothing: by edges that it left out, by meaning, or for the edge types."""
     place = f"{shell_word(type_name)} {shell_word(identity)}"
     if walk["label"] or walk["direction"] != "both":
@@ -234,9 +234,9 @@ def near_command(
     kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **how: Any
 ) -> None:
     """`_score` is the mean, over the chunks of the record, of the cosine to the best chunk of the other."""
-    found = kb.near(type_name, identity, **how)
-    out.tell([*kb.notices, *found.notices])
-    lines = project(kb, step_lines(found.records, full=full), fields, of=type_name, own=(*OF_STEPS, "_score"))
+    result = kb.near(type_name, identity, **how)
+    out.tell([*kb.notices, *result.notices])
+    lines = project(kb, step_lines(result.records, full=full), fields, of=type_name, own=(*OF_STEPS, "_score"))
     out.lines(lines, under="records")
 
 
@@ -247,11 +247,11 @@ def near_command(
 def citing_command(
     kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **how: Any
 ) -> None:
-    found = kb.citing(type_name, identity, **how)
+    result = kb.citing(type_name, identity, **how)
     out.tell(kb.notices)
-    out.lines(_steps(kb, found, fields, full), under="records", truncated=found.truncated)
-    if found.truncated:
-        printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
+    out.lines(_project_steps(kb, result, fields, full), under="records", truncated=result.truncated)
+    if result.truncated:
+        printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", "raise --limit")
 
 
 @base_verb("path", group=graph_command, reads=True, tells=False, action="path")
@@ -276,10 +276,10 @@ def path_command(
     out.tell(kb.notices)
     if not steps:
         out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
-    out.lines(_steps(kb, steps, fields, full), under="path")
+    out.lines(_project_steps(kb, steps, fields, full), under="path")
 
 
-def _steps(
+def _project_steps(
     kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], fields: FieldChoice | None, full: bool
 ) -> Sequence[Mapping[str, Any]]:
     """Records on a way over edges, as they are printed."""
@@ -316,6 +316,6 @@ def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: s
             for vector in answer.vectors:
                 out.emit(vector)
             return
-        one = {"embedding": answer.vectors[0]} if not batch else {"embeddings": list(answer.vectors)}
+        payload = {"embedding": answer.vectors[0]} if not batch else {"embeddings": list(answer.vectors)}
         usage = {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens, "tokens": answer.tokens}
-        out.emit({**one, "model": answer.model, "usage": usage})
+        out.emit({**payload, "model": answer.model, "usage": usage})

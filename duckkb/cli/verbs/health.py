@@ -63,13 +63,13 @@ def repair_command(check_only: bool, everything: bool) -> None:
     from duckkb import app
 
     chosen().setdefault("lock_timeout", 0.0)
-    done = app.repair(chosen().get("kb"), everything=everything, check_only=check_only, lock_timeout=lock_timeout())
-    line: dict[str, Any] = {"needs": [asdict(need) for need in done.needs], "check_only": check_only}
+    result = app.repair(chosen().get("kb"), everything=everything, check_only=check_only, lock_timeout=lock_timeout())
+    line: dict[str, Any] = {"needs": [asdict(need) for need in result.needs], "check_only": check_only}
     if not check_only:
-        line |= {"kept": done.kept, "tokens": done.tokens, "pending": done.pending}
-    out.emit(line | ({"reason": done.reason} if done.reason else {}))
-    out.tell(done.notices)
-    if check_only and done.needs:
+        line |= {"kept": result.kept, "tokens": result.tokens, "pending": result.pending}
+    out.emit(line | ({"reason": result.reason} if result.reason else {}))
+    out.tell(result.notices)
+    if check_only and result.needs:
         end()
 
 
@@ -111,10 +111,10 @@ def cleanup_command(
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
     limit = "1" if cache else limit  # a byte, into which nothing fits
-    done = to_builtins(
+    result = to_builtins(
         app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors)
     )
-    out.emit({key: value for key, value in done.items() if key != "reason" or value})
+    out.emit({key: value for key, value in result.items() if key != "reason" or value})
 
 
 @group("models")
@@ -141,14 +141,14 @@ def models_test_command(name: str | None) -> None:
     """
     from duckkb import app
 
-    failed: list[str] = []
+    failures: list[str] = []
 
     def noted() -> Iterator[dict[str, Any]]:
-        for one in app.try_models(chosen().get("kb"), name):
-            if not one["ok"]:
-                failed.append(one["provider"])
-            yield one
+        for answer in app.try_models(chosen().get("kb"), name):
+            if not answer["ok"]:
+                failures.append(answer["provider"])
+            yield answer
 
     out.lines(noted(), under="tried")
-    if failed:
+    if failures:
         end()

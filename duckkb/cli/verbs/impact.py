@@ -63,8 +63,8 @@ def impact_command(
         out.lines(as_object(report)["results"])
     if models is None:
         note_undone(range_text, "impact")
-    for said in report.crossed:
-        printed.note(f"limit crossed: {said}")
+    for message in report.crossed:
+        printed.note(f"limit crossed: {message}")
     if report.crossed or (limits and report.errors):
         end()
 
@@ -111,9 +111,9 @@ def why_command(kb: "KnowledgeBase", type_name: str, identity: str, query: str, 
     """
     from duckkb.review.impact.why import as_object, as_text
 
-    found = kb.why(type_name, identity, query, **how)
+    explanation = kb.why(type_name, identity, query, **how)
     if chosen_format("text") == "text":
-        for line in as_text(found):
+        for line in as_text(explanation):
             printed.result(printed.one_line(line))
     else:
-        out.emit(as_object(found))
+        out.emit(as_object(explanation))

@@ -65,12 +65,12 @@ def index_plan_command(kb: "KnowledgeBase", count: int | None, *, everything: bo
     team's cache has is left out, but not what this machine alone has. Exit 0 nothing to do, 1 there is.
     """
     if count is not None:
-        planned = kb.index_shards(count, everything=everything)
-        whole = _plan_object(planned.whole)
-        told = {name: whole[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
-        out.emit({"plan": planned.digest} | told | {"shards": [asdict(one) for one in planned.shares]})
+        shard_plan = kb.index_shards(count, everything=everything)
+        whole = _plan_object(shard_plan.whole)
+        facts = {name: whole[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
+        out.emit({"plan": shard_plan.digest} | facts | {"shards": [asdict(share) for share in shard_plan.shares]})
         out.tell(kb.notices)
-        if planned.whole.missing:
+        if shard_plan.whole.missing:
             end()
         return
     if everything:
@@ -100,8 +100,8 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
     `changed`: texts that lacked a vector, of `total` that are compared by meaning. Exit 0 fresh; 1 partial,
     with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
     """
-    built = kb.index_refresh(**budget, listen=_listener(progress))
-    _say(kb, built, _built_object(built), progress)
+    built = kb.index_refresh(**budget, listen=_choose_listener(progress))
+    _print_build(kb, built, _describe_build(built), progress)
 
 
 @verb("build", group=index_command)
@@ -141,7 +141,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
     if folder is not None:
         outside.writable(folder, unopened().root, config.around(unopened().root))
     if shard or executor:
-        _refuse_mixed(shard, folder, executor, count, force or given["if_stale"])
+        _check_shard_options(shard, folder, executor, count, force or given["if_stale"])
         assert folder is not None, "refused above"
         if shard:
             _build_shard(shard, folder, progress, everything=everything, **given)
@@ -159,16 +159,18 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
         app.repair(chosen().get("kb"), everything=True, lock_timeout=lock_timeout())
     with opened() as kb:
         build = kb.index_rebuild if force else kb.index_build
-        built = build(**budget, listen=_listener(progress))
-        _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
+        built = build(**budget, listen=_choose_listener(progress))
+        _print_build(kb, built, {"files": list(built.files)} | _describe_build(built), progress)
 
 
-def _refuse_mixed(shard: str | None, folder: str | None, executor: str | None, count: int | None, others: bool) -> None:
+def _check_shard_options(
+    shard: str | None, folder: str | None, executor: str | None, count: int | None, has_other_options: bool
+) -> None:
     if folder is None:
         raise click.UsageError("--out DIR says where shards are written")
     if (shard is None) == (executor is None) or (executor is None) != (count is None):
         raise click.UsageError("give --shard I/K, or --executor with --shards K")
-    if others:
+    if has_other_options:
         raise click.UsageError("--force and --if-stale are for the whole index, not for shards")
 
 
@@ -176,27 +178,27 @@ def _build_shard(name: str, folder: str, progress: str | None, *, everything: bo
     from duckkb.engine.index.jobs import JobOptions
     from duckkb.indexing.shards import shard
 
-    one, options = shard(name), JobOptions(**how)
+    share, options = shard(name), JobOptions(**how)
     with opened() as kb:
-        done = kb.index_build_shard(
-            one, Path(folder), everything=everything, options=options, listen=_listener(progress)
+        result = kb.index_build_shard(
+            share, Path(folder), everything=everything, options=options, listen=_choose_listener(progress)
         )
-        out.emit(_shard_object(done))
+        out.emit(_shard_object(result))
         out.tell(kb.notices)
-        if done.built.pending:
+        if result.built.pending:
             end()
 
 
-def _shard_object(done: "ShardBuilt") -> dict[str, Any]:
+def _shard_object(result: "ShardBuilt") -> dict[str, Any]:
     line: dict[str, Any] = {
-        "shard": done.shard,
-        "plan": done.plan,
-        "file": done.file,
-        "texts": done.texts,
-        "kept": done.kept,
+        "shard": result.shard,
+        "plan": result.plan,
+        "file": result.file,
+        "texts": result.texts,
+        "kept": result.kept,
     }
-    told = _built_object(done.built)
-    return line | {name: told[name] for name in ("embedded", "tokens", "pending", "code", "reason") if name in told}
+    facts = _describe_build(result.built)
+    return line | {name: facts[name] for name in ("embedded", "tokens", "pending", "code", "reason") if name in facts}
 
 
 def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -> None:
@@ -206,11 +208,13 @@ def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -
     from duckkb.integrations.ray_shards import build_shards
 
     root = unopened().root
-    done = build_shards(root, count, Path(folder), address=address, everything=everything, lock_timeout=lock_timeout())
+    results = build_shards(
+        root, count, Path(folder), address=address, everything=everything, lock_timeout=lock_timeout()
+    )
     pending = False
-    for one in done:
-        out.emit(_shard_object(one))
-        pending = pending or bool(one.built.pending)
+    for result in results:
+        out.emit(_shard_object(result))
+        pending = pending or bool(result.built.pending)
     if pending:
         end()
 
@@ -232,14 +236,14 @@ def index_adopt_command(folder: str, to: Any, *, partial: bool) -> None:
     of the base that still lack a vector. Can be repeated. Exit 0 done, 1 texts are pending or nothing was taken in.
     """
     with opened() as kb:
-        done = kb.index_adopt(Path(folder), to=to, partial=partial)
-        problems = [asdict(one) for one in done.problems]
-        line = {"plan": done.plan, "shards": list(done.shards), "texts": done.texts, "pending": done.pending}
-        out.emit(line | {"files": list(done.files)} | ({"problems": problems} if problems else {}))
-        for one in done.problems:
-            printed.note(str(one))
-        out.tell((*kb.notices, *done.notices))
-        if done.pending or problems:
+        result = kb.index_adopt(Path(folder), to=to, partial=partial)
+        problems = [asdict(problem) for problem in result.problems]
+        line = {"plan": result.plan, "shards": list(result.shards), "texts": result.texts, "pending": result.pending}
+        out.emit(line | {"files": list(result.files)} | ({"problems": problems} if problems else {}))
+        for problem in result.problems:
+            printed.note(str(problem))
+        out.tell((*kb.notices, *result.notices))
+        if result.pending or problems:
             end()
 
 
@@ -275,32 +279,32 @@ def index_migrate_command(to: str, limit: int | None, max_seconds: float | None,
 
     opening = OpenOptions(lenient=bool(chosen().get("lenient")), lock_timeout=lock_timeout())
     budget = MigrationBudget(limit, max_seconds)
-    found = migrate(unopened(), to, opening, budget, dry_run=dry_run, listen=_listener(None))
-    out.emit(_planned_object(found) if dry_run else _migrated_object(found))
-    if found.switch:
+    migration = migrate(unopened(), to, opening, budget, dry_run=dry_run, listen=_choose_listener(None))
+    out.emit(_describe_dry_run(migration) if dry_run else _describe_migration(migration))
+    if migration.switch:
         printed.note(
-            f"to switch, in config.yaml{'' if found.switch.startswith('global') else ', below global'}: {found.switch}"
+            f"to switch, in config.yaml{'' if migration.switch.startswith('global') else ', below global'}: {migration.switch}"
         )
-    if not dry_run and found.done.built.pending:
+    if not dry_run and migration.done.built.pending:
         end()
 
 
-def _planned_object(found: "MigratedModel") -> dict[str, Any]:
-    line: dict[str, Any] = {"dry_run": True, "model": found.model, "texts": found.done.texts}
-    told = _plan_object(found.done.plan)
-    line |= {name: told[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
-    return line | _ending(found)
+def _describe_dry_run(migration: "MigratedModel") -> dict[str, Any]:
+    line: dict[str, Any] = {"dry_run": True, "model": migration.model, "texts": migration.done.texts}
+    facts = _plan_object(migration.done.plan)
+    line |= {name: facts[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
+    return line | _describe_switch(migration)
 
 
-def _migrated_object(found: "MigratedModel") -> dict[str, Any]:
-    done = found.done
-    line: dict[str, Any] = {"model": found.model, "texts": done.texts, "dimensions": done.dimensions}
-    line |= {name: value for name, value in _built_object(done.built).items() if name not in ("changed", "total")}
-    return line | _ending(found)
+def _describe_migration(migration: "MigratedModel") -> dict[str, Any]:
+    outcome = migration.done
+    line: dict[str, Any] = {"model": migration.model, "texts": outcome.texts, "dimensions": outcome.dimensions}
+    line |= {name: value for name, value in _describe_build(outcome.built).items() if name not in ("changed", "total")}
+    return line | _describe_switch(migration)
 
 
-def _ending(found: "MigratedModel") -> dict[str, Any]:
-    return {"left_alone": list(found.left_alone)} | ({"switch": found.switch} if found.switch else {})
+def _describe_switch(migration: "MigratedModel") -> dict[str, Any]:
+    return {"left_alone": list(migration.left_alone)} | ({"switch": migration.switch} if migration.switch else {})
 
 
 def _plan_object(plan: "IndexPlan") -> dict[str, Any]:
@@ -311,10 +315,10 @@ def _plan_object(plan: "IndexPlan") -> dict[str, Any]:
         "tokens_are": plan.tokens_are,
     }
     whole |= {"minutes": plan.minutes, "price": plan.price, "team_cache": plan.team_cache}
-    return whole | {"types": [asdict(one) for one in plan.types]}
+    return whole | {"types": [asdict(type_plan) for type_plan in plan.types]}
 
 
-def _say(kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None) -> None:
+def _print_build(kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None) -> None:
     out.emit(line)
     if progress in (None, "bar"):
         of_all = "" if built.total is None else f" / {built.total:,} total"
@@ -324,22 +328,22 @@ def _say(kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress:
         end()
 
 
-def _built_object(built: "Built") -> dict[str, Any]:
+def _describe_build(built: "Built") -> dict[str, Any]:
     line: dict[str, Any] = {"pending": built.pending, "embedded": built.embedded, "tokens": built.tokens}
     line |= {"changed": built.changed, "total": built.total}
     return line | ({"code": built.code, "reason": built.reason} if built.code else {})
 
 
-def _listener(progress: str | None) -> "Callable[[Event], None]":
+def _choose_listener(progress: str | None) -> "Callable[[Event], None]":
     form = progress or ("bar" if sys.stderr.isatty() else "none")
     return {"bar": _draw, "json": _tell_event, "none": lambda _: None}[form]
 
 
 def _tell_event(event: "Event") -> None:
-    printed.data(_event_object(event))
+    printed.data(_describe_event(event))
 
 
-def _event_object(event: "Event") -> Mapping[str, Any]:
+def _describe_event(event: "Event") -> Mapping[str, Any]:
     from duckkb.engine.index.jobs import BatchFailed, Ended, Progressed, Started
 
     match event:
@@ -350,7 +354,7 @@ def _event_object(event: "Event") -> Mapping[str, Any]:
         case BatchFailed():
             return {"event": "failed"} | asdict(event)
         case Ended():
-            return {"event": "end"} | _built_object(event.result) | {"files": list(event.result.files)}
+            return {"event": "end"} | _describe_build(event.result) | {"files": list(event.result.files)}
 
 
 def _draw(event: "Event") -> None:
@@ -362,20 +366,22 @@ def _draw(event: "Event") -> None:
         printed.note(f"{event.code}: {event.texts} texts were not embedded: {event.message}")
     elif isinstance(event, Progressed):
         full = _BAR * event.done // max(event.total, event.done, 1)
-        left = "" if event.eta_s is None else f", {_span(event.eta_s)} left"
-        line = f"\r[{'#' * full}{'.' * (_BAR - full)}] {event.done}/{event.total}, {event.rate:.1f}/s{left}    "
+        remaining_time = "" if event.eta_s is None else f", {_format_span(event.eta_s)} left"
+        line = (
+            f"\r[{'#' * full}{'.' * (_BAR - full)}] {event.done}/{event.total}, {event.rate:.1f}/s{remaining_time}    "
+        )
         with suppress(OSError):
             click.echo(line, nl=event.done >= event.total, err=True)
 
 
-def _span(seconds: float) -> str:
+def _format_span(seconds: float) -> str:
     """Seconds as a person reads them.
 
-    >>> _span(8), _span(75), _span(7260)
+    >>> _format_span(8), _format_span(75), _format_span(7260)
     ('8 s', '1:15 min', '2:01 h')
     """
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}:{rest:02} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02} h"
+    minutes, remainder = divmod(whole, 60)
+    return f"{minutes}:{remainder:02} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02} h"

@@ -57,25 +57,25 @@ def merge_command(
 
     base, wait = unopened(), lock_timeout()
     if is_abort:
-        done = branches.abort(base, wait)
+        result = branches.abort(base, wait)
     else:
         how = MergeOptions(fast_forward, not no_commit, message, wait)
-        done = branches.merge(base, revision or "", how, allow_shrink=allow_shrink)
-    _tell_merge(done)
-    if not done.is_whole:
+        result = branches.merge(base, revision or "", how, allow_shrink=allow_shrink)
+    _tell_merge(result)
+    if not result.is_whole:
         end()
 
 
-def _tell_merge(done: "Merge") -> None:
+def _tell_merge(result: "Merge") -> None:
     from duckkb.actions import branches
 
-    outcome, most = done.outcome, _AT_ONCE
+    outcome, most = result.outcome, _AT_ONCE
     line: dict[str, Any] = {"action": outcome.action, "commit": outcome.commit, "files": list(outcome.files)}
     line |= {"others": list(outcome.others)}
-    line |= {"counts": {"conflicts": len(outcome.conflicts), "violations": len(done.violations)}}
+    line |= {"counts": {"conflicts": len(outcome.conflicts), "violations": len(result.violations)}}
     conflicts, violations = (
         list(map(branches.conflict_object, outcome.conflicts[:most])),
-        list(map(finding_line, done.violations[:most])),
+        list(map(finding_line, result.violations[:most])),
     )
     if chosen_format() == "json":
         out.emit(line | {"conflicts": conflicts, "violations": violations})
@@ -86,30 +86,30 @@ def _tell_merge(done: "Merge") -> None:
     for path in outcome.others:
         printed.note(f"in conflict as lines: {path}")
     if outcome.conflicts:
-        shown = f" (the first {most} are shown)" if len(outcome.conflicts) > most else ""
-        printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{shown}")
+        limit_note = f" (the first {most} are shown)" if len(outcome.conflicts) > most else ""
+        printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{limit_note}")
         first = shell_word(outcome.conflicts[0].name)
         printed.note(
             f"next: duckkb resolve --list, then duckkb resolve --ours {first} --stage (or --theirs, --base, --newest)"
         )
-    _tell_violations(done.violations)
-    if done.violations and outcome.can_conclude:
+    _tell_violations(result.violations)
+    if result.violations and outcome.can_conclude:
         printed.note(
             "the merge is not committed: `duckkb merge --abort` and mend a branch, or `git commit` to conclude it as it is"
         )
 
 
-def _sides(name: str, help: str) -> Callable[[Any], Any]:
+def _make_side_option(name: str, help: str) -> Callable[[Any], Any]:
     return click.option(
         f"--{name}", name, multiple=True, is_flag=False, flag_value="", metavar="[TYPE[:ID[:FIELD]]]", help=help
     )
 
 
 @verb("resolve", formats=("text", "html"), action="resolve")
-@_sides("ours", "Take our side of these conflicts (without a name: of all).")
-@_sides("theirs", "Take their side.")
-@_sides("base", "Take what both sides came from.")
-@_sides("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
+@_make_side_option("ours", "Take our side of these conflicts (without a name: of all).")
+@_make_side_option("theirs", "Take their side.")
+@_make_side_option("base", "Take what both sides came from.")
+@_make_side_option("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
 @click.option("--with-file", type=options.PathName(), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
 @click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
 @parameters("stage", "limit")
@@ -153,18 +153,18 @@ def resolve_command(
         branches.refuse_place(around.root, output)
     if to_file and not is_page:
         raise click.UsageError("-o is for the page: leave the other --format out")
-    answers = _answers(around.root, with_file)
+    answers = _read_answers(around.root, with_file)
     how = ResolveOptions(choices, (), only_list, stage, lock_timeout())
-    done = branches.resolve(around, how, answers, judged=is_page, allow_shrink=allow_shrink)
+    resolution = branches.resolve(around, how, answers, judged=is_page, allow_shrink=allow_shrink)
     if is_page:
-        _draw(around.root, done, output, force=force)
+        _draw(around.root, resolution, output, force=force)
     else:
-        _tell_resolution(done, limit, after or "")
-    if not done.left.is_done or done.violations:
+        _tell_resolution(resolution, limit, after or "")
+    if not resolution.left.is_done or resolution.violations:
         end()
 
 
-def _answers(root: "Path", file: str | None) -> bytes:
+def _read_answers(root: "Path", file: str | None) -> bytes:
     from duckkb.actions import branches
 
     if file is None:
@@ -172,45 +172,47 @@ def _answers(root: "Path", file: str | None) -> bytes:
     return sys.stdin.buffer.read() if file == "-" else branches.answers_file(root, file)
 
 
-def _draw(root: "Path", done: "Resolution", output: str | None, *, force: bool) -> None:
+def _draw(root: "Path", resolution: "Resolution", output: str | None, *, force: bool) -> None:
     from duckkb.actions import branches
 
     if output is None or output == "-":
-        for piece in branches.page(done):
+        for piece in branches.page(resolution):
             printed.result(piece, end="")
         return
-    branches.save_page(root, output, done, force=force)
-    printed.note(f"{len(done.left.conflicts):,} conflicts to {output}; open it in a browser")
+    branches.save_page(root, output, resolution, force=force)
+    printed.note(f"{len(resolution.left.conflicts):,} conflicts to {output}; open it in a browser")
 
 
-def _tell_resolution(done: "Resolution", limit: int, after: str) -> None:
+def _tell_resolution(resolution: "Resolution", limit: int, after: str) -> None:
     from duckkb.actions import branches
 
-    left, form = done.left, chosen_format("text")
-    told = branches.resolution_object(done, limit, after)
-    shown, following = told["conflicts"], told["next"]
+    remainder, form = resolution.left, chosen_format("text")
+    answer = branches.resolution_object(resolution, limit, after)
+    conflicts, following = answer["conflicts"], answer["next"]
     if form == "json":
-        out.emit(told)
+        out.emit(answer)
     elif form == "text":
-        for one in shown:
-            printed.result(printed.one_line(one["name"]))
+        for conflict in conflicts:
+            printed.result(printed.one_line(conflict["name"]))
     else:
-        out.lines([*shown, *({"staged": path} for path in left.staged)])
+        out.lines([*conflicts, *({"staged": path} for path in remainder.staged)])
     if following is not None:
-        printed.note(f"stopped at {len(shown)} of {len(left.conflicts)}; go on with --after {following!r}")
-    for path in left.unreadable:
+        printed.note(f"stopped at {len(conflicts)} of {len(remainder.conflicts)}; go on with --after {following!r}")
+    for path in remainder.unreadable:
         printed.note(f"{path} cannot be merged by records as it stands: mend it by hand, then git add")
-    for path in left.rescued:
+    for path in remainder.rescued:
         printed.note(f"what {path} held, with what was done in it by hand, is kept in .duckkb/rescued/")
-    for path in left.others:
+    for path in remainder.others:
         printed.note(f"left to git: {path}")
-    for path in left.staged if form == "text" else ():
+    for path in remainder.staged if form == "text" else ():
         printed.note(f"staged: {path}")
-    if left.unstaged:
-        printed.note(f"{len(left.unstaged)} settled parts are not in the index yet: duckkb resolve --stage, or git add")
-    if left.is_done and not (left.files or left.unstaged or left.staged):
+    if remainder.unstaged:
+        printed.note(
+            f"{len(remainder.unstaged)} settled parts are not in the index yet: duckkb resolve --stage, or git add"
+        )
+    if remainder.is_done and not (remainder.files or remainder.unstaged or remainder.staged):
         printed.note("no record is in conflict")
-    _tell_violations(done.violations)
+    _tell_violations(resolution.violations)
 
 
 @verb("branches", action="branches")
@@ -222,14 +224,14 @@ def branches_command(*, limit: int, after: str) -> None:
     """
     from duckkb.actions import diffing
 
-    found = diffing.to_review(unopened().root, limit=limit, after=after)
-    is_empty = not found["branches"]
-    out.lines(found.pop("branches"), under="branches", **found)
+    answer = diffing.to_review(unopened().root, limit=limit, after=after)
+    is_empty = not answer["branches"]
+    out.lines(answer.pop("branches"), under="branches", **answer)
     if is_empty:
         printed.note("no branch has anything that HEAD has not" + (f", behind {after!r}" if after else ""))
         end()
-    if found["next"] is not None:
-        printed.note(f"there are more; go on with --after {found['next']!r}")
+    if answer["next"] is not None:
+        printed.note(f"there are more; go on with --after {answer['next']!r}")
 
 
 @verb("compact")
@@ -276,10 +278,10 @@ def git_install_command(check_only: bool) -> None:
         return
     facts = branches.git_check(root)
     out.lines(
-        {"check": one.check, "status": "ok" if one.is_ok else "error", "message": one.message, "remedy": one.remedy}
-        for one in facts
+        {"check": fact.check, "status": "ok" if fact.is_ok else "error", "message": fact.message, "remedy": fact.remedy}
+        for fact in facts
     )
-    if not all(one.is_ok for one in facts):
+    if not all(fact.is_ok for fact in facts):
         end()
 
 
@@ -292,7 +294,7 @@ def git_uninstall_command() -> None:
 
 
 def _tell_violations(findings: "Sequence[Finding]") -> None:
-    for one in findings[:_AT_ONCE]:
-        printed.note(printed.brief(str(one)))
+    for finding in findings[:_AT_ONCE]:
+        printed.note(printed.brief(str(finding)))
     if len(findings) > _AT_ONCE:
         printed.note(f"{len(findings) - _AT_ONCE:,} more: duckkb check")

@@ -31,30 +31,30 @@ def propose_command(branch: str | None, goes_on: bool, base: str | None, message
     """
     if goes_on and branch is None:
         raise click.UsageError("--continue needs the --branch to continue")
-    made: list[Proposing] = []
+    proposals: list[Proposing] = []
 
     def proposing() -> "Proposing":
         from duckkb.actions.branches import Proposing, Wish
 
         inner = click.get_current_context()
         title = f"{inner.info_name} {inner.params.get('type_name', '')}".strip()
-        made.append(Proposing(unopened().root, Wish(title, branch, base, message or "", goes_on)))
-        return made[0]
+        proposals.append(Proposing(unopened().root, Wish(title, branch, base, message or "", goes_on)))
+        return proposals[0]
 
-    chosen().update(proposing=proposing, proposed=lambda: _told(made[0]))
+    chosen().update(proposing=proposing, proposed=lambda: _report_proposal(proposals[0]))
 
 
-def _told(made: "Proposing") -> dict[str, Any]:
-    proposed = made.proposed
-    if not proposed.commit:
+def _report_proposal(proposal: "Proposing") -> dict[str, Any]:
+    result = proposal.proposed
+    if not result.commit:
         printed.note("nothing differs, so nothing was proposed")
-    elif proposed.push:
+    elif result.push:
         printed.note(
-            f"next: {proposed.push}" + (f", then open {proposed.url}" if proposed.url else ", then open a pull request")
+            f"next: {result.push}" + (f", then open {result.url}" if result.url else ", then open a pull request")
         )
     else:
-        printed.note(f"next: duckkb diff HEAD...{proposed.branch}, then git merge {proposed.branch}")
-    return proposed.line
+        printed.note(f"next: duckkb diff HEAD...{result.branch}, then git merge {result.branch}")
+    return result.line
 
 
 for _verb in (put_command, import_command, delete_command, rename_command):

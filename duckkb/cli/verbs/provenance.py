@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from duckkb.review.provenance.history import LineOrigin
 
 
-def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[int, int | None] | None:
-    first, _, last = (given or "").partition(",")
+def _parse_line_range(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, int | None] | None:
+    first, _, last = (value or "").partition(",")
     try:
-        return (int(first or 1), int(last) if last else None) if given else None
+        return (int(first or 1), int(last) if last else None) if value else None
     except ValueError:
-        raise click.BadParameter(f"{given!r} is not of the form 10,20 or 10, or ,20", ctx, param) from None
+        raise click.BadParameter(f"{value!r} is not of the form 10,20 or 10, or ,20", ctx, param) from None
 
 
 @base_verb("blame", reads=True, action="blame")
@@ -26,7 +26,7 @@ def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
 @click.option(
-    "--lines", "-L", "chosen", callback=_line_range, metavar="A,B", help="Of a document: these lines of its file."
+    "--lines", "-L", "chosen", callback=_parse_line_range, metavar="A,B", help="Of a document: these lines of its file."
 )
 def blame_command(
     kb: "KnowledgeBase", type_name: str, identity: str, field: str | None, chosen: tuple[int, int | None] | None
@@ -54,9 +54,13 @@ def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
     """A commit a line: op, and what each field was and became. What is not committed comes first, with a null `commit`. `op` is insert, update,
     rename (with `was`) or delete.
     """
-    return [log_line(one) for one in kb.provenance.log(type_name, identity)]
+    return [log_line(entry) for entry in kb.provenance.log(type_name, identity)]
 
 
-def _run_line(one: "LineOrigin") -> dict[str, Any]:
-    line = {"lines": [one.first, one.last], **signature_object(one.by, one.is_boundary), "path": one.path}
-    return line | ({"repository": one.repository} if one.repository else {})
+def _run_line(origin: "LineOrigin") -> dict[str, Any]:
+    line = {
+        "lines": [origin.first, origin.last],
+        **signature_object(origin.by, origin.is_boundary),
+        "path": origin.path,
+    }
+    return line | ({"repository": origin.repository} if origin.repository else {})

@@ -46,21 +46,21 @@ def get_command(
     duckkb get guide/install.md:40 -l 20
     duckkb get "#3fa9c1" --json
     """
-    if identity is None and _document(type_name, at, line_numbers, **part):
+    if identity is None and _print_named_document(type_name, at, line_numbers, **part):
         return
     if line_numbers or any(part.values()):
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
-    cited = _cited(type_name, identity, at)
-    if identity is None and cited is None and (pair := options.split_record_name(type_name)):
+    citation = _parse_citation(type_name, identity, at)
+    if identity is None and citation is None and (pair := options.split_record_name(type_name)):
         type_name, identity = pair
-    with opened(at=cited.at if cited else at, reads=True) as kb:
-        record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
+    with opened(at=citation.at if citation else at, reads=True) as kb:
+        record = kb.provenance.cited(citation) if citation else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], fields)
         out.emit(line)
         out.tell(kb.notices)
 
 
-def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> bool:
+def _print_named_document(text: str, at: str | None, numbered: bool, **part: int | None) -> bool:
     """Print what one argument names, unless that is a record: TYPE/IDENTITY or a citation."""
     from duckkb.cli.verbs.search import print_document
 
@@ -80,7 +80,7 @@ def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> 
     return True
 
 
-def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | None":
+def _parse_citation(type_name: str, identity: str | None, at: str | None) -> "Citation | None":
     if not type_name.startswith("duckkb:"):
         if identity is None and options.split_record_name(type_name) is None:
             raise click.UsageError("Missing argument 'IDENTITY'.")
@@ -89,10 +89,10 @@ def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | 
         raise click.UsageError("a citation names the record already; leave IDENTITY out")
     from duckkb.review.provenance.citation import parse
 
-    found = parse(type_name)
-    if at is not None and found.commit:
+    citation = parse(type_name)
+    if at is not None and citation.commit:
         raise click.UsageError("the citation names a commit or a version already; leave --at out")
-    return replace(found, commit=found.commit or at)
+    return replace(citation, commit=citation.commit or at)
 
 
 @base_verb("list", tells=False, action="list")

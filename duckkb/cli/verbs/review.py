@@ -55,20 +55,20 @@ def review_command(
     out.only_json("a review")
     around = unopened()
     refuse_places(around, filter(None, (page, sarif)))
-    lifted = {"allow_weaker": allow_weaker, "allow_shrink": allow_shrink}
+    allowances = {"allow_weaker": allow_weaker, "allow_shrink": allow_shrink}
     with judging():
-        judged = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
-        told = review(around, range_text, judged, allow_shrink=allow_shrink)
+        impact_options = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
+        report = review(around, range_text, impact_options, allow_shrink=allow_shrink)
     for form, file in (("html", page), ("sarif", sarif)):
-        if file is not None and not (form == "html" and "diff" in told.problems):
-            save(around, file, lines(around, told, form), force=force)
+        if file is not None and not (form == "html" and "diff" in report.problems):
+            save(around, file, lines(around, report, form), force=force)
     form = {"jsonl": "json"}.get(name := chosen_format("markdown"), name)
     again = ["duckkb", "diff", *filter(None, [range_text]), "--format", "markdown"]
-    again += [f"--{name.replace('_', '-')}" for name, is_lifted in lifted.items() if is_lifted]
-    for piece in lines(around, told, form, budget, lambda more: shlex.join([*again, *more.split(" ")])):
+    again += [f"--{name.replace('_', '-')}" for name, has_allowance in allowances.items() if has_allowance]
+    for piece in lines(around, report, form, budget, lambda more: shlex.join([*again, *more.split(" ")])):
         (printed.comment if form == "markdown" else printed.result)(piece)
     note_undone(range_text, "review")
-    for name, problem in told.problems.items():
+    for name, problem in report.problems.items():
         printed.note(f"{name} could not run: {problem.code}: {problem.message}")
-    if told.outcome != "passed":
+    if report.outcome != "passed":
         end()

@@ -21,7 +21,7 @@ _FEW, _MANY = 5, 20
 _OWN = ("jsonl", "files", "md", "xml")
 
 
-def _as(name: str) -> Any:
+def _make_format_flag(name: str) -> Any:
     """A flag that stands for a format."""
 
     def choose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -36,7 +36,7 @@ def _as(name: str) -> Any:
     )
 
 
-_formats = options.several(*map(_as, ("files", "csv", "md", "xml")))
+_formats = options.several(*map(_make_format_flag, ("files", "csv", "md", "xml")))
 _how = options.several(
     click.argument("question", required=False),
     parameters("limit", action="search", default=None, help=f"At most this many results: {_FEW}, or {_MANY} with --files or --json."),
@@ -88,20 +88,20 @@ def _search(
     from duckkb.actions.documents.searching import SearchOptions
     from duckkb.actions.registry.record_lines import describe_documents
 
-    text = question if question not in (None, "-") else _typed()
+    text = question if question not in (None, "-") else _read_question()
     if everything and limit is not None:
         raise click.UsageError("--limit and --all contradict each other; give one of them")
     most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
-    numbered = given.pop("line_numbers")
-    chosen = SearchOptions(limit=most, **given)
+    line_numbers = given.pop("line_numbers")
+    search_options = SearchOptions(limit=most, **given)
     with opened(at=at, reads=True) as kb:
-        found = kb.search_documents(text, how, chosen)
-        out.tell(found.notices)
-        hits = [_numbered(hit) if numbered else hit for hit in found]
-        print_documents(hits, describe_documents(found, hits))
-        for hint in found.hints if chosen_format() != "json" else ():
+        documents = kb.search_documents(text, how, search_options)
+        out.tell(documents.notices)
+        hits = [_add_line_numbers(hit) if line_numbers else hit for hit in documents]
+        print_documents(hits, describe_documents(documents, hits))
+        for hint in documents.hints if chosen_format() != "json" else ():
             _tell_hint(hint)
-        if not found:
+        if not documents:
             printed.note(f"no documents; `duckkb find all {shell_word(text)}` asks the records too")
             end(1)  # stdout has its empty payload
 
@@ -116,7 +116,7 @@ def _tell_hint(hint: Mapping[str, Any]) -> None:
     printed.note(f"hint: {ends[0]} {hint['relation']} {ends[1]}{sure}")
 
 
-def _typed() -> str:
+def _read_question() -> str:
     if sys.stdin.isatty():
         raise click.UsageError("give a question, as an argument or on stdin")
     return out.read_text().strip()
@@ -138,16 +138,16 @@ def print_documents(lines: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]
             printed.result(dumps(line))
 
 
-def _numbered(line: Mapping[str, Any]) -> dict[str, Any]:
+def _add_line_numbers(line: Mapping[str, Any]) -> dict[str, Any]:
     """With the number that each line of its text has in the file in front of it."""
     first = line.get("line", 1)
-    own = next((name for name in ("snippet", "body", "text") if name in line), None)
-    if own is None:
+    text_field = next((name for name in ("snippet", "body", "text") if name in line), None)
+    if text_field is None:
         return dict(line)
-    rows: list[str] = line[own].split("\n")
+    rows: list[str] = line[text_field].split("\n")
     width = len(str(first + len(rows) - 1))
-    numbered = [f"{first + at:>{width}}: {row}" for at, row in enumerate(rows) if row or at < len(rows) - 1]
-    return {**line, own: "\n".join(numbered)}
+    new_rows = [f"{first + at:>{width}}: {row}" for at, row in enumerate(rows) if row or at < len(rows) - 1]
+    return {**line, text_field: "\n".join(new_rows)}
 
 
 @verb("multi-get", formats=_OWN, action="multi_get")
@@ -162,11 +162,11 @@ def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: 
     duckkb multi-get "#3fa9c1, guide/install.md" --json
     """
     with opened(at=at, reads=True) as kb:
-        found, lacking = kb.multi_get(pattern, lines=lines, most=most)
-        documents = [_numbered(one) if line_numbers else one for one in found]
+        matches, lacking = kb.multi_get(pattern, lines=lines, most=most)
+        documents = [_add_line_numbers(document) if line_numbers else document for document in matches]
         print_documents(documents, {"documents": documents, "lacking": lacking})
-        for said in lacking:
-            printed.note(said)
+        for message in lacking:
+            printed.note(message)
         out.tell(kb.notices)
         if lacking:
             end(1)
@@ -174,7 +174,7 @@ def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: 
 
 def print_document(document: Mapping[str, Any], numbered: bool) -> None:
     """One document: its text alone, where no format is asked for."""
-    line = _numbered(document) if numbered else document
+    line = _add_line_numbers(document) if numbered else document
     if chosen_format("") == "":
         printed.result(line["text"], end="" if line["text"].endswith("\n") else "\n")
         if "warnings" in line:

@@ -21,7 +21,7 @@ _collection = click.option("--collection", default="vectors", show_default=True,
 def vector_command() -> None: ...
 
 
-def _action(name: str) -> Callable[[Callable[..., None]], click.Command]:
+def _make_action_verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """A verb that is the method of the vector store with this name: its callback says what it takes and prints, no more."""
 
     def decorate(callback: Callable[..., None]) -> click.Command:
@@ -36,7 +36,7 @@ def _action(name: str) -> Callable[[Callable[..., None]], click.Command]:
     return decorate
 
 
-@_action("store")
+@_make_action_verb("store")
 @click.option("--embedding-text", required=True, metavar="TEXT", help="The text that questions are compared with.")
 @click.option("--value", required=True, metavar="TEXT", help="What it stands for: text, kept as it is typed.")
 @_collection
@@ -48,21 +48,21 @@ def store_command() -> None:
     """
 
 
-@_action("retrieve")
+@_make_action_verb("retrieve")
 @click.argument("key")
 @_collection
 def retrieve_command() -> None:
     """Print the value behind a key: text as it is, anything else as JSON. A unique beginning of 4 or more characters will do."""
 
 
-@_action("delete")
+@_make_action_verb("delete")
 @click.argument("key")
 @_collection
 def delete_command() -> None:
     """Delete what is behind a key, or a unique beginning of 4 or more characters. Prints the whole key."""
 
 
-@_action("list")
+@_make_action_verb("list")
 @click.option("--limit", type=int, default=50, show_default=True, help="How many records.")
 @click.option("--offset", type=int, default=0, show_default=True, help="How many to pass over.")
 @_collection
@@ -73,7 +73,7 @@ def list_command() -> None:
     """
 
 
-@_action("search")
+@_make_action_verb("search")
 @click.argument("query")
 @click.option("--top-k", type=int, default=5, show_default=True, help="How many records.")
 @_collection
@@ -86,14 +86,14 @@ def search_command() -> None:
     """
 
 
-@_action("import-file")
+@_make_action_verb("import-file")
 @click.argument("path", type=options.PathName())
 @_collection
 def import_file_command() -> None:
     """Keep the path of a text file, as it is given, behind its contents. Prints the key alone."""
 
 
-@_action("set-database")
+@_make_action_verb("set-database")
 @click.argument("path", type=options.PathName(written=True))
 def set_database_command() -> None:
     """Let the vector actions of this base work on another knowledge base from now on. Prints its folder.

@@ -40,9 +40,9 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
     with opened() as kb:
         if batch:
             receipt = kb.put_batch(type_name, data, **how)
-            _batch_receipt(receipt, kb.notices)
+            _print_batch_receipt(receipt, kb.notices)
             if receipt.errors and wants_json():
-                raise _not_stored(receipt)
+                raise _make_batch_error(receipt)
             end(1 if receipt.errors else 0)
         single = json_text not in (None, "-")
         print_receipt(kb.put_json(type_name, data, single=single, if_match=if_match, **how), kb.notices)
@@ -111,40 +111,48 @@ def import_command(
     says one exactly; 007 stays text, and an empty cell is no field. Every bad line is reported. A record without id gets one
     made of its contents, the same each time. An edge has `from` and `to`. The files are never changed. A dry run also says on
     stderr the types of columns and the first records."""
-    named = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
-    if not all(named):
+    identity_fields = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
+    if not all(identity_fields):
         raise click.UsageError(f"--id takes FIELD[,FIELD], not {id_fields!r}")
     receipt = kb.import_files(
-        type_name, *files, id=named, map=_pairs("--map", maps), types=_pairs("--type-of", types), **how
+        type_name,
+        *files,
+        id=identity_fields,
+        map=_parse_pairs("--map", maps),
+        types=_parse_pairs("--type-of", types),
+        **how,
     )
     print_receipt(receipt, kb.notices, named=False)
 
 
-def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
+def _print_batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
     """One line of counts that add up to the lines read; on stderr a line for each record that was left out."""
     for findings in receipt.errors:
         first = findings[0]
         where = f"line {first.line}" if first.line else first.path
-        what = "JSON" if first.code in _UNREAD else "record"
-        said = (f"{one.field} {one.message}" if one.field.startswith("/") else one.message for one in findings)
-        printed.note(printed.brief(f"Invalid {what} at {where}: {'; '.join(said)}"))
+        subject = "JSON" if first.code in _UNREAD else "record"
+        messages = (
+            f"{finding.field} {finding.message}" if finding.field.startswith("/") else finding.message
+            for finding in findings
+        )
+        printed.note(printed.brief(f"Invalid {subject} at {where}: {'; '.join(messages)}"))
     if receipt.dry_run:
         printed.result(receipt.patch, end="")
     counts = {"inserted": receipt.inserted, "updated": receipt.updated, "unchanged": receipt.unchanged}
     line = {**counts, "errors": len(receipt.errors)}
-    out.emit({**line, **_proposed()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
+    out.emit({**line, **_read_proposal()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
     out.tell((*notices, *receipt.notices))
 
 
-def _not_stored(receipt: "Receipt") -> "InvalidRecord":
+def _make_batch_error(receipt: "Receipt") -> "InvalidRecord":
     from duckkb.errors import InvalidRecord
 
     findings = tuple(finding for findings in receipt.errors for finding in findings)
-    said = f"{len(receipt.errors)} of the lines given cannot be stored; the others are"
-    return InvalidRecord(said, suggestion="mend those lines and put them again", findings=findings, exit_code=1)
+    message = f"{len(receipt.errors)} of the lines given cannot be stored; the others are"
+    return InvalidRecord(message, suggestion="mend those lines and put them again", findings=findings, exit_code=1)
 
 
-def _pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
+def _parse_pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
     """What an option that is given as A=B, more than once, says."""
     values: dict[str, str] = {}
     for pair in pairs:
@@ -164,18 +172,18 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
 
     if receipt.dry_run:
         out.patch(receipt, lines=_SHOWN if receipt.imported and printed.on_terminal() else None)
-        for line in _imported(receipt.imported) if receipt.imported else ():
+        for line in _describe_import(receipt.imported) if receipt.imported else ():
             printed.note(line)
         printed.note(
             f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
             f"{receipt.unchanged} unchanged"
         )
     else:
-        out.emit({**receipt_line(receipt, named=named), **_proposed()})
+        out.emit({**receipt_line(receipt, named=named), **_read_proposal()})
     out.tell((*notices, *receipt.notices))
 
 
-def _imported(summary: "ImportSummary") -> "Iterator[str]":
+def _describe_import(summary: "ImportSummary") -> "Iterator[str]":
     """What an import would write: the types of columns and the first records."""
     if summary.types:
         yield "types: " + ", ".join(f"{name} {type}" for name, type in summary.types.items())
@@ -185,7 +193,7 @@ def _imported(summary: "ImportSummary") -> "Iterator[str]":
         yield f"ids: {summary.generated_ids:,} made of the records' contents"
 
 
-def _proposed() -> "Mapping[str, Any]":
+def _read_proposal() -> "Mapping[str, Any]":
     """What `duckkb propose` adds to a receipt."""
-    found: Callable[[], Mapping[str, Any]] | None = chosen().get("proposed")
-    return found() if found else {}
+    describe_proposal: Callable[[], Mapping[str, Any]] | None = chosen().get("proposed")
+    return describe_proposal() if describe_proposal else {}

@@ -59,10 +59,10 @@ def main() -> NoReturn:
     try:
         send(answers, b"{}")
         while True:
-            asked, raw = json.loads(receive(sys.stdin.buffer)), receive(sys.stdin.buffer)
-            reader = _reader(asked["format"])
-            bounds.allow(2 * asked["seconds"], asked["memory"])  # should the parent that counts the time be gone
-            send(answers, json.dumps(_extracted(reader, raw).plain(), ensure_ascii=False).encode("utf-8", "replace"))
+            request, raw = json.loads(receive(sys.stdin.buffer)), receive(sys.stdin.buffer)
+            reader = _load_reader(request["format"])
+            bounds.allow(2 * request["seconds"], request["memory"])  # should the parent that counts the time be gone
+            send(answers, json.dumps(_extract_text(reader, raw).plain(), ensure_ascii=False).encode("utf-8", "replace"))
     except MemoryError:
         os._exit(sandbox.OVER_MEMORY)
     finally:
@@ -73,7 +73,7 @@ def close() -> None:
     """Open nothing from now on but what lies beside the packages, for reading. Cannot be undone in this process."""
     folders = [folder for folder in {*sys.path, sys.base_prefix, sys.prefix} if folder]
     packages = [str(Path(folder).absolute()) for folder in folders if Path(folder).name in _PACKAGES]
-    targets = [os.path.realpath(link) for folder in packages for link in _links_in(folder)]
+    targets = [os.path.realpath(link) for folder in packages for link in _list_links(folder)]
     homes = tuple(os.path.realpath(folder) + os.sep for folder in [*folders, *filter(os.path.isdir, targets)])
     inside, files = tuple(folder + os.sep for folder in packages), frozenset(filter(os.path.isfile, targets))
 
@@ -84,9 +84,9 @@ def close() -> None:
         real = os.path.realpath(path)
         return real.startswith(homes) or real in files
 
-    def look(event: str, given: tuple[Any, ...]) -> None:
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
-            path, _, flags = given
+            path, _, flags = arguments
             if isinstance(path, int):
                 return
             if flags & _WRITING or not is_readable(os.fsdecode(path)):
@@ -97,21 +97,21 @@ def close() -> None:
     sys.addaudithook(look)
 
 
-def _links_in(folder: str) -> list[str]:
+def _list_links(folder: str) -> list[str]:
     """The links that lie directly in a folder, which may not be there."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [entry.path for entry in entries if entry.is_symlink()]
     return []
 
 
-def _reader(form: str) -> Callable[[bytes], FileText]:
+def _load_reader(form: str) -> Callable[[bytes], FileText]:
     """What reads a format, with its libraries, whose memory is not the file's."""
     for module in NEEDED[form]:
         import_module(module)
     return cast(Callable[[bytes], FileText], import_module(f"duckkb.documents.extract.{_MODULES[form]}").read)
 
 
-def _extracted(reader: Callable[[bytes], FileText], raw: bytes) -> FileText:
+def _extract_text(reader: Callable[[bytes], FileText], raw: bytes) -> FileText:
     try:
         return reader(raw)
     except MemoryError:

@@ -46,32 +46,32 @@ def read(raw: bytes) -> FileText:
         return FileText(warnings=("encrypted" if _ENCRYPTED_PACKAGE in raw else "failed",))
     warnings: list[str] = []
     with ZipFile(BytesIO(raw)) as archive:
-        wanted = _wanted(archive)
-        if any(one.flag_bits & 1 for one in wanted):
+        infos = _select_parts(archive)
+        if any(item.flag_bits & 1 for item in infos):
             return FileText(warnings=("encrypted",))
         try:
-            parts = dict(_parts(archive, wanted, warnings))
+            parts = dict(_iter_parts(archive, infos, warnings))
         except TooLarge:
             return FileText(warnings=("too_large",))
-    expected = sum(shown(parts[name]) for name in parts if _BODY.match(name))
-    text = _body(parts, warnings)
+    letter_count = sum(shown(parts[name]) for name in parts if _BODY.match(name))
+    text = _read_body(parts, warnings)
     beside = list(
         dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name]))
     )
-    if sum(map(str.isalnum, text)) < _LEAST_FOUND * expected:
+    if sum(map(str.isalnum, text)) < _LEAST_FOUND * letter_count:
         warnings.append("degraded")
-    whole = "\n\n".join(cleaned(one) for one in (text, *beside) if one)
+    whole = "\n\n".join(cleaned(item) for item in (text, *beside) if item)
     if not whole:
         warnings.append("empty")
-    return FileText(bounded(whole, warnings), _title(parts), warnings=tuple(dict.fromkeys(warnings)))
+    return FileText(bounded(whole, warnings), _read_title(parts), warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _body(parts: dict[str, bytes], warnings: list[str]) -> str:
+def _read_body(parts: dict[str, bytes], warnings: list[str]) -> str:
     """Body, notes and comments as Markdown; their paragraphs alone, which is said, where there is too much of them, or where
     mammoth stumbles: over a link, picture, note or comment that is not there, or a style without a name."""
     if sum(map(len, parts.values())) <= _MOST_TURNED:
         try:
-            return _markdown(parts)
+            return _convert_to_markdown(parts)
         except MemoryError:
             raise
         except Exception:  # of any kind, as mammoth has none of its own
@@ -81,30 +81,30 @@ def _body(parts: dict[str, bytes], warnings: list[str]) -> str:
     return "\n\n".join(line for name in sorted(parts) if _REWRITTEN.match(name) for line in paragraphs(parts[name]))
 
 
-def _markdown(parts: dict[str, bytes]) -> str:
+def _convert_to_markdown(parts: dict[str, bytes]) -> str:
     import mammoth
 
     no_pictures = mammoth.images.img_element(lambda image: {"src": ""})
-    html = mammoth.convert_to_html(_packed(parts), style_map=_STYLES, convert_image=no_pictures).value
+    html = mammoth.convert_to_html(_pack_parts(parts), style_map=_STYLES, convert_image=no_pictures).value
     return page.markdown(html)[1]
 
 
-def _wanted(archive: ZipFile) -> list[ZipInfo]:
+def _select_parts(archive: ZipFile) -> list[ZipInfo]:
     """The parts that are read, of one name the last."""
-    found = {one.filename: one for one in archive.infolist()}
-    return [one for name, one in found.items() if _READ.match(name)]
+    infos_by_name = {info.filename: info for info in archive.infolist()}
+    return [info for name, info in infos_by_name.items() if _READ.match(name)]
 
 
-def _parts(archive: ZipFile, wanted: list[ZipInfo], warnings: list[str]) -> Iterator[tuple[str, bytes]]:
+def _iter_parts(archive: ZipFile, infos: list[ZipInfo], warnings: list[str]) -> Iterator[tuple[str, bytes]]:
     """The XML of a file by name, plainer than it was; without parts that are damaged, which is said. Raises `TooLarge`.
 
     What a part claims to unpack to is as much of it as zipfile unpacks, whatever there is.
     """
-    if len(wanted) > _MOST_PARTS or sum(one.file_size for one in wanted) > _MOST_UNPACKED:
+    if len(infos) > _MOST_PARTS or sum(info.file_size for info in infos) > _MOST_UNPACKED:
         raise TooLarge
-    for one in wanted:
+    for info in infos:
         try:
-            content = archive.read(one)
+            content = archive.read(info)
         except (
             BadZipFile,
             zlib.error,
@@ -115,10 +115,10 @@ def _parts(archive: ZipFile, wanted: list[ZipInfo], warnings: list[str]) -> Iter
         if not is_harmless(content):
             warnings.append("degraded")
         else:
-            yield one.filename, plainer(content) if _REWRITTEN.match(one.filename) else content
+            yield info.filename, plainer(content) if _REWRITTEN.match(info.filename) else content
 
 
-def _packed(parts: dict[str, bytes]) -> BytesIO:
+def _pack_parts(parts: dict[str, bytes]) -> BytesIO:
     whole = BytesIO()
     with ZipFile(whole, "w") as archive:
         for name, content in parts.items():
@@ -127,8 +127,8 @@ def _packed(parts: dict[str, bytes]) -> BytesIO:
     return whole
 
 
-def _title(parts: dict[str, bytes]) -> str:
+def _read_title(parts: dict[str, bytes]) -> str:
     if "docProps/core.xml" not in parts:
         return ""
     root = Tree.fromstring(parts["docProps/core.xml"])
-    return next((one_line(one.text or "") for one in root.iter() if local(one) == "title"), "")
+    return next((one_line(element.text or "") for element in root.iter() if local(element) == "title"), "")

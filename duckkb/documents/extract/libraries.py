@@ -22,7 +22,7 @@ _ALSO_USED = {"pdf": ("pypdf",), "html": ("selectolax", "chardet")}
 
 def is_readable(form: str) -> bool:
     """Whether what a format needs is installed."""
-    return all(_version(module) for module in NEEDED[form])
+    return all(_find_version(module) for module in NEEDED[form])
 
 
 @lru_cache
@@ -30,10 +30,10 @@ def extractor(form: str) -> str:
     """Names what reads a format, with versions: another name, another text. A format without libraries of its own is read by
     us, and its encoding may be guessed."""
     modules = (*NEEDED[form], *_ALSO_USED.get(form, ())) if form in NEEDED else ("chardet",)
-    found = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _version(module))]
-    return ", ".join([f"duckkb {_WRITTEN}", *found])
+    versions = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _find_version(module))]
+    return ", ".join([f"duckkb {_WRITTEN}", *versions])
 
 
 @lru_cache
-def _version(module: str) -> str:
+def _find_version(module: str) -> str:
     return version_of(_PACKAGES[module], module) if find_spec(module) is not None else ""

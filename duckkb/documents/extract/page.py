@@ -45,18 +45,18 @@ _MOST_MARKUP = 5_000_000
 def read(raw: bytes) -> FileText:
     """The text of a page as Markdown, without scripts and styles. `degraded` says that something in it is not closed, or that
     it is too large or too deep for more than its bare words."""
-    found = page_text(raw)
-    if found is None:
+    decoding = page_text(raw)
+    if decoding is None:
         return FileText(warnings=("failed",))
-    text, guessed = found
-    warnings = ["encoding_guessed"] if guessed else []
-    html, is_closed = _closed(text)
-    title, made, is_whole = _read(html)
-    if not (is_closed and is_whole):
+    text, is_guess = decoding
+    warnings = ["encoding_guessed"] if is_guess else []
+    html, has_all_ends = _drop_scripts(text)
+    title, body, is_whole = _read(html)
+    if not (has_all_ends and is_whole):
         warnings.append("degraded")
-    if not made:
+    if not body:
         warnings.append("empty")
-    return FileText(bounded(made, warnings), title, warnings=tuple(warnings))
+    return FileText(bounded(body, warnings), title, warnings=tuple(warnings))
 
 
 def page_text(raw: bytes) -> tuple[str, bool] | None:
@@ -66,23 +66,25 @@ def page_text(raw: bytes) -> tuple[str, bool] | None:
     In this order: its mark; UTF-8 where that cannot be an accident; what the page declares; UTF-8; a guess.
     """
     if raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return _certain(raw)
+        return _decode_text(raw)
     for mark, name in ((b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")):
         if raw.startswith(mark):
             return raw.decode(name, "replace"), True
-    declared = _declared(raw)
+    encoding = _find_encoding(raw)
     try:
         text: str | None = raw.decode("utf-8")
     except UnicodeDecodeError:
         text = None
-    if text is not None and (declared in ("", "utf-8") or sum(1 for one in text if one > "\x7f") >= _CERTAIN):
-        return None if decoded(raw) is None else (text, declared not in ("", "utf-8"))
-    if declared not in ("", "utf-8"):
+    if text is not None and (
+        encoding in ("", "utf-8") or sum(1 for character in text if character > "\x7f") >= _CERTAIN
+    ):
+        return None if decoded(raw) is None else (text, encoding not in ("", "utf-8"))
+    if encoding not in ("", "utf-8"):
         try:
-            return raw.decode(declared), False
+            return raw.decode(encoding), False
         except UnicodeDecodeError:
             pass
-    return _certain(raw)
+    return _decode_text(raw)
 
 
 def markdown(html: str) -> tuple[str, str]:
@@ -91,23 +93,23 @@ def markdown(html: str) -> tuple[str, str]:
 
     soup = BeautifulSoup(html, "html.parser")
     title = soup.title.get_text() if soup.title else ""
-    for one in soup(_NOT_SHOWN):
-        one.decompose()
-    return one_line(title), _LINE_END.sub("", cleaned(_converter().convert_soup(soup))).strip()
+    for tag in soup(_NOT_SHOWN):
+        tag.decompose()
+    return one_line(title), _LINE_END.sub("", cleaned(_build_converter().convert_soup(soup))).strip()
 
 
-def _certain(raw: bytes) -> tuple[str, bool] | None:
-    found = decoded(raw)
-    return None if found is None else (found[0], bool(found[1]))
+def _decode_text(raw: bytes) -> tuple[str, bool] | None:
+    decoding = decoded(raw)
+    return None if decoding is None else (decoding[0], bool(decoding[1]))
 
 
-def _declared(raw: bytes) -> str:
+def _find_encoding(raw: bytes) -> str:
     """The codec that a page declares, as Python names it; empty for none, and for what is no encoding of text."""
-    found = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
-    if not found:
+    declaration = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
+    if not declaration:
         return ""
     try:
-        name = codecs.lookup(found[1].decode("ascii", "replace")).name
+        name = codecs.lookup(declaration[1].decode("ascii", "replace")).name
     except LookupError:
         return ""
     if name.startswith("utf-16"):  # which could not have declared itself in ASCII
@@ -116,20 +118,20 @@ def _declared(raw: bytes) -> str:
     return name if _OF_TEXT.match(name) else ""
 
 
-def _closed(html: str) -> tuple[str, bool]:
+def _drop_scripts(html: str) -> tuple[str, bool]:
     """A page without scripts, styles and comments, and whether all of those were closed: of one that is not, its opening is
     left out, so that the page does not end there."""
-    pieces, at, unclosed = list[str](), 0, set[str | None]()
-    while found := _SWALLOWING.search(html, at):
-        tag = found[1].lower() if found[1] else None
-        end = None if tag in unclosed else _END[tag].search(html, found.end())
-        pieces.append(html[at : found.start()])
+    pieces, at, open_tags = list[str](), 0, set[str | None]()
+    while opening := _SWALLOWING.search(html, at):
+        tag = opening[1].lower() if opening[1] else None
+        end = None if tag in open_tags else _END[tag].search(html, opening.end())
+        pieces.append(html[at : opening.start()])
         if end is None:
-            unclosed.add(tag)
+            open_tags.add(tag)
         elif tag in ("title", "textarea"):
-            pieces.append(html[found.start() : end.end()])
-        at = found.end() if end is None else end.end()
-    return "".join([*pieces, html[at:]]), not unclosed
+            pieces.append(html[opening.start() : end.end()])
+        at = opening.end() if end is None else end.end()
+    return "".join([*pieces, html[at:]]), not open_tags
 
 
 def _read(html: str) -> tuple[str, str, bool]:
@@ -182,7 +184,7 @@ class _Words(HTMLParser):
 
 
 @lru_cache(1)
-def _converter() -> "MarkdownConverter":
+def _build_converter() -> "MarkdownConverter":
     from markdownify import ATX
     from markdownify import MarkdownConverter as Converter
 
@@ -208,10 +210,10 @@ def _converter() -> "MarkdownConverter":
             return f"{text[: len(text) - len(text.lstrip())]}[{text.strip()}]({target}){text[len(text.rstrip()) :]}"
 
         def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
-            said, source = one_line(str(el.get("alt") or "")), str(el.get("src") or "")
+            caption, source = one_line(str(el.get("alt") or "")), str(el.get("src") or "")
             if source and not source.startswith("data:") and " " not in source:
-                return f"![{said}]({source})"
-            return f" {said} " if said else ""
+                return f"![{caption}]({source})"
+            return f" {caption} " if caption else ""
 
         def convert_apart(self, el: Any, text: str, parent_tags: Any) -> str:
             return f" {text.strip()} " if text.strip() else ""
@@ -229,7 +231,7 @@ def _converter() -> "MarkdownConverter":
                 return ""
             fence = "`" * max([3, *(len(run) + 1 for run in _BACKTICKS.findall(text))])
             classes = [*(el.get("class") or ()), *((el.code and el.code.get("class")) or ())]
-            language = next((found[1] for one in classes if (found := _LANGUAGE.match(one))), "")
+            language = next((match[1] for class_name in classes if (match := _LANGUAGE.match(class_name))), "")
             body = text.strip("\n")
             return f"\n\n{fence}{language}\n{body}\n{fence}\n\n"
 

@@ -36,22 +36,22 @@ def read(raw: bytes) -> FileText:
     try:
         document = pypdfium2.PdfDocument(raw)
     except pypdfium2.PdfiumError as error:
-        return _by_pypdf(raw, "encrypted" if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD else "failed")
+        return _read_with_pypdf(raw, "encrypted" if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD else "failed")
     warnings: list[str] = []
     count = min(len(document), _MOST_PAGES)
     if count < len(document):
         warnings.append("truncated")
     title = one_line(document.get_metadata_value("Title"))
     title = "" if title.lower() in _NO_TITLES else title
-    return _made(_pages(document, count, warnings), warnings, title, _outline(document))
+    return _join_pages(_read_pages(document, count, warnings), warnings, title, _read_outline(document))
 
 
-def _pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator[str]:
+def _read_pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator[str]:
     from pypdfium2 import PdfiumError, raw
 
-    left = _MOST_LOOKED_AT
+    budget = _MOST_LOOKED_AT
     for number in range(count):
-        text, hidden = "", False
+        text, has_flaw = "", False
         try:
             page = document[number]
             if (
@@ -61,26 +61,26 @@ def _pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator
                 page.close()
                 page = document[number]
             text = page.get_textpage().get_text_range()
-            if left > 0 and text:
-                looked_at, hidden = _hidden(page, left)
-                left -= looked_at
+            if budget > 0 and text:
+                looked_at, has_flaw = _find_hidden_text(page, budget)
+                budget -= looked_at
             page.close()
         except PdfiumError:
-            hidden = True
-        if hidden and "degraded" not in warnings:
+            has_flaw = True
+        if has_flaw and "degraded" not in warnings:
             warnings.append("degraded")
-        yield _rejoined(text)
+        yield _join_words(text)
 
 
-def _rejoined(text: str) -> str:
+def _join_words(text: str) -> str:
     """A page whose broken words are whole again. The hyphen of a compound stays: where the page has it unbroken too, where the
     word has another one, and before a capital letter or a digit."""
     compounds = set(_COMPOUND.findall(text))
 
-    def join(found: re.Match[str]) -> str:
+    def join(hyphen: re.Match[str]) -> str:
         before, after = (
-            _WORD_BEFORE.search(text[max(0, found.start() - _LONGEST_WORD) : found.start()]),
-            _WORD.match(text, found.end()),
+            _WORD_BEFORE.search(text[max(0, hyphen.start() - _LONGEST_WORD) : hyphen.start()]),
+            _WORD.match(text, hyphen.end()),
         )
         if before is None or after is None:
             return ""
@@ -90,29 +90,29 @@ def _rejoined(text: str) -> str:
     return _HYPHEN.sub(join, text)
 
 
-def _hidden(page: "PdfPage", most: int) -> tuple[int, bool]:
+def _find_hidden_text(page: "PdfPage", most: int) -> tuple[int, bool]:
     """How many objects of text were looked at, and whether one of them is never drawn: what a scan was recognised as, or
     what readers are not to see."""
     from pypdfium2 import raw
 
     number = 0
-    for number, one in enumerate(islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]), most), 1):
-        if raw.FPDFTextObj_GetTextRenderMode(one.raw) == raw.FPDF_TEXTRENDERMODE_INVISIBLE:
+    for number, text_object in enumerate(islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]), most), 1):
+        if raw.FPDFTextObj_GetTextRenderMode(text_object.raw) == raw.FPDF_TEXTRENDERMODE_INVISIBLE:
             return number, True
     return number, False
 
 
-def _outline(document: "PdfDocument") -> list[str]:
+def _read_outline(document: "PdfDocument") -> list[str]:
     from pypdfium2 import PdfiumError
 
     try:
-        found = [one_line(one.get_title()) for one in islice(document.get_toc(), _MOST_OUTLINE)]
+        titles = [one_line(entry.get_title()) for entry in islice(document.get_toc(), _MOST_OUTLINE)]
     except (PdfiumError, UnicodeDecodeError):
         return []
-    return [one for one in found if one]
+    return [entry for entry in titles if entry]
 
 
-def _made(pages: Iterable[str], warnings: list[str], title: str = "", headings: Iterable[str] = ()) -> FileText:
+def _join_pages(pages: Iterable[str], warnings: list[str], title: str = "", headings: Iterable[str] = ()) -> FileText:
     """The pages as one text, with where each begins."""
     pieces, starts, at, printable = list[str](), list[int](), 0, 0
     for piece in pages:
@@ -129,21 +129,21 @@ def _made(pages: Iterable[str], warnings: list[str], title: str = "", headings: 
     if printable < _LEAST_A_PAGE * max(1, len(starts)):
         warnings.append("no_text")
     return FileText(
-        whole, title, tuple(headings), tuple(min(one, len(whole)) for one in starts), tuple(dict.fromkeys(warnings))
+        whole, title, tuple(headings), tuple(min(start, len(whole)) for start in starts), tuple(dict.fromkeys(warnings))
     )
 
 
-def _by_pypdf(raw: bytes, refused: str) -> FileText:
+def _read_with_pypdf(raw: bytes, reason: str) -> FileText:
     """A second opinion on a file that PDFium refuses, for a reason that stands where there is none."""
     if find_spec("pypdf") is None:
-        return FileText(warnings=(refused,))
+        return FileText(warnings=(reason,))
     import pypdf
 
     try:
         reader = pypdf.PdfReader(BytesIO(raw))
         if reader.is_encrypted and not reader.decrypt(""):
-            return FileText(warnings=(refused,))
-        found = _made((page.extract_text() for page in islice(reader.pages, _MOST_PAGES)), ["degraded"])
+            return FileText(warnings=(reason,))
+        file_text = _join_pages((page.extract_text() for page in islice(reader.pages, _MOST_PAGES)), ["degraded"])
     except Exception:  # of any kind: it takes damaged files apart by hand
-        return FileText(warnings=(refused,))
-    return FileText(warnings=(refused,)) if "no_text" in found.warnings else found
+        return FileText(warnings=(reason,))
+    return FileText(warnings=(reason,)) if "no_text" in file_text.warnings else file_text

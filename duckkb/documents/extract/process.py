@@ -33,17 +33,17 @@ def extracted(form: str, raw: bytes, how: Extraction) -> FileText:
     if form in how.off or not is_readable(form):
         return FileText(warnings=("disabled",))
     name, by = key(form, raw), extractor(form)
-    found = recall(name, by)
-    if found is None:
-        found = _extractor.overran.get((name, how))
-    if found is None:
+    file_text = recall(name, by)
+    if file_text is None:
+        file_text = _extractor.overran.get((name, how))
+    if file_text is None:
         with _lock.held:
-            found, is_its_own = _extractor.read(form, raw, how)
+            file_text, is_its_own = _extractor.read(form, raw, how)
         if is_its_own:
-            remember(name, by, found)
+            remember(name, by, file_text)
         elif len(_extractor.overran) < _MOST_FILES:
-            _extractor.overran[name, how] = found
-    return found
+            _extractor.overran[name, how] = file_text
+    return file_text
 
 
 def close() -> None:
@@ -106,16 +106,16 @@ class _Extractor:
     def _start(self) -> None:
         if self._process is None:
             self._process = sandbox.start(_PROGRAM, flags=["-B"])
-            self._exchange(START_SECONDS)
+            self._request_answer(START_SECONDS)
 
     def _ask(self, form: str, raw: bytes, how: Extraction) -> FileText:
-        asked = {"format": form, "seconds": how.seconds, "memory": how.memory}
+        request = {"format": form, "seconds": how.seconds, "memory": how.memory}
         try:
-            return FileText.of(json.loads(self._exchange(how.seconds, json.dumps(asked).encode(), raw)))
+            return FileText.of(json.loads(self._request_answer(how.seconds, json.dumps(request).encode(), raw)))
         except ValueError as error:  # whatever answered, it is no extractor any more
             raise _Died(too_late=False) from error
 
-    def _exchange(self, seconds: float, *messages: bytes) -> bytes:
+    def _request_answer(self, seconds: float, *messages: bytes) -> bytes:
         """Send messages and take an answer; raises `_Died` once the time is over, and where the process ends."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None

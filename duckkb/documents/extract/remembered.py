@@ -47,11 +47,11 @@ def recall(name: str, by: str) -> FileText | None:
     path = _kept.folder / name
     with suppress(OSError, ValueError, KeyError, TypeError):
         body = _read(path)
-        told = json.loads(body)
-        if told["by"] == by:
+        entry = json.loads(body)
+        if entry["by"] == by:
             if path.stat().st_mtime < time.time() - _DAY:  # in use: not among those that a cleanup lets go first
                 os.utime(path)
-            return FileText.of(told)
+            return FileText.of(entry)
     return None
 
 
@@ -64,30 +64,30 @@ def remember(name: str, by: str, found: FileText) -> None:
     with suppress(OSError, ValueError):
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        _own(folder)
+        _check_owner(folder)
         atomic_write.replace_file(folder / name, _digest(body) + body, mode=0o600, durable=False)
 
 
 def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:
     """The files of such a folder that were not used for longest, with their bytes, so that the others take at most `most`."""
-    found: list[tuple[float, int, Path]] = []
-    with suppress(OSError), os.scandir(_own(folder)) as entries:
+    files: list[tuple[float, int, Path]] = []
+    with suppress(OSError), os.scandir(_check_owner(folder)) as entries:
         for entry in entries:
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode) and _OURS.fullmatch(entry.name):
-                    found.append((status.st_mtime, status.st_size, Path(entry.path)))
-    over = sum(size for _, size, _ in found) - most
-    gone: list[tuple[Path, int]] = []
-    for _, size, path in sorted(found):
+                    files.append((status.st_mtime, status.st_size, Path(entry.path)))
+    over = sum(size for _, size, _ in files) - most
+    oldest: list[tuple[Path, int]] = []
+    for _, size, path in sorted(files):
         if over <= 0:
             break
-        gone.append((path, size))
+        oldest.append((path, size))
         over -= size
-    return gone
+    return oldest
 
 
-def _own(folder: Path) -> Path:
+def _check_owner(folder: Path) -> Path:
     """The folder; raises OSError where it is a link, no folder, or not the user's."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):

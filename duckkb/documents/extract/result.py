@@ -34,7 +34,7 @@ class FileText(Struct, frozen=True):
             case {"text": str(), "title": str(), "headings": [*headings], "pages": [*pages], "warnings": [*warnings]}:
                 size = len(told["text"])
                 names = [*headings, *warnings]
-                if all(isinstance(one, str) for one in names) and all(
+                if all(isinstance(name, str) for name in names) and all(
                     type(at) is int and 0 <= at <= size for at in pages
                 ):
                     return cls(told["text"], told["title"], tuple(headings), tuple(pages), tuple(warnings))

@@ -22,7 +22,7 @@ def is_harmless(content: bytes) -> bool:
     return True
 
 
-def _refuse(*declared: object) -> None:
+def _refuse(*declaration: object) -> None:
     raise ValueError("a document type")
 
 
@@ -39,19 +39,21 @@ def plainer(content: bytes) -> bytes:
     for parent in list(root.iter()):
         for at, child in enumerate(list(parent)):
             make = _MADE.get(local(child))
-            made = make(child, word) if make else None
-            if made is not None:
-                made.tail = child.tail
-                parent[at] = made
+            replacement = make(child, word) if make else None
+            if replacement is not None:
+                replacement.tail = child.tail
+                parent[at] = replacement
     return bytes(Tree.tostring(root, "utf-8"))
 
 
 def paragraphs(content: bytes) -> Iterator[str]:
     """The text of a part, a paragraph each, without those that have none."""
-    for paragraph in _visible(Tree.fromstring(content)):
+    for paragraph in _iter_visible_nodes(Tree.fromstring(content)):
         if local(paragraph) == "p":
-            own = _visible(paragraph, _NOT_SHOWN | {"p"})  # what stands in a text box has paragraphs of its own
-            text = "".join(one.text or "" for one in own if local(one) == "t").strip()
+            nodes = _iter_visible_nodes(
+                paragraph, _NOT_SHOWN | {"p"}
+            )  # what stands in a text box has paragraphs of its own
+            text = "".join(node.text or "" for node in nodes if local(node) == "t").strip()
             if text:
                 yield text
 
@@ -59,16 +61,16 @@ def paragraphs(content: bytes) -> Iterator[str]:
 def shown(content: bytes) -> int:
     """How many letters and digits of a part a reader sees."""
     root = Tree.fromstring(content)
-    return sum(sum(map(str.isalnum, one.text or "")) for one in _visible(root) if local(one) == "t")
+    return sum(sum(map(str.isalnum, node.text or "")) for node in _iter_visible_nodes(root) if local(node) == "t")
 
 
-def _visible(root: Element, without: frozenset[str] = _NOT_SHOWN) -> Iterator[Element]:
+def _iter_visible_nodes(root: Element, without: frozenset[str] = _NOT_SHOWN) -> Iterator[Element]:
     """What is in a part, in its order, without what stands there a second time and what was moved away."""
-    left = [root]
-    while left:
-        one = left.pop()
-        yield one
-        left.extend(child for child in reversed(one) if local(child) not in without)
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(child for child in reversed(node) if local(child) not in without)
 
 
 def _run(text: str, word: str) -> Element:
@@ -77,59 +79,59 @@ def _run(text: str, word: str) -> Element:
     return run
 
 
-def _ruby(node: Element, word: str) -> Element:
+def _convert_ruby(node: Element, word: str) -> Element:
     """Characters with their reading behind them; stands inside of a run."""
-    texts = {local(part): "".join(one.text or "" for one in part.iter(f"{word}t")) for part in node}
-    made = Element(f"{word}t")
-    made.text = f"{texts.get('rubyBase', '')}({texts.get('rt', '')})"
-    return made
+    texts = {local(part): "".join(text_node.text or "" for text_node in part.iter(f"{word}t")) for part in node}
+    element = Element(f"{word}t")
+    element.text = f"{texts.get('rubyBase', '')}({texts.get('rt', '')})"
+    return element
 
 
-def _boxes(node: Element, word: str) -> Element | None:
+def _convert_boxes(node: Element, word: str) -> Element | None:
     """Text boxes that stand in the newer form alone, in the older one, which mammoth reads."""
-    fallback = next((one for one in node if local(one) == "Fallback"), None)
-    boxes = [one for part in node if local(part) == "Choice" for one in part.iter(f"{word}txbxContent")]
+    fallback = next((element for element in node if local(element) == "Fallback"), None)
+    boxes = [element for part in node if local(part) == "Choice" for element in part.iter(f"{word}txbxContent")]
     if not boxes or (fallback is not None and next(fallback.iter(f"{word}txbxContent"), None) is not None):
         return None
-    made = Element(f"{word}pict")
-    Tree.SubElement(made, f"{_VML}textbox").extend(boxes)
-    return made
+    picture = Element(f"{word}pict")
+    Tree.SubElement(picture, f"{_VML}textbox").extend(boxes)
+    return picture
 
 
-def _equation(node: Element, word: str) -> Element:
-    return _run(f" {_linear(node)} ", word)
+def _convert_equation(node: Element, word: str) -> Element:
+    return _run(f" {_format_linear(node)} ", word)
 
 
 _MADE: dict[str, Callable[[Element, str], Element | None]] = {
-    "ruby": _ruby, "oMath": _equation, "oMathPara": _equation, "AlternateContent": _boxes,
+    "ruby": _convert_ruby, "oMath": _convert_equation, "oMathPara": _convert_equation, "AlternateContent": _convert_boxes,
 }  # fmt: skip
 
 
-def _linear(node: Element) -> str:
+def _format_linear(node: Element) -> str:
     """An equation on one line, as UnicodeMath writes it: `a/b`, `x^2`, `x_i`, `√(x)`."""
     if local(node) == "t":
         return node.text or ""
-    part = {local(one): one for one in node}
+    part = {local(child): child for child in node}
     form = local(node)
     if form == "f" and "num" in part and "den" in part:
-        return f"{_grouped(part['num'])}/{_grouped(part['den'])}"
+        return f"{_format_group(part['num'])}/{_format_group(part['den'])}"
     if form == "rad" and "e" in part:
-        return f"√({_linear(part['e'])})"
+        return f"√({_format_linear(part['e'])})"
     if form == "nary":
         sign = node.find(f"{_MATH}naryPr/{_MATH}chr")
-        given = "" if sign is None else sign.get(f"{_MATH}val", "")
-        return f"{given or '∫'}{_scripts(part)} {_linear(part['e']) if 'e' in part else ''}"
+        character = "" if sign is None else sign.get(f"{_MATH}val", "")
+        return f"{character or '∫'}{_format_scripts(part)} {_format_linear(part['e']) if 'e' in part else ''}"
     if form == "d":
-        return f"({', '.join(_linear(one) for one in node if local(one) == 'e')})"
+        return f"({', '.join(_format_linear(child) for child in node if local(child) == 'e')})"
     if "e" in part and ("sub" in part or "sup" in part):
-        return f"{_linear(part['e'])}{_scripts(part)}"
-    return "".join(_linear(one) for one in node)
+        return f"{_format_linear(part['e'])}{_format_scripts(part)}"
+    return "".join(_format_linear(child) for child in node)
 
 
-def _scripts(part: dict[str, Element]) -> str:
-    return "".join(f"{sign}{_grouped(part[name])}" for name, sign in (("sub", "_"), ("sup", "^")) if name in part)
+def _format_scripts(part: dict[str, Element]) -> str:
+    return "".join(f"{sign}{_format_group(part[name])}" for name, sign in (("sub", "_"), ("sup", "^")) if name in part)
 
 
-def _grouped(node: Element) -> str:
-    text = _linear(node)
+def _format_group(node: Element) -> str:
+    text = _format_linear(node)
     return text if len(text) <= 1 else f"({text})"

@@ -70,32 +70,34 @@ def cleanup(
     try:
         _refuse_foreign(home)
     except (Unusable, OSError) as problem:
-        said, remedy = f"The cache folder cannot be cleaned: {problem}.", "remove that, or set DUCKKB_CACHE_HOME"
-        raise Unavailable(said, code="E_IO", suggestion=remedy) from problem
-    before, left_over = _size(home), [*_bases_gone(home, now=now), *_models(home)]
+        message, remedy = f"The cache folder cannot be cleaned: {problem}.", "remove that, or set DUCKKB_CACHE_HOME"
+        raise Unavailable(message, code="E_IO", suggestion=remedy) from problem
+    before, left_over = _measure_folders(home), [*_find_orphan_stores(home, now=now), *_find_unused_models(home)]
     if not dry_run:
-        for found in left_over:
-            place.remove(Path(found.path))
+        for removal in left_over:
+            place.remove(Path(removal.path))
     texts = surplus(home / place.SHARED / place.DOCUMENTS, int(_TEXTS * env.cache_limit))
     for path, _ in () if dry_run else texts:
         path.unlink(missing_ok=True)
     cache = CacheStore(home / place.SHARED)
-    most = place.room(home, env.cache_limit, sum(one.bytes for one in left_over) if dry_run else 0)
-    unused = {} if used is None else {model: rows for model, rows in cache.of_models().items() if model not in used}
+    most = place.room(home, env.cache_limit, sum(entry.bytes for entry in left_over) if dry_run else 0)
+    unused_models = (
+        {} if used is None else {model: rows for model, rows in cache.of_models().items() if model not in used}
+    )
     in_cache = [
-        *_of_unused(cache, unused),
-        *_in_cache(cache, most, sum(sum(rows.values()) for rows in unused.values())),
+        *_report_unused_vectors(cache, unused_models),
+        *_find_cache_surplus(cache, most, sum(sum(rows.values()) for rows in unused_models.values())),
     ]
-    reason = "" if dry_run or not in_cache else _shrunk(cache, most, unused)
+    reason = "" if dry_run or not in_cache else _shrink_cache(cache, most, unused_models)
     cache.close()
-    removed = (*left_over, *in_cache, *_of_files(home, texts))
-    after = before if dry_run else _size(home)
-    freed = sum(one.bytes for one in removed) if dry_run else before - after
-    gone = {found.path for found in left_over}
-    stores = [one for one in place.kept(home) if str(one.folder) not in gone]
-    bases = [StoreOf(one.root, place.size(one.folder), not one.is_alive) for one in stores]
-    bases.sort(key=lambda one: (-one.bytes, one.base or ""))
-    return Cleaned(str(home), env.cache_limit, after, max(0, freed), removed, tuple(bases), dry_run, reason)
+    removals = (*left_over, *in_cache, *_report_texts(home, texts))
+    after = before if dry_run else _measure_folders(home)
+    freed_bytes = sum(entry.bytes for entry in removals) if dry_run else before - after
+    removed_paths = {removal.path for removal in left_over}
+    stores = [entry for entry in place.kept(home) if str(entry.folder) not in removed_paths]
+    bases = [StoreOf(entry.root, place.size(entry.folder), not entry.is_alive) for entry in stores]
+    bases.sort(key=lambda entry: (-entry.bytes, entry.base or ""))
+    return Cleaned(str(home), env.cache_limit, after, max(0, freed_bytes), removals, tuple(bases), dry_run, reason)
 
 
 def _refuse_foreign(home: Path) -> None:
@@ -104,18 +106,18 @@ def _refuse_foreign(home: Path) -> None:
             place.refuse_foreign(folder)
 
 
-def _size(home: Path) -> int:
+def _measure_folders(home: Path) -> int:
     return sum(place.size(home / name) for name in (place.BASES, place.SHARED, place.MODELS))
 
 
-def _bases_gone(home: Path, *, now: bool) -> Iterator[Removed]:
-    for found in place.kept(home):
-        if found.is_left_over(0) if now else found.is_left_over():
-            what = f"the base {found.root} is gone, or another one lies there" if found.root else "no base's any more"
-            yield Removed(str(found.folder), what, place.size(found.folder))
+def _find_orphan_stores(home: Path, *, now: bool) -> Iterator[Removed]:
+    for store in place.kept(home):
+        if store.is_left_over(0) if now else store.is_left_over():
+            reason = f"the base {store.root} is gone, or another one lies there" if store.root else "no base's any more"
+            yield Removed(str(store.folder), reason, place.size(store.folder))
 
 
-def _models(home: Path) -> Iterator[Removed]:
+def _find_unused_models(home: Path) -> Iterator[Removed]:
     """Models that this version does not use: another one would make them again, of the weights that are installed."""
     folder = home / place.MODELS
     if folder.is_symlink() or not folder.is_dir():  # by a link the user keeps them elsewhere
@@ -125,31 +127,31 @@ def _models(home: Path) -> Iterator[Removed]:
             yield Removed(str(model), "a model that this version does not use", place.size(model))
 
 
-def _of_files(home: Path, texts: list[tuple[Path, int]]) -> Iterator[Removed]:
+def _report_texts(home: Path, texts: list[tuple[Path, int]]) -> Iterator[Removed]:
     if texts:
-        what = f"the texts of {len(texts)} files that were not used for longest"
-        yield Removed(str(home / place.SHARED / place.DOCUMENTS), what, sum(size for _, size in texts))
+        reason = f"the texts of {len(texts)} files that were not used for longest"
+        yield Removed(str(home / place.SHARED / place.DOCUMENTS), reason, sum(size for _, size in texts))
 
 
-def _of_unused(cache: CacheStore, unused: Mapping[str, Mapping[int, int]]) -> Iterator[Removed]:
-    for model, rows in sorted(unused.items()):
-        what = f"{len(rows):,} vectors of {model}, a model that no base known here uses"
-        yield Removed(str(cache.path), what, sum(rows.values()))
+def _report_unused_vectors(cache: CacheStore, unused_models: Mapping[str, Mapping[int, int]]) -> Iterator[Removed]:
+    for model, rows in sorted(unused_models.items()):
+        reason = f"{len(rows):,} vectors of {model}, a model that no base known here uses"
+        yield Removed(str(cache.path), reason, sum(rows.values()))
 
 
-def _in_cache(cache: CacheStore, most: int, going: int) -> Iterator[Removed]:
+def _find_cache_surplus(cache: CacheStore, most: int, going: int) -> Iterator[Removed]:
     """What can go of tokens and vectors so that they take at most so many bytes, beside those that are `going`."""
-    rows, unused = cache.surplus(most + going), cache.unused
+    rows, unused_bytes = cache.surplus(most + going), cache.unused
     if rows:
         yield Removed(str(cache.path), f"{len(rows)} rows that were not used for longest", sum(rows.values()))
-    if unused >= max(_LEAST, int(_SHARE * cache.size)):
-        yield Removed(str(cache.path), "pages that hold nothing any more", unused)
+    if unused_bytes >= max(_LEAST, int(_SHARE * cache.size)):
+        yield Removed(str(cache.path), "pages that hold nothing any more", unused_bytes)
 
 
-def _shrunk(cache: CacheStore, most: int, unused: Mapping[str, Collection[int]]) -> str:
+def _shrink_cache(cache: CacheStore, most: int, unused_models: Mapping[str, Collection[int]]) -> str:
     """Let it go; says why it cannot be done, where it cannot."""
     try:
-        cache.let_go([row for rows in unused.values() for row in rows])
+        cache.let_go([row for rows in unused_models.values() for row in rows])
         cache.let_go(cache.surplus(most))
         cache.database.shrink()
     except Unusable as problem:

@@ -106,7 +106,7 @@ def refresh(
     """Compute missing tokens and vectors into the local cache, within a budget; `listen` is told of each step. With
     `if_stale` nothing where nothing is missing, with `wait` after the job that runs. Raises `errors.Unavailable` (E_LOCKED)
     while another job runs."""
-    return _job(base, "refresh", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
+    return _run_job(base, "refresh", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
 def build(
@@ -121,7 +121,7 @@ def build(
     """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
     `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
     absent.refuse_missing(base.root)
-    return _job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
+    return _run_job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
 def rebuild(
@@ -136,12 +136,12 @@ def rebuild(
     absent.refuse_missing(base.root)
     options = JobOptions(budget_tokens, budget_minutes, wait=wait, anew=True)
     try:
-        return _job(base, "build", options, listen)
+        return _run_job(base, "build", options, listen)
     finally:
         base.cache.ignore_team(ignored=False)
 
 
-def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
+def _run_job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
     boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
         return Built(total=glance(base).texts)
@@ -156,27 +156,27 @@ def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
 
 
 def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNote) -> Built:
-    found = survey(base)
-    planned = plan(base, found)
-    listen(Started(verb, planned))
-    work = JobWork(base, options, listen, book, planned.missing)
-    for one in found.types:
-        work.on(one)
+    overview = survey(base)
+    job_plan = plan(base, overview)
+    listen(Started(verb, job_plan))
+    work = JobWork(base, options, listen, book, job_plan.missing)
+    for type_survey in overview.types:
+        work.on(type_survey)
     _complete(base)
-    found = survey(base) if work.changed else found
+    overview = survey(base) if work.changed else overview
     if not options.anew:
-        found.write_down(base)
+        overview.write_down(base)
     notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
-    if verb == "build" and not (options.anew and found.pending):
-        files, said = publish(base)
-        notices += said
+    if verb == "build" and not (options.anew and overview.pending):
+        files, team_notices = publish(base)
+        notices += team_notices
     if options.anew:  # what the team's cache has counts again for who asks next
         base.cache.ignore_team(ignored=False)
     if files or options.anew:
         with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
             survey(base).write_down(base)
-    result = work.result(found, files, notices)
+    result = work.result(overview, files, notices)
     book.note(now_at_all=True, ended="partial" if result.pending else "fresh", code=result.code, reason=result.reason)
     return result
 
@@ -190,25 +190,25 @@ def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
         for kind in indexed(base):  # of records that came since the job made them; their vectors wait for the next one
             make_tokens(base, kind)
         live = base.live_keys()
-        changes = _changes(base, live)
+        changes = _diff_team_files(base, live)
         if changes:
             protocol.commit(base.root, changes)
-    said = []
+    notices = []
     if changes and not on_main:
         remedy = "leave it out of the pull request"
-        said.append(Notice("W_NOT_ON_MAIN", "the team cache is meant to be built on the main branch", remedy))
-    return tuple(change.path for change in changes), tuple(said)
+        notices.append(Notice("W_NOT_ON_MAIN", "the team cache is meant to be built on the main branch", remedy))
+    return tuple(change.path for change in changes), tuple(notices)
 
 
-def _changes(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
+def _diff_team_files(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
     """The files of the team's cache that have to change to hold the rows that are needed, and no others."""
-    wanted = base.cache.team_bytes(live)
-    paths = sorted({*wanted, *base.cache.team_paths()})
+    contents = base.cache.team_bytes(live)
+    paths = sorted({*contents, *base.cache.team_paths()})
     changes = []
     for path in paths:
         target = base.root / path
         old = sha256(target.read_bytes()).hexdigest() if target.exists() else None
-        data = wanted.get(path)
+        data = contents.get(path)
         if data is None or sha256(data).hexdigest() != old:
             changes.append(protocol.FileChange(path, old, data))
     return changes
@@ -227,8 +227,8 @@ def _complete(base: Base) -> None:
 
 
 def _is_fresh(base: Base, verb: str) -> bool:
-    known = glance(base)
-    return bool(known.is_fresh if verb == "build" else known.missing == 0)
+    counts = glance(base)
+    return bool(counts.is_fresh if verb == "build" else counts.missing == 0)
 
 
 class JobWork:
@@ -262,13 +262,13 @@ class JobWork:
 
     def embed(self, kind: RecordType, model: Fingerprint) -> None:
         """Make the vectors that one type lacks, as far as its model and the budget allow."""
-        began, done, tokens = time.monotonic(), self.done, self.tokens
+        began, previous_done, tokens = time.monotonic(), self.done, self.tokens
         self._failed_in_row = 0
-        for made in self._made(kind):
-            self._take(kind, made)
+        for batch in self._made(kind):
+            self._take(kind, batch)
         if self._failed_in_row >= _GIVE_UP:
             self._gone.add(str(model))
-        remember_rate(self.base, model, self.done - done, self.tokens - tokens, time.monotonic() - began)
+        remember_rate(self.base, model, self.done - previous_done, self.tokens - tokens, time.monotonic() - began)
 
     def result(self, found: Surveyed, files: tuple[str, ...], notices: tuple[Notice, ...]) -> Built:
         pending = found.pending
@@ -279,16 +279,16 @@ class JobWork:
             code = reason = ""
         return Built(files, pending, self.done, self.tokens, self.total, found.counts.texts, code, reason, notices)
 
-    def _adopt(self, one: TypeSurvey) -> bool:
+    def _adopt(self, type_survey: TypeSurvey) -> bool:
         """Check rows from elsewhere by a sample, and use them or embed their texts anew; False where no model could."""
-        cache, model = self.base.cache, self.base.embedder(one.kind)
+        cache, model = self.base.cache, self.base.embedder(type_survey.kind)
         self.changed = True
         try:
-            cache.verify_vectors(one.withheld, model.embed_passages)
+            cache.verify_vectors(type_survey.withheld, model.embed_passages)
         except Unavailable as problem:
-            self._fail(len(one.withheld), problem)
+            self._fail(len(type_survey.withheld), problem)
             return False
-        self.total += len(cache.lacking("vector", one.withheld, model.fingerprint))
+        self.total += len(cache.lacking("vector", type_survey.withheld, model.fingerprint))
         return True
 
     def _made(self, kind: RecordType) -> Iterator[MadeVectors]:
@@ -303,10 +303,10 @@ class JobWork:
         size = batch_size(self.base, kind)
         for slab in self._lacking(kind, size * _SLAB_BATCHES):
             for batch in by_length(slab, size):
-                given = self._afford(kind, batch)
-                if given:
-                    yield given
-                if len(given) < len(batch) or self._failed_in_row >= _GIVE_UP:
+                portion = self._afford(kind, batch)
+                if portion:
+                    yield portion
+                if len(portion) < len(batch) or self._failed_in_row >= _GIVE_UP:
                     return
 
     def _afford(self, kind: RecordType, batch: Texts) -> Texts:
@@ -315,15 +315,15 @@ class JobWork:
         if minutes is not None and time.monotonic() - self._began >= 60 * minutes:
             return self._over(f"{minutes:g} minutes")
         costs = self._count(kind, batch)
-        given: dict[bytes, str] = {}
+        portion: dict[bytes, str] = {}
         for (key, text), cost in zip(batch.items(), costs, strict=True):
             if most is not None and self._spent + cost > most:
                 self._over(f"{most:,} tokens")
                 break
             self._spent += cost
             self._costs[key] = cost
-            given[key] = text
-        return given
+            portion[key] = text
+        return portion
 
     def _count(self, kind: RecordType, batch: Texts) -> list[int]:
         try:
@@ -331,29 +331,29 @@ class JobWork:
         except Unavailable:  # nor will it embed them, which then says why
             return [0] * len(batch)
 
-    def _over(self, what: str) -> Texts:
-        self.code, self.reason = "E_BUDGET", f"the budget of {what} is used up"
+    def _over(self, limit: str) -> Texts:
+        self.code, self.reason = "E_BUDGET", f"the budget of {limit} is used up"
         return {}
 
-    def _take(self, kind: RecordType, made: MadeVectors) -> None:
-        if made.problem:
+    def _take(self, kind: RecordType, batch: MadeVectors) -> None:
+        if batch.problem:
             self._failed_in_row += 1
-            self._fail(len(made.texts), made.problem)
+            self._fail(len(batch.texts), batch.problem)
             return
         self._failed_in_row = 0
-        self._keep(kind, made)
-        self.done += len(made.texts)
-        self.tokens += sum(self._costs.pop(key, 0) for key in made.texts)
+        self._keep(kind, batch)
+        self.done += len(batch.texts)
+        self.tokens += sum(self._costs.pop(key, 0) for key in batch.texts)
         rate = self.done / max(time.monotonic() - self._began, 1e-6)
-        left = max(self.total - self.done, 0)
-        self.listen(Progressed(self.done, self.total, self.tokens, round(rate, 2), round(left / rate, 1)))
+        remaining_texts = max(self.total - self.done, 0)
+        self.listen(Progressed(self.done, self.total, self.tokens, round(rate, 2), round(remaining_texts / rate, 1)))
         if self.book is not None:
             self.book.note(done=self.done, total=self.total, tokens=self.tokens)
 
-    def _keep(self, kind: RecordType, made: MadeVectors) -> None:
+    def _keep(self, kind: RecordType, batch: MadeVectors) -> None:
         """What the cache has already: let lanes follow."""
         self.changed = True
-        self.base.arrived(kind, made.vectors)
+        self.base.arrived(kind, batch.vectors)
 
     def _fail(self, texts: int, problem: Unavailable) -> None:
         if self.code != "E_BUDGET":

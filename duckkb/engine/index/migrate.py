@@ -52,8 +52,8 @@ def fingerprint(wiring: Wiring, kind: RecordType) -> str:
 
 def look(base: Base, kinds: Collection[RecordType]) -> Migration:
     """What a migration of these types would do, of a base that is wired with the other model. Embeds nothing."""
-    found = survey(base, kinds)
-    return _told(base, found, Built(pending=found.pending, total=found.counts.texts))
+    overview = survey(base, kinds)
+    return _describe_migration(base, overview, Built(pending=overview.pending, total=overview.counts.texts))
 
 
 def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, listen: Listen) -> Migration:
@@ -63,24 +63,29 @@ def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, 
     with lock.job(base.root, MOMENT):
         boot.refresh(base)
         with noted(base, "migrate") as book:
-            found = survey(base, kinds)
-            planned = plan(base, found)
-            listen(Started("migrate", planned))
-            work = _Migration(base, listen, book, planned.missing, budget)
-            for one in found.types:
-                work.on(one)
-            found = survey(base, kinds)
-            built = work.result(found, (), ())
-            ended = "partial" if built.pending else "fresh"
-            book.note(now_at_all=True, ended=ended, code=built.code, reason=built.reason)
+            overview = survey(base, kinds)
+            job_plan = plan(base, overview)
+            listen(Started("migrate", job_plan))
+            work = _Migration(base, listen, book, job_plan.missing, budget)
+            for type_survey in overview.types:
+                work.on(type_survey)
+            overview = survey(base, kinds)
+            built = work.result(overview, (), ())
+            outcome = "partial" if built.pending else "fresh"
+            book.note(now_at_all=True, ended=outcome, code=built.code, reason=built.reason)
     listen(Ended(built))
-    return _told(base, found, built)
+    return _describe_migration(base, overview, built)
 
 
-def _told(base: Base, found: Surveyed, built: Built) -> Migration:
-    models = [model for one in found.types if (model := base.fingerprint(one.kind)) is not None]
+def _describe_migration(base: Base, overview: Surveyed, built: Built) -> Migration:
+    models = [model for type_survey in overview.types if (model := base.fingerprint(type_survey.kind)) is not None]
     lengths = {length for model in models if (length := base.cache.dimensions.of(model) or model.dimension)}
-    return Migration(sum(one.texts for one in found.types), max(lengths, default=None), plan(base, found), built)
+    return Migration(
+        sum(type_survey.texts for type_survey in overview.types),
+        max(lengths, default=None),
+        plan(base, overview),
+        built,
+    )
 
 
 class _Migration(JobWork):
@@ -107,13 +112,13 @@ class _Migration(JobWork):
         way at the same time is counted as `texts` more than once."""
         env, model = self.base.wiring.env, self.base.embedder(kind).fingerprint
         length = self.base.cache.dimensions.of(model) or model.dimension or _USUAL_LENGTH
-        wanted = self.base.cache.store.size + 8 * texts * (4 * length + _ROW_BYTES)
-        if wanted <= env.cache_limit // 4 or wanted <= room(env.cache_home.expanduser(), env.cache_limit):
+        needed_bytes = self.base.cache.store.size + 8 * texts * (4 * length + _ROW_BYTES)
+        if needed_bytes <= env.cache_limit // 4 or needed_bytes <= room(env.cache_home.expanduser(), env.cache_limit):
             return False
         self.code = "E_CACHE_LIMIT"
         self.reason = f"the cache folder may take {env.cache_limit:,} bytes, and more vectors would push older ones out"
         return True
 
-    def _keep(self, kind: RecordType, made: MadeVectors) -> None:
-        super()._keep(kind, made)
+    def _keep(self, kind: RecordType, batch: MadeVectors) -> None:
+        super()._keep(kind, batch)
         self.base.cache.save()

@@ -55,14 +55,14 @@ class Counts(Struct, frozen=True):
     @property
     def unverified(self) -> int | None:
         """Over all types."""
-        return None if self.types is None else sum(unverified for *_, unverified in self.types.values())
+        return None if self.types is None else sum(count for *_, count in self.types.values())
 
     @property
     def texts(self) -> int | None:
         """Over all types."""
-        counted = [None] if self.types is None else [texts for _, texts, *_ in self.types.values()]
-        known = [texts for texts in counted if texts is not None]
-        return sum(known) if len(known) == len(counted) else None
+        text_counts = [None] if self.types is None else [texts for _, texts, *_ in self.types.values()]
+        known_counts = [texts for texts in text_counts if texts is not None]
+        return sum(known_counts) if len(known_counts) == len(text_counts) else None
 
     @property
     def is_fresh(self) -> bool | None:
@@ -91,12 +91,12 @@ def slabs(base: Base, kind: RecordType) -> Iterator[list[Record]]:
 
 def make_tokens(base: Base, kind: RecordType) -> int:
     """Make the token rows of a type that no cache has; how many there are."""
-    made = 0
+    count = 0
     for records in slabs(base, kind):
         if missing := len(base.cache.lacking("tokens", base.builder.needs(kind, records).tokens)):
             base.builder.make_tokens(kind, records)
-            made += missing
-    return made
+            count += missing
+    return count
 
 
 def is_small(base: Base) -> bool:
@@ -108,18 +108,18 @@ def is_small(base: Base) -> bool:
 def recall(base: Base) -> Counts:
     """What was counted and still holds. Reads no cache and no record."""
     try:
-        told: Any = base.notes.note(COUNTS)
-        if told["format"] != _FORMAT:
+        entry: Any = base.notes.note(COUNTS)
+        if entry["format"] != _FORMAT:
             return Counts()
-        before, now, grounds = told["caches"], base.cache.stamp(), _grounds(base)
+        before, now, grounds = entry["caches"], base.cache.stamp(), _compute_grounds(base)
         types = {
             str(name): (int(chunks), None if texts is None else int(texts), int(missing), 0)
-            for name, (chunks, texts, missing) in told["types"].items()
+            for name, (chunks, texts, missing) in entry["types"].items()
         }
         if "added" in now and not any(missing for _, _, missing, _ in types.values()):
             before = {**before, "added": now["added"]}  # nothing was missing: what was added since fills no gap
-        team = told["team"]["state"] if told["team"]["ground"] == _team_ground(grounds, now) else None
-        return Counts(types if told["grounds"] == grounds and before == now else None, team)
+        team = entry["team"]["state"] if entry["team"]["ground"] == _compute_team_ground(grounds, now) else None
+        return Counts(types if entry["grounds"] == grounds and before == now else None, team)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # it is not ours, or not whole
         return Counts()
 
@@ -127,18 +127,18 @@ def recall(base: Base) -> Counts:
 def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
     """Write down what was counted just now, with what the caches' stamp was before; where it cannot be written it is
     counted again."""
-    grounds = _grounds(base)
-    team = {"ground": _team_ground(grounds, caches), "state": counts.team}
-    types = {name: counted[:3] for name, counted in (counts.types or {}).items()}
-    told = {"format": _FORMAT, "grounds": grounds, "caches": dict(caches), "types": types, "team": team}
-    base.notes.keep(COUNTS, told)
+    grounds = _compute_grounds(base)
+    team = {"ground": _compute_team_ground(grounds, caches), "state": counts.team}
+    types = {name: type_counts[:3] for name, type_counts in (counts.types or {}).items()}
+    entry = {"format": _FORMAT, "grounds": grounds, "caches": dict(caches), "types": types, "team": team}
+    base.notes.keep(COUNTS, entry)
 
 
 def known_before(base: Base) -> Counts | None:
     """What is known of a large base before a small write that leads on to what is known after it: that no vector is missing,
     and how many chunks there are."""
-    known = Counts() if is_small(base) else recall(base)
-    return known if known.missing == 0 and known.unverified == 0 else None
+    counts = Counts() if is_small(base) else recall(base)
+    return counts if counts.missing == 0 and counts.unverified == 0 else None
 
 
 def carry(base: Base, before: Counts, changeset: Changeset) -> None:
@@ -148,20 +148,20 @@ def carry(base: Base, before: Counts, changeset: Changeset) -> None:
         return
     types = dict(before.types)
     for kind in indexed(base):
-        own = [change for change in changeset.changes if kind.name in _types_of(change)]
-        old = base.builder.needs(kind, [change.old for change in own if change.old])
-        new = base.builder.needs(kind, [change.new for change in own if change.new])
+        changes = [change for change in changeset.changes if kind.name in _collect_types(change)]
+        old = base.builder.needs(kind, [change.old for change in changes if change.old])
+        new = base.builder.needs(kind, [change.new for change in changes if change.new])
         model = base.fingerprint(kind)
         missing = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
         types[kind.name] = types[kind.name][0] + new.entries - old.entries, None, missing, 0
     remember(base, Counts(types, "absent" if before.team == "absent" else None), base.cache.stamp())
 
 
-def _types_of(change: Change) -> set[str]:
+def _collect_types(change: Change) -> set[str]:
     return {record.type for record in (change.old, change.new) if record is not None}
 
 
-def _grounds(base: Base) -> dict[str, str]:
+def _compute_grounds(base: Base) -> dict[str, str]:
     """By type what its entries depend on, as one digest."""
     return {kind.name: ground_of(base, kind) for kind in indexed(base)}
 
@@ -174,23 +174,23 @@ def ground_of(base: Base, kind: RecordType) -> str:
     return sha256(f"{shape!r}\n{parts}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _team_ground(grounds: Mapping[str, str], caches: Mapping[str, Any]) -> str:
+def _compute_team_ground(grounds: Mapping[str, str], caches: Mapping[str, Any]) -> str:
     return sha256(json.dumps([grounds, caches["team"]]).encode()).hexdigest()
 
 
 def rate_of(base: Base, model: Fingerprint) -> float | None:
     """Tokens that the model embedded a second in the last job on this machine; None where none was measured."""
-    told = base.notes.note(RATES)
-    rate = told.get(str(model)) if isinstance(told, dict) else None
+    rates = base.notes.note(RATES)
+    rate = rates.get(str(model)) if isinstance(rates, dict) else None
     return rate if isinstance(rate, float) and rate > 0 else None
 
 
 def remember_rate(base: Base, model: Fingerprint, texts: int, tokens: int, seconds: float) -> None:
     """Write down what was measured, if it was enough to go by."""
     if texts >= _FEWEST and seconds > 0:
-        told = base.notes.note(RATES)
-        known = told if isinstance(told, dict) else {}
-        base.notes.keep(RATES, known | {str(model): round(tokens / seconds, 1)})
+        rates = base.notes.note(RATES)
+        known_rates = rates if isinstance(rates, dict) else {}
+        base.notes.keep(RATES, known_rates | {str(model): round(tokens / seconds, 1)})
 
 
 class JobNote:
@@ -200,8 +200,8 @@ class JobNote:
 
     def __init__(self, base: Base, verb: str) -> None:
         self._base = base
-        begun: dict[str, Any] = {name: of() for name, of in _JOB.items()}
-        self._told = begun | {"verb": verb, "pid": os.getpid(), "started": base.wiring.clock.now()}
+        defaults: dict[str, Any] = {name: of() for name, of in _JOB.items()}
+        self._told = defaults | {"verb": verb, "pid": os.getpid(), "started": base.wiring.clock.now()}
         self._noted = 0.0
 
     def note(self, *, now_at_all: bool = False, **changes: Any) -> None:
@@ -227,9 +227,9 @@ def noted(base: Base, verb: str) -> Iterator[JobNote]:
 
 def job_report(root: Path, notes: BaseStore) -> dict[str, Any] | None:
     """The job that runs or ran last, with `running`; one that ended without saying so was `interrupted`. None: none ran."""
-    told = notes.note(JOB)
-    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != _JOB:
+    entry = notes.note(JOB)
+    if not isinstance(entry, dict) or {name: type(value) for name, value in entry.items()} != _JOB:
         return None
-    running = not told["ended"] and lock.is_job_running(root)
-    shown = {name: value for name, value in told.items() if value != ""}
-    return shown | {"running": running, "ended": told["ended"] or (None if running else "interrupted")}
+    running = not entry["ended"] and lock.is_job_running(root)
+    report = {name: value for name, value in entry.items() if value != ""}
+    return report | {"running": running, "ended": entry["ended"] or (None if running else "interrupted")}

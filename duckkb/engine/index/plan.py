@@ -61,17 +61,25 @@ class Surveyed(Struct, frozen=True):
 
     @property
     def counts(self) -> Counts:
-        counted = {one.kind.name: (one.entries, one.first_texts, one.missing, len(one.withheld)) for one in self.types}
-        return Counts(counted, self.team)
+        type_counts = {
+            type_survey.kind.name: (
+                type_survey.entries,
+                type_survey.first_texts,
+                type_survey.missing,
+                len(type_survey.withheld),
+            )
+            for type_survey in self.types
+        }
+        return Counts(type_counts, self.team)
 
     @property
     def pending(self) -> int:
         """The texts without a vector that can be used: `missing` and `unverified`."""
-        return sum(one.missing + len(one.withheld) for one in self.types)
+        return sum(type_survey.missing + len(type_survey.withheld) for type_survey in self.types)
 
     def write_down(self, base: Base) -> None:
         """For those who ask next; unless the counts depend on what this machine will find of rows from elsewhere."""
-        if not any(one.withheld for one in self.types):
+        if not any(type_survey.withheld for type_survey in self.types):
             notes.remember(base, self.counts, self.caches)
 
 
@@ -104,28 +112,32 @@ class IndexPlan(Struct, frozen=True):
 
     @property
     def missing(self) -> int:
-        return sum(one.missing for one in self.types)
+        return sum(type_plan.missing for type_plan in self.types)
 
     @property
     def unverified(self) -> int:
-        return sum(one.unverified for one in self.types)
+        return sum(type_plan.unverified for type_plan in self.types)
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.types)
+        return sum(type_plan.tokens for type_plan in self.types)
 
     @property
     def tokens_are(self) -> Told:
-        return "estimated" if any(one.tokens_are == "estimated" for one in self.types if one.missing) else "counted"
+        return (
+            "estimated"
+            if any(type_plan.tokens_are == "estimated" for type_plan in self.types if type_plan.missing)
+            else "counted"
+        )
 
     @property
     def minutes(self) -> float | None:
-        return _sum([one.minutes for one in self.types if one.missing])
+        return _sum([type_plan.minutes for type_plan in self.types if type_plan.missing])
 
     @property
     def price(self) -> float | None:
-        priced = [one for one in self.types if one.price is not None]
-        return _sum([one.price for one in priced if one.missing]) if priced else None
+        priced_plans = [type_plan for type_plan in self.types if type_plan.price is not None]
+        return _sum([type_plan.price for type_plan in priced_plans if type_plan.missing]) if priced_plans else None
 
 
 def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
@@ -133,17 +145,17 @@ def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
     tokens nor vectors."""
     base.cache.look_again()
     caches = base.cache.stamp()
-    told, known = set[bytes](), set[bytes]()
+    missing_keys, known_keys = set[bytes](), set[bytes]()
     team_keys = base.cache.team_keys()
-    whole, found = True, []
+    whole, surveys = True, []
     for kind in indexed(base) if kinds is None else kinds:
-        one, texts, complete = _survey(base, kind, told, team_keys)
-        one.texts, one.first_texts = len(texts), len(texts - known)
-        known |= texts
-        found.append(one)
+        type_survey, texts, complete = _inspect_type(base, kind, missing_keys, team_keys)
+        type_survey.texts, type_survey.first_texts = len(texts), len(texts - known_keys)
+        known_keys |= texts
+        surveys.append(type_survey)
         whole = whole and complete
     absent = not base.cache.team_paths()
-    return Surveyed(found, "absent" if absent else "current" if whole else "stale", caches)
+    return Surveyed(surveys, "absent" if absent else "current" if whole else "stale", caches)
 
 
 def planned(base: Base) -> IndexPlan:
@@ -153,12 +165,12 @@ def planned(base: Base) -> IndexPlan:
 
 def glance(base: Base) -> Counts:
     """What is known of the index without going through all records of a large base; never a guess."""
-    known = notes.recall(base)
-    return known if _is_whole(known) or not notes.is_small(base) else survey(base).counts
+    counts = notes.recall(base)
+    return counts if _is_whole(counts) or not notes.is_small(base) else survey(base).counts
 
 
-def _is_whole(known: Counts) -> bool:
-    return known.types is not None and known.team is not None
+def _is_whole(counts: Counts) -> bool:
+    return counts.types is not None and counts.team is not None
 
 
 def status(base: Base) -> dict[str, Any]:
@@ -166,9 +178,9 @@ def status(base: Base) -> dict[str, Any]:
     or ran last. What is not known from before is counted, and written down."""
     counts = notes.recall(base)
     if not _is_whole(counts):
-        found = survey(base)
-        found.write_down(base)
-        counts = found.counts
+        overview = survey(base)
+        overview.write_down(base)
+        counts = overview.counts
     return {
         "model": base.settings.embedding.model,
         "fingerprint": str(base.wiring.embedder.fingerprint),
@@ -191,8 +203,8 @@ def sample_caches(base: Base) -> None:
 
     for kind in base.ontology if base.cache.team_paths() else ():
         rows = list(base.tree.rows(kind))
-        drawn = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
-        needs = base.builder.needs(kind, [row.record for row in drawn])
+        sample_rows = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
+        needs = base.builder.needs(kind, [row.record for row in sample_rows])
         base.cache.verify_tokens(needs.tokens, base.wiring.tokenizer.tokenize)
         if kind.has_text_vectors and kind.settings(base.settings).embedding.address is None:
             with suppress(Unavailable):
@@ -201,38 +213,38 @@ def sample_caches(base: Base) -> None:
 
 def plan(base: Base, found: Surveyed) -> IndexPlan:
     """What a job would do about what was found."""
-    return IndexPlan(tuple(_plan(base, one) for one in found.types), found.team)
+    return IndexPlan(tuple(_plan(base, type_survey) for type_survey in found.types), found.team)
 
 
-def _survey(
-    base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes]
+def _inspect_type(
+    base: Base, kind: RecordType, missing_keys: set[bytes], team_keys: set[bytes]
 ) -> tuple[TypeSurvey, set[bytes], bool]:
-    """One type, the keys of its texts, and whether the team's cache has all that it needs. `told` are the missing keys
+    """One type, the keys of its texts, and whether the team's cache has all that it needs. `missing_keys` are those
     counted so far."""
-    model, one, complete = base.fingerprint(kind), TypeSurvey(kind), True
-    seen: set[bytes] = set()
+    model, type_survey, complete = base.fingerprint(kind), TypeSurvey(kind), True
+    text_keys: set[bytes] = set()
     for records in slabs(base, kind):
         needs = base.builder.needs(kind, records)
         complete = complete and needs.tokens.keys() <= team_keys and needs.vectors.keys() <= team_keys
-        one.entries += needs.entries
-        one.token_texts += len(needs.tokens)
-        one.tokens += len(base.cache.lacking("tokens", needs.tokens))
-        new = {key: text for key, text in needs.vectors.items() if key not in seen}
-        seen |= new.keys()
-        absent = _absent(base, new, model)
-        held = base.cache.withheld(absent)
+        type_survey.entries += needs.entries
+        type_survey.token_texts += len(needs.tokens)
+        type_survey.tokens += len(base.cache.lacking("tokens", needs.tokens))
+        new = {key: text for key, text in needs.vectors.items() if key not in text_keys}
+        text_keys |= new.keys()
+        absent = _find_missing_vectors(base, new, model)
+        withheld_keys = base.cache.withheld(absent)
         for key in absent:
-            if key in told:
-                one.untold += 1
-            elif key in held:
-                one.withheld[key] = new[key]
+            if key in missing_keys:
+                type_survey.untold += 1
+            elif key in withheld_keys:
+                type_survey.withheld[key] = new[key]
             else:
-                one.note(key, new[key])
-        told.update(absent)
-    return one, seen, complete
+                type_survey.note(key, new[key])
+        missing_keys.update(absent)
+    return type_survey, text_keys, complete
 
 
-def _absent(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> list[bytes]:
+def _find_missing_vectors(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> list[bytes]:
     """Those of the texts whose vectors the caches do not give."""
     if model is None or not texts:
         return []
@@ -242,55 +254,55 @@ def _absent(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> l
 def missing(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:
     """The texts of a type that lack a vector as the caches are now, at least `size` at a time; each is put into `asked`,
     and comes once."""
-    model, held = base.fingerprint(kind), dict[bytes, str]()
+    model, batch = base.fingerprint(kind), dict[bytes, str]()
     for records in slabs(base, kind):
-        wanted = base.builder.needs(kind, records).vectors
-        new = {key: text for key, text in wanted.items() if key not in asked}
-        held |= {key: new[key] for key in _absent(base, new, model)}
-        asked |= held.keys()
-        if len(held) >= size:
-            yield held
-            held = {}
-    if held:
-        yield held
+        texts = base.builder.needs(kind, records).vectors
+        new = {key: text for key, text in texts.items() if key not in asked}
+        batch |= {key: new[key] for key in _find_missing_vectors(base, new, model)}
+        asked |= batch.keys()
+        if len(batch) >= size:
+            yield batch
+            batch = {}
+    if batch:
+        yield batch
 
 
-def _plan(base: Base, one: TypeSurvey) -> TypePlan:
-    settings = one.kind.settings(base.settings).embedding
-    model = base.fingerprint(one.kind)
-    tokens, told = _tokens(base, one)
+def _plan(base: Base, type_survey: TypeSurvey) -> TypePlan:
+    settings = type_survey.kind.settings(base.settings).embedding
+    model = base.fingerprint(type_survey.kind)
+    tokens, basis = _estimate_tokens(base, type_survey)
     rate = notes.rate_of(base, model) if model else None
     price = settings.price_per_million_tokens if settings.address else None
     return TypePlan(
-        type=one.kind.name,
+        type=type_survey.kind.name,
         model=settings.model if model else "none",
-        chunks=one.entries,
-        texts=one.texts,
-        verified=one.texts - one.pending,
-        unverified=len(one.withheld),
-        missing=one.missing,
+        chunks=type_survey.entries,
+        texts=type_survey.texts,
+        verified=type_survey.texts - type_survey.pending,
+        unverified=len(type_survey.withheld),
+        missing=type_survey.missing,
         tokens=tokens,
-        tokens_are=told,
+        tokens_are=basis,
         minutes=round(tokens / rate / 60, 2) if rate else None,
         price=None if price is None else round(price * tokens / 1_000_000, 6),
     )
 
 
-def _tokens(base: Base, one: TypeSurvey) -> tuple[int, Told]:
+def _estimate_tokens(base: Base, type_survey: TypeSurvey) -> tuple[int, Told]:
     """Tokens of the missing texts: counted by the model where it tells and they are few."""
-    if not one.missing:
+    if not type_survey.missing:
         return 0, "counted"
-    texts = [text for _, text in sorted(one.sample)[:_SAMPLE]]
-    is_told = one.kind.settings(base.settings).embedding.address is None
+    texts = [text for _, text in sorted(type_survey.sample)[:_SAMPLE]]
+    is_told = type_survey.kind.settings(base.settings).embedding.address is None
     try:
-        counted = sum(base.embedder(one.kind).count_tokens(texts))
+        token_count = sum(base.embedder(type_survey.kind).count_tokens(texts))
     except Unavailable:
-        counted, is_told = sum(map(estimated_tokens, texts)), False
-    exact = is_told and len(texts) == one.missing
-    return round(counted * one.missing / len(texts)), "counted" if exact else "estimated"
+        token_count, is_told = sum(map(estimated_tokens, texts)), False
+    exact = is_told and len(texts) == type_survey.missing
+    return round(token_count * type_survey.missing / len(texts)), "counted" if exact else "estimated"
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
     """None where one of them is not known."""
-    known = [value for value in values if value is not None]
-    return round(sum(known), 6) if len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return round(sum(known_values), 6) if len(known_values) == len(values) else None

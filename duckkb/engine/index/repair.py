@@ -64,16 +64,16 @@ def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> 
     root = Path(place.root)
     refuse_tracked_state(root)
     with lock.glancing(root, options.timeout):
-        _refuse_sealed(root)
-        needs = _needs(place, options.everything)
-        notices = _team_notices(place)
+        _refuse_sealed_write(root)
+        needs = _collect_needs(place, options.everything)
+        notices = _collect_team_notices(place)
     if options.check_only or not needs:
         return Repaired(needs, notices=notices)
     with lock.exclusive(root, options.timeout):
-        _refuse_sealed(root)
+        _refuse_sealed_write(root)
         try:
             # Another process may have mended some of it since, or spoilt more.
-            kept = _carry_out(place, _needs(place, options.everything))
+            kept_rows = _apply_repairs(place, _collect_needs(place, options.everything))
         except OSError as error:
             raise state.refusal("Not all could be repaired; repeat it", error) from error
     cache = str(CacheStore(place.shared).path)
@@ -82,8 +82,8 @@ def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> 
     try:
         tokens, pending = _rebuild(boot(wire()), options.everything)
     except DuckkbError as problem:
-        return Repaired(needs, kept, reason=problem.message, notices=notices)
-    return Repaired(needs, kept, tokens, pending, notices=notices)
+        return Repaired(needs, kept_rows, reason=problem.message, notices=notices)
+    return Repaired(needs, kept_rows, tokens, pending, notices=notices)
 
 
 def state_needs(place: Place) -> list[Need]:
@@ -91,7 +91,7 @@ def state_needs(place: Place) -> list[Need]:
     return list(_state_needs(place))
 
 
-def _needs(place: Place, everything: bool) -> tuple[Need, ...]:
+def _collect_needs(place: Place, everything: bool) -> tuple[Need, ...]:
     needs, cache = [*_state_needs(place)], CacheStore(place.shared)
     if everything and place.own.is_dir():
         needs.append(Need(str(place.own), _ASKED))
@@ -115,33 +115,33 @@ def _state_needs(place: Place) -> Iterator[Need]:
         yield Need(f"{state.FOLDER}/.gitignore", "missing or empty, so git would see local state")
     for stage in journal.stages(root):
         yield Need(f"{state.FOLDER}/txn/{stage.name}", UNSEALED)
-    for path in _temporaries(root):
+    for path in _find_temporaries(root):
         yield Need(path.relative_to(root).as_posix(), "half written by a process that was interrupted")
     for name in _OLD_FOLDERS:
         if os.path.lexists(folder / name):
             yield Need(f"{state.FOLDER}/{name}", _OLD)
 
 
-def _temporaries(root: Path) -> list[Path]:
+def _find_temporaries(root: Path) -> list[Path]:
     """Files that are written beside their place and renamed. Under the exclusive lock, or by rows that are made again
     when they are missed, nobody needs one that is found."""
     folder = state.folder_of(root)
-    found = folder.glob(atomic_write.DRAFTS) if state.is_folder(folder) else ()
-    return sorted(path for path in found if path.is_file() and not path.is_symlink())
+    candidates = folder.glob(atomic_write.DRAFTS) if state.is_folder(folder) else ()
+    return sorted(path for path in candidates if path.is_file() and not path.is_symlink())
 
 
-def _refuse_sealed(root: Path) -> None:
+def _refuse_sealed_write(root: Path) -> None:
     if journal.sealed_stages(root):
         raise StateError(
             "a sealed write is not finished; repair never touches it", code="E_RECOVER", suggestion="duckkb recover"
         )
 
 
-def _carry_out(place: Place, needs: Sequence[Need]) -> int:
+def _apply_repairs(place: Place, needs: Sequence[Need]) -> int:
     """Each step can be stopped and begun again; returns the number of rows of the cache that were kept."""
     root, cache = Path(place.root), CacheStore(place.shared)
     protocol.recover(root)  # nothing is sealed, so this discards
-    for path in _temporaries(root):
+    for path in _find_temporaries(root):
         path.unlink(missing_ok=True)
     for path in (state.folder_of(root) / name for name in _OLD_FOLDERS):
         if path.is_symlink() or path.is_file():
@@ -150,9 +150,9 @@ def _carry_out(place: Place, needs: Sequence[Need]) -> int:
             places.remove(path)
     if any(need.path == str(place.own) for need in needs):
         places.remove(place.own)
-    kept = cache.repair() if any(need.path == str(cache.path) for need in needs) else 0
+    kept_rows = cache.repair() if any(need.path == str(cache.path) for need in needs) else 0
     cache.close()
-    return kept
+    return kept_rows
 
 
 def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
@@ -161,14 +161,14 @@ def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
     with contextlib.closing(base):
         if everything:
             base.cache.store.forget(base.live_keys())
-        made = sum(make_tokens(base, kind) for kind in indexed(base))
-        return made, count_lacking(base, indexed(base))
+        token_count = sum(make_tokens(base, kind) for kind in indexed(base))
+        return token_count, count_lacking(base, indexed(base))
 
 
-def _team_notices(place: Place) -> tuple[Notice, ...]:
+def _collect_team_notices(place: Place) -> tuple[Notice, ...]:
     """The team's cache is truth's folder: what is wrong with it is said, with the command that may write there."""
     cache = SearchCache.open(Path(place.root))
     cache.team_numbers()
-    found = cache.findings
+    findings = cache.findings
     cache.close()
-    return tuple(Notice(finding.code, f"{finding.place}: {finding.message}", finding.remedy) for finding in found)
+    return tuple(Notice(finding.code, f"{finding.place}: {finding.message}", finding.remedy) for finding in findings)

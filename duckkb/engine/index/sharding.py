@@ -92,18 +92,18 @@ class _Looked(Struct):
 
 def shard_plan(base: Base, count: int, *, everything: bool = False) -> ShardPlan:
     """What each of so many shards has; with `everything` also what the team's cache holds. Spends nothing."""
-    left_out = _left_out(base, everything)
-    looked = _look(base, lambda key: key not in left_out)
-    for one in looked.surveys:
-        for key, text in looked.texts[one.kind.name].items():
-            one.note(key, text)
-    whole = plan(base, Surveyed(looked.surveys, "current" if not looked.wanted else "stale", {}))
-    digest, texts = files.plan_digest(bytes(looked.keys), count)
-    _, missing = files.plan_digest(b"".join(key for some in looked.texts.values() for key in some), count)
+    left_out = _collect_excluded_keys(base, everything)
+    scan = _scan_base(base, lambda key: key not in left_out)
+    for type_survey in scan.surveys:
+        for key, text in scan.texts[type_survey.kind.name].items():
+            type_survey.note(key, text)
+    whole = plan(base, Surveyed(scan.surveys, "current" if not scan.wanted else "stale", {}))
+    digest, texts = files.plan_digest(bytes(scan.keys), count)
+    _, missing = files.plan_digest(b"".join(key for some in scan.texts.values() for key in some), count)
     each = whole.tokens / whole.missing if whole.missing else 0.0
     shares = (
-        ShardShare(f"{at}/{count}", own, lacking, round(lacking * each))
-        for at, (own, lacking) in enumerate(zip(texts, missing, strict=True), 1)
+        ShardShare(f"{at}/{count}", text_count, lacking, round(lacking * each))
+        for at, (text_count, lacking) in enumerate(zip(texts, missing, strict=True), 1)
     )
     return ShardPlan(digest, tuple(shares), whole)
 
@@ -125,35 +125,37 @@ def build_shard(
     `errors.UsageError` (E_PATH, or for a file that would be too large), `errors.Refused` (E_SPARSE)."""
     _refuse(base)
     target = outside.writable(out, base.root, base.wiring.env)
-    left_out = _left_out(base, everything)
-    looked = _look(base, lambda key: shard.has(key) and key not in left_out)
-    file = ShardFile(target, shard, files.plan_digest(bytes(looked.keys), shard.of)[0])
+    left_out = _collect_excluded_keys(base, everything)
+    scan = _scan_base(base, lambda key: shard.has(key) and key not in left_out)
+    file = ShardFile(target, shard, files.plan_digest(bytes(scan.keys), shard.of)[0])
     models = {kind.name: model for kind in base.ontology if (model := base.fingerprint(kind)) is not None}
-    files.refuse_too_large(shard.of, looked.wanted, max((model.dimension for model in models.values()), default=0))
-    named = {key: str(models[kind]) for kind, some in looked.texts.items() for key in some}
-    with files.begun(file, named, math.inf if options.wait else MOMENT) as partial:
-        if file.has(named):
-            return _built(file, len(named), len(named), Built(files=(str(file.path),), total=len(named)))
-        kept = len(partial.rows)
-        work = _ShardWork(base, options, listen, looked.texts, partial)
+    files.refuse_too_large(shard.of, scan.wanted, max((model.dimension for model in models.values()), default=0))
+    model_names = {key: str(models[kind]) for kind, some in scan.texts.items() for key in some}
+    with files.begun(file, model_names, math.inf if options.wait else MOMENT) as partial:
+        if file.has(model_names):
+            return _report_shard(
+                file, len(model_names), len(model_names), Built(files=(str(file.path),), total=len(model_names))
+            )
+        kept_count = len(partial.rows)
+        work = _ShardWork(base, options, listen, scan.texts, partial)
         for kind in indexed(base):
-            if looked.texts.get(kind.name) and work.code != "E_BUDGET":
+            if scan.texts.get(kind.name) and work.code != "E_BUDGET":
                 work.embed(kind, models[kind.name])
-        pending = len(named) - len(partial.rows)
+        pending = len(model_names) - len(partial.rows)
         if not pending:
             file.write(partial.rows.values())
-        done = Built(
+        result = Built(
             files=() if pending else (str(file.path),),
             pending=pending,
             embedded=work.done,
             tokens=work.tokens,
-            changed=len(named) - kept,
-            total=len(named),
+            changed=len(model_names) - kept_count,
+            total=len(model_names),
             code=work.code if pending else "",
             reason=work.reason if pending else "",
         )
-    listen(Ended(done))
-    return _built(file, len(named), kept, done)
+    listen(Ended(result))
+    return _report_shard(file, len(model_names), kept_count, result)
 
 
 def adopt(base: Base, folder: Path, *, to: To = "local", partial: bool = False) -> Adopted:
@@ -161,28 +163,28 @@ def adopt(base: Base, folder: Path, *, to: To = "local", partial: bool = False) 
     recomputed before any is believed. All of them are taken, or with `partial` those that are sound, or none: raises
     `errors.StateError` (E_SHARD) with everything that is wrong, each shard by its name."""
     _refuse(base)
-    found, looked = _listed(folder), _look(base, lambda key: True)
-    with closing(_ShardCheck(base, folder, looked, found)) as check:
+    shard_files, scan = _list_shards(folder), _scan_base(base, lambda key: True)
+    with closing(_ShardCheck(base, folder, scan, shard_files)) as check:
         sound = check.sound()
         if check.problems and not (partial and sound):
-            raise _refused(check.problems, folder)
-        keys = {key for one in sound for key in check.keys(one)}
+            raise _build_refusal(check.problems, folder)
+        keys = {key for shard_file in sound for key in check.keys(shard_file)}
         try:
-            base.cache.adopt([check.number(one) for one in sound])
+            base.cache.adopt([check.number(shard_file) for shard_file in sound])
         except Unusable as problem:
-            raise _unwritable(str(problem)) from problem
+            raise _build_write_error(str(problem)) from problem
     if base.cache.lacking("vector", keys):
-        raise _unwritable("it keeps nothing")
-    written: tuple[str, ...] = ()
+        raise _build_write_error("it keeps nothing")
+    written_files: tuple[str, ...] = ()
     notices = check.notices
     if to == "team":
         with lock.job(base.root, MOMENT):
             boot.refresh(base)
-            written, said = publish(base)
-            notices += said
-    pending = sum(len(base.cache.lacking("vector", some)) for some in looked.texts.values())
-    names = tuple(str(one.shard) for one in sound)
-    return Adopted(check.plan, names, len(keys), pending, written, tuple(check.problems), notices)
+            written_files, team_notices = publish(base)
+            notices += team_notices
+    pending = sum(len(base.cache.lacking("vector", some)) for some in scan.texts.values())
+    names = tuple(str(shard_file.shard) for shard_file in sound)
+    return Adopted(check.plan, names, len(keys), pending, written_files, tuple(check.problems), notices)
 
 
 def _refuse(base: Base) -> None:
@@ -195,33 +197,33 @@ def _refuse(base: Base) -> None:
         )
 
 
-def _left_out(base: Base, everything: bool) -> Collection[bytes]:
+def _collect_excluded_keys(base: Base, everything: bool) -> Collection[bytes]:
     base.cache.look_again()
     return frozenset() if everything else base.cache.team_keys()
 
 
-def _look(base: Base, wants: Callable[[bytes], bool]) -> _Looked:
+def _scan_base(base: Base, wants: Callable[[bytes], bool]) -> _Looked:
     """Walk through all records; a text that several types share counts for the first."""
-    looked, told = _Looked(), set[bytes]()
+    scan, claimed_keys = _Looked(), set[bytes]()
     for kind in indexed(base):
         if base.fingerprint(kind) is None:
             continue
-        one, seen, own = TypeSurvey(kind), set[bytes](), looked.texts[kind.name]
+        type_survey, text_keys, type_texts = TypeSurvey(kind), set[bytes](), scan.texts[kind.name]
         for records in slabs(base, kind):
             needs = base.builder.needs(kind, records)
-            one.entries += needs.entries
-            new = needs.vectors.keys() - seen
-            seen |= new
-            looked.keys += b"".join(new)
-            own.update((key, needs.vectors[key]) for key in new - told if wants(key))
-        told |= own.keys()
-        one.texts = len(seen)
-        looked.surveys.append(one)
-    return looked
+            type_survey.entries += needs.entries
+            new = needs.vectors.keys() - text_keys
+            text_keys |= new
+            scan.keys += b"".join(new)
+            type_texts.update((key, needs.vectors[key]) for key in new - claimed_keys if wants(key))
+        claimed_keys |= type_texts.keys()
+        type_survey.texts = len(text_keys)
+        scan.surveys.append(type_survey)
+    return scan
 
 
-def _built(file: ShardFile, texts: int, kept: int, done: Built) -> ShardBuilt:
-    return ShardBuilt(str(file.shard), file.plan, str(file.path), texts, kept, done)
+def _report_shard(file: ShardFile, texts: int, kept_count: int, result: Built) -> ShardBuilt:
+    return ShardBuilt(str(file.shard), file.plan, str(file.path), texts, kept_count, result)
 
 
 class _ShardWork(JobWork):
@@ -241,15 +243,15 @@ class _ShardWork(JobWork):
         return unsaved(self.base, kind, self._batches(kind))
 
     def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
-        own = self.texts[kind.name]
-        left = sorted(own.keys() - self.partial.rows.keys())
-        return ({key: own[key] for key in left[at : at + size]} for at in range(0, len(left), size))
+        texts = self.texts[kind.name]
+        missing_keys = sorted(texts.keys() - self.partial.rows.keys())
+        return ({key: texts[key] for key in missing_keys[at : at + size]} for at in range(0, len(missing_keys), size))
 
-    def _keep(self, kind: RecordType, made: MadeVectors) -> None:
+    def _keep(self, kind: RecordType, batch: MadeVectors) -> None:
         model = self.base.embedder(kind).fingerprint
         rows = [
-            (key, content_hash(made.texts[key]), str(model), packed("vector", vector))
-            for key, vector in made.vectors.items()
+            (key, content_hash(batch.texts[key]), str(model), packed("vector", vector))
+            for key, vector in batch.vectors.items()
         ]
         self.partial.add(rows)
         self.base.cache.dimensions.expect(model, len(rows[0][3]) // 4)
@@ -260,18 +262,22 @@ class _ShardCheck:
 
     def __init__(self, base: Base, folder: Path, looked: _Looked, found: Sequence[ShardFile]) -> None:
         self._base, self._folder, keys = base, folder, bytes(looked.keys)
-        plans = {of: files.plan_digest(keys, of)[0] for of in sorted({one.shard.of for one in found})}
-        fitting = Counter(one.shard.of for one in found if one.plan == plans[one.shard.of])
+        plans = {of: files.plan_digest(keys, of)[0] for of in sorted({shard_file.shard.of for shard_file in found})}
+        fitting = Counter(shard_file.shard.of for shard_file in found if shard_file.plan == plans[shard_file.shard.of])
         self._of = max(plans, key=lambda of: fitting[of])
         self.plan = plans[self._of]
-        self._own = [one for one in found if one.shard.of == self._of and one.plan == self.plan]
-        self._others = [one for one in found if one not in self._own]
+        self._own = [
+            shard_file for shard_file in found if shard_file.shard.of == self._of and shard_file.plan == self.plan
+        ]
+        self._others = [shard_file for shard_file in found if shard_file not in self._own]
         self._planned: dict[int, dict[bytes, tuple[RecordType, str]]] = defaultdict(dict)
         for kind in indexed(base):
             for key, text in looked.texts[kind.name].items():
                 self._planned[files.number_of(key, self._of)][key] = kind, text
         store = CacheStore(base.wiring.place.shared, limit=base.wiring.env.cache_limit)
-        self._cache = SearchCache(folder, store, lambda _: [TeamFile(folder, one.name) for one in self._own])
+        self._cache = SearchCache(
+            folder, store, lambda _: [TeamFile(folder, shard_file.name) for shard_file in self._own]
+        )
         self.problems: list[Finding] = []
         self.notices: tuple[Notice, ...] = ()
 
@@ -280,21 +286,21 @@ class _ShardCheck:
 
     def sound(self) -> list[ShardFile]:
         """The shards that may be taken in; `problems` has what is wrong with the others and what is not there."""
-        whole = [one for one in self._own if self._is_whole(one)]
+        whole = [shard_file for shard_file in self._own if self._is_whole(shard_file)]
         by_kind: dict[str, dict[bytes, str]] = defaultdict(dict)
-        for one in whole:
-            for key in self.keys(one):
-                kind, text = self._planned[one.shard.number][key]
+        for shard_file in whole:
+            for key in self.keys(shard_file):
+                kind, text = self._planned[shard_file.shard.number][key]
                 by_kind[kind.name][key] = text
         for kind in indexed(self._base):
             self._cache.verify_vectors(by_kind[kind.name], self._base.embedder(kind).embed_passages)
-        sound = [one for one in whole if self._is_honest(one)]
-        there = {one.shard.number for one in self._own}
+        sound = [shard_file for shard_file in whole if self._is_honest(shard_file)]
+        there = {shard_file.shard.number for shard_file in self._own}
         for number in range(1, self._of + 1):
             if number not in there:
-                self._miss(Shard(self._of, number))
+                self._report_missing_shard(Shard(self._of, number))
         if self._others and len(there) == self._of:
-            names = ", ".join(one.name for one in self._others)
+            names = ", ".join(shard_file.name for shard_file in self._others)
             self.notices = (Notice("W_SHARD", f"left where they are, as they are not of plan {self.plan}: {names}"),)
         return sound
 
@@ -306,72 +312,72 @@ class _ShardCheck:
         """The keys of the vectors that it has."""
         return self._cache.keys_of(TeamFile(self._folder, one.name))
 
-    def _is_whole(self, one: ShardFile) -> bool:
+    def _is_whole(self, shard_file: ShardFile) -> bool:
         """Whether it can be read, every row, and has one for each of its texts, but for those that the caches have, and no other."""
-        is_read = TeamFile(self._folder, one.name) in self._cache.team_numbers()
-        said = [finding.message for finding in self._cache.findings if finding.path == one.name]
+        is_read = TeamFile(self._folder, shard_file.name) in self._cache.team_numbers()
+        faults = [finding.message for finding in self._cache.findings if finding.path == shard_file.name]
         if is_read:
-            planned, held = self._planned[one.shard.number].keys(), self.keys(one)
-            if held - planned:
-                said.append(f"{len(held - planned):,} rows are of texts that the shard does not have")
-            if lacking := self._base.cache.lacking("vector", planned - held):
-                said.append(f"{len(lacking):,} of its texts have no row, and no cache here has a vector of them")
-        if said:
-            self._wrong(one, "; ".join(said))
-        return not said
+            planned_keys, present_keys = self._planned[shard_file.shard.number].keys(), self.keys(shard_file)
+            if present_keys - planned_keys:
+                faults.append(f"{len(present_keys - planned_keys):,} rows are of texts that the shard does not have")
+            if lacking := self._base.cache.lacking("vector", planned_keys - present_keys):
+                faults.append(f"{len(lacking):,} of its texts have no row, and no cache here has a vector of them")
+        if faults:
+            self._report_fault(shard_file, "; ".join(faults))
+        return not faults
 
-    def _is_honest(self, one: ShardFile) -> bool:
+    def _is_honest(self, shard_file: ShardFile) -> bool:
         """Whether its sample agreed, and each row names the model and the text that its key is made of."""
-        if TeamFile(self._folder, one.name) not in self._cache.team_numbers():
-            self._wrong(one, "rows of it did not agree with what was recomputed")
+        if TeamFile(self._folder, shard_file.name) not in self._cache.team_numbers():
+            self._report_fault(shard_file, "rows of it did not agree with what was recomputed")
             return False
-        planned = self._planned[one.shard.number]
+        planned_texts = self._planned[shard_file.shard.number]
         wrong = 0
-        for key, content, model, _ in self._cache.rows("vector", self.keys(one)):
-            kind, text = planned[key]
+        for key, content, model, _ in self._cache.rows("vector", self.keys(shard_file)):
+            kind, text = planned_texts[key]
             wrong += (model, content) != (str(self._base.fingerprint(kind)), content_hash(text))
         if wrong:
-            self._wrong(one, f"{wrong:,} rows name another model or text than their keys")
+            self._report_fault(shard_file, f"{wrong:,} rows name another model or text than their keys")
         return not wrong
 
-    def _miss(self, shard: Shard) -> None:
+    def _report_missing_shard(self, shard: Shard) -> None:
         again = f"duckkb index build --shard {shard} --out {shell_word(str(self._folder))}"
-        for one in self._others:
-            if one.shard == shard:
-                said = f"shard {shard} is for another commit, ontology or model: its plan is {one.plan}, that of this base {self.plan}"
-                self.problems.append(Finding("E_SHARD", said, one.name, remedy=again))
+        for shard_file in self._others:
+            if shard_file.shard == shard:
+                message = f"shard {shard} is for another commit, ontology or model: its plan is {shard_file.plan}, that of this base {self.plan}"
+                self.problems.append(Finding("E_SHARD", message, shard_file.name, remedy=again))
                 return
-        said = f"shard {shard} is missing"
+        message = f"shard {shard} is missing"
         if ShardFile(self._folder, shard, self.plan).partial.exists():
-            said = f"shard {shard} is not whole yet"
-        self.problems.append(Finding("E_SHARD", said, remedy=again))
+            message = f"shard {shard} is not whole yet"
+        self.problems.append(Finding("E_SHARD", message, remedy=again))
 
-    def _wrong(self, one: ShardFile, said: str) -> None:
-        remedy = f"find out why, remove it, then `duckkb index build --shard {one.shard} --out {shell_word(str(self._folder))}`"
-        self.problems.append(Finding("E_SHARD", f"shard {one.shard}: {said}", one.name, remedy=remedy))
+    def _report_fault(self, shard_file: ShardFile, message: str) -> None:
+        remedy = f"find out why, remove it, then `duckkb index build --shard {shard_file.shard} --out {shell_word(str(self._folder))}`"
+        self.problems.append(Finding("E_SHARD", f"shard {shard_file.shard}: {message}", shard_file.name, remedy=remedy))
 
 
-def _listed(folder: Path) -> list[ShardFile]:
+def _list_shards(folder: Path) -> list[ShardFile]:
     try:
-        found = files.shard_files(folder)
+        shard_files = files.shard_files(folder)
     except OSError as error:
-        said = f"{folder} cannot be read: {error.strerror}"
+        message = f"{folder} cannot be read: {error.strerror}"
         raise UsageError(
-            said, code="E_PATH", suggestion="give the folder that the shards lie in", exit_code=1
+            message, code="E_PATH", suggestion="give the folder that the shards lie in", exit_code=1
         ) from error
-    if not found:
-        said = f"there is no shard in {folder}"
-        raise StateError(said, code="E_SHARD", suggestion="duckkb index build --shard 1/4 --out DIR makes one")
-    return found
+    if not shard_files:
+        message = f"there is no shard in {folder}"
+        raise StateError(message, code="E_SHARD", suggestion="duckkb index build --shard 1/4 --out DIR makes one")
+    return shard_files
 
 
-def _refused(problems: Sequence[Finding], folder: Path) -> StateError:
-    said = f"the shards in {folder} do not fit; nothing was taken in"
+def _build_refusal(problems: Sequence[Finding], folder: Path) -> StateError:
+    message = f"the shards in {folder} do not fit; nothing was taken in"
     return StateError(
-        said, code="E_SHARD", suggestion="mend what is named, or take the others with --partial", findings=problems
+        message, code="E_SHARD", suggestion="mend what is named, or take the others with --partial", findings=problems
     )
 
 
-def _unwritable(why: str) -> Unavailable:
-    said = f"the search cache takes no shards: {why}"
-    return Unavailable(said, code="E_IO", suggestion="free space, or set DUCKKB_CACHE_HOME to a folder of your own")
+def _build_write_error(why: str) -> Unavailable:
+    message = f"the search cache takes no shards: {why}"
+    return Unavailable(message, code="E_IO", suggestion="free space, or set DUCKKB_CACHE_HOME to a folder of your own")

@@ -49,9 +49,9 @@ class TypeChange(Struct, frozen=True):
     def notes(self) -> dict[str, Any]:
         counts = {
             section: {
-                name: held
+                name: positive_counts
                 for name, values in sorted(names.items())
-                if (held := {k: v for k, v in sorted(values.items()) if v})
+                if (positive_counts := {k: v for k, v in sorted(values.items()) if v})
             }
             for section, names in self.observed.counts.items()
         }
@@ -92,30 +92,40 @@ class Commit:
         """The configuration as it is published: a file for each type and policy, so that who sees some sees those files alone, and
         the rest in one. Judged questions, which name records, are left out."""
         kinds = {kind.name: kind for kind in self.kinds}
-        rest: dict[str, Any] = {}
+        general: dict[str, Any] = {}
         files: dict[str, PublishedFile] = {}
         for path, data in sorted(at.config_files(self.wiring.root, self.at).items()):
             value = read_yaml(data, path).value
-            for section, held in value.items():
+            for section, content in value.items():
                 if section not in _BY_NAME:
-                    rest |= {} if section == _QUESTIONS else {section: held}
+                    general |= {} if section == _QUESTIONS else {section: content}
                     continue
-                for name, told in (held or {}).items():
+                for name, definition in (content or {}).items():
                     if section == _POLICIES or name in kinds:
-                        files[f"{at.ONTOLOGY}/{section}-{len(files):04}.yaml"] = _shown(section, name, told, kinds)
-        return {at.CONFIG: _file(rest), **files}
+                        files[f"{at.ONTOLOGY}/{section}-{len(files):04}.yaml"] = _restrict_file(
+                            section, name, definition, kinds
+                        )
+        return {at.CONFIG: _to_file(general), **files}
 
     @property
     def watermark(self) -> Watermark:
         """Of its records as they would be published: the fingerprint names all that shapes them beside these."""
         settings = self.wiring.settings
-        shaped: list[object] = [_FORMAT, str(self.wiring.tokenizer.fingerprint), settings.language]
+        shape_parts: list[object] = [_FORMAT, str(self.wiring.tokenizer.fingerprint), settings.language]
         for kind in self.kinds:
-            model, own = self._base.fingerprint(kind), kind.settings(settings)
-            shape = kind.name, kind.kind, kind.table, kind.identity_fields, kind.schema, kind.relational, own.vectors
+            model, type_settings = self._base.fingerprint(kind), kind.settings(settings)
+            shape = (
+                kind.name,
+                kind.kind,
+                kind.table,
+                kind.identity_fields,
+                kind.schema,
+                kind.relational,
+                type_settings.vectors,
+            )
             of_documents = () if kind.source is None else (repr(kind.source),)  # which decides what the files say
-            shaped.append((*shape, str(model), self.builder.cut_by(kind), *of_documents))
-        digest = blake2b(repr(shaped).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+            shape_parts.append((*shape, str(model), self.builder.cut_by(kind), *of_documents))
+        digest = blake2b(repr(shape_parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         return Watermark(self.at.commit, digest)
 
     def whole(self) -> list[TypeChange]:
@@ -133,59 +143,70 @@ class Commit:
 
     def since(self, published: Publication, old: Revision) -> list[TypeChange] | None:
         """What leads there from what is published of another commit; None where all of it has to be made ready anew."""
-        touched = revisions.between(self.wiring.root, old, self.at, at.places(self.wiring.root, self.wiring.ontology))
-        if any(is_ignore_file(one.path) for one in touched):
+        touched_files = revisions.between(
+            self.wiring.root, old, self.at, at.places(self.wiring.root, self.wiring.ontology)
+        )
+        if any(is_ignore_file(entry.path) for entry in touched_files):
             return None
-        before, after = self._read(touched, is_old=True), self._read(touched, is_old=False)
+        before, after = self._read(touched_files, is_old=True), self._read(touched_files, is_old=False)
         refuse_unreadable(after)
-        found = [self._changed(published, kind, before, after) for kind in self.kinds]
-        if any(one.observed.lengths() != published.notes(one.kind).get(_LENGTHS, {}) for one in found):
+        changes = [self._derive_change(published, kind, before, after) for kind in self.kinds]
+        if any(entry.observed.lengths() != published.notes(entry.kind).get(_LENGTHS, {}) for entry in changes):
             return None
-        return [one for one in found if one.puts or one.gone or one.notes != published.notes(one.kind)]
+        return [entry for entry in changes if entry.puts or entry.gone or entry.notes != published.notes(entry.kind)]
 
     def still_pending(self, published: Publication) -> list[TypeChange]:
         """The records that were published without all of their vectors, as far as these are there now."""
-        found = []
+        changes = []
         for kind in self.kinds:
             ids = published.pending(kind)
             if ids:
-                rows = [row for one in ids if (row := self.tree.by_id(kind, one)) is not None]
+                rows = [row for item in ids if (row := self.tree.by_id(kind, item)) is not None]
                 self._lengths[kind.name] = published.notes(kind).get(_LENGTHS, {})
-                ready = [row for row in rows if not self._lacking(kind, [row.record])]
-                gone = frozenset(row.record.id for row in ready)
-                found.append(
-                    TypeChange(kind, ready, gone, self._noted(published, kind), bool(published.notes(kind)[_MENDED]))
+                ready = [row for row in rows if not self._count_missing(kind, [row.record])]
+                ready_ids = frozenset(row.record.id for row in ready)
+                changes.append(
+                    TypeChange(
+                        kind,
+                        ready,
+                        ready_ids,
+                        self._load_observations(published, kind),
+                        bool(published.notes(kind)[_MENDED]),
+                    )
                 )
-        return [one for one in found if one.puts]
+        return [item for item in changes if item.puts]
 
     def lacking(self, changes: Iterable[TypeChange]) -> int:
         """How many chunks of what is put have no vector that may be used: neither made here nor, after a sample, believed."""
         count = 0
-        for one in changes:
-            self._lengths[one.kind.name] = one.observed.lengths()
-            rows = iter(one.puts)
+        for change in changes:
+            self._lengths[change.kind.name] = change.observed.lengths()
+            rows = iter(change.puts)
             while records := [row.record for row in islice(rows, _BATCH)]:
-                count += self._lacking(one.kind, records)
+                count += self._count_missing(change.kind, records)
         return count
 
     def delta(self, parent: Watermark | None, changes: Sequence[TypeChange], *, is_whole: bool = False) -> Delta:
         """The changes as a target takes them."""
-        self._lengths |= {one.kind.name: one.observed.lengths() for one in changes}
-        types = [TypeDelta(one.kind, self._rows(one), one.gone, one.notes) for one in changes]
+        self._lengths |= {change.kind.name: change.observed.lengths() for change in changes}
+        types = [TypeDelta(change.kind, self._rows(change), change.gone, change.notes) for change in changes]
         wiring = self.wiring
         return Delta(parent, self.watermark, wiring.ontology, wiring.settings, self.configuration, types, is_whole)
 
     def _rows(self, change: TypeChange) -> Iterator[Sequence[PublishedRow]]:
-        left = iter(change.puts)
-        while stored := [*islice(left, _BATCH)]:
-            records = [row.record for row in stored]
+        row_stream = iter(change.puts)
+        while rows := [*islice(row_stream, _BATCH)]:
+            records = [row.record for row in rows]
             # as each lane has them in a clone: the words of a record are those of its text, not of its chunks
             words, vectors = (self.builder.build(change.kind, records, lane) for lane in ("fts", "vector"))
-            made = zip(stored, words, vectors, strict=True)
-            yield [PublishedRow(Row(row.record, (*some, *others)), row.line) for row, some, others in made]
+            triples = zip(rows, words, vectors, strict=True)
+            yield [
+                PublishedRow(Row(row.record, (*some, *vector_entries)), row.line)
+                for row, some, vector_entries in triples
+            ]
         self._cache.save()
 
-    def _lacking(self, kind: RecordType, records: Sequence[Record]) -> int:
+    def _count_missing(self, kind: RecordType, records: Sequence[Record]) -> int:
         model = self._base.fingerprint(kind)
         if model is None:
             return 0
@@ -197,53 +218,59 @@ class Commit:
             missing = self._cache.lacking("vector", texts, model)
         return len(missing)
 
-    def _read(self, touched: Iterable[Touched], *, is_old: bool) -> Tree:
-        sides = {one.path: one.old if is_old else one.new for one in touched}
+    def _read(self, touched_files: Iterable[Touched], *, is_old: bool) -> Tree:
+        sides = {file.path: file.old if is_old else file.new for file in touched_files}
         return at.tree_of(
             self.wiring, {path: entry for path, entry in sides.items() if entry is not None}, self._ignored
         )
 
-    def _changed(self, published: Publication, kind: RecordType, before: Tree, after: Tree) -> TypeChange:
-        found = None if published.notes(kind).get(_MENDED) else self._touched(published, kind, before, after)
-        puts, gone = self._compared(published, kind) if found is None else found
-        observed = self._noted(published, kind)
-        left = published.lines(kind, gone)
-        observed.add(Observed(kind, (row_in(kind, line).record for line in left.values())).counts, -1)
-        observed.add(Observed(kind, (row.record for row in puts)).counts, 1)
-        return TypeChange(kind, puts, frozenset(left), observed, found is None and self.tree.is_mended(kind))
+    def _derive_change(self, publication: Publication, kind: RecordType, before: Tree, after: Tree) -> TypeChange:
+        difference = (
+            None if publication.notes(kind).get(_MENDED) else self._diff_files(publication, kind, before, after)
+        )
+        puts, gone_ids = self._compare_records(publication, kind) if difference is None else difference
+        observations = self._load_observations(publication, kind)
+        old_lines = publication.lines(kind, gone_ids)
+        observations.add(Observed(kind, (row_in(kind, line).record for line in old_lines.values())).counts, -1)
+        observations.add(Observed(kind, (row.record for row in puts)).counts, 1)
+        return TypeChange(
+            kind, puts, frozenset(old_lines), observations, difference is None and self.tree.is_mended(kind)
+        )
 
-    def _noted(self, published: Publication, kind: RecordType) -> Observed:
-        observed = Observed(kind)
-        observed.add(published.notes(kind).get(OBSERVED, {}), 1)
-        return observed
+    def _load_observations(self, publication: Publication, kind: RecordType) -> Observed:
+        observations = Observed(kind)
+        observations.add(publication.notes(kind).get(OBSERVED, {}), 1)
+        return observations
 
-    def _touched(
-        self, published: Publication, kind: RecordType, before: Tree, after: Tree
+    def _diff_files(
+        self, publication: Publication, kind: RecordType, before: Tree, after: Tree
     ) -> tuple[list[StoredRow], frozenset[int]] | None:
         """What of a type is put and leaves, by the touched files alone; None where they do not tell: some record stands twice."""
         if before.is_mended(kind) or after.is_mended(kind):
             return None
         old = {row.record.id: row for row in before.rows(kind)}
         new = {row.record.id: row for row in after.rows(kind)}
-        puts = [row for one, row in new.items() if one not in old or old[one].line != row.line]
-        gone = frozenset(one for one, row in old.items() if one not in new or new[one].line != row.line)
+        puts = [row for record_id, row in new.items() if record_id not in old or old[record_id].line != row.line]
+        gone_ids = frozenset(
+            record_id for record_id, row in old.items() if record_id not in new or new[record_id].line != row.line
+        )
         put_ids = [row.record.id for row in puts]
-        elsewhere = published.lines(kind, [one for one in put_ids if one not in old])
-        named = published.named(kind, [row.record.identity for row in puts])
-        if elsewhere or any(one not in old for one in named.values()):
+        elsewhere = publication.lines(kind, [record_id for record_id in put_ids if record_id not in old])
+        named_ids = publication.named(kind, [row.record.identity for row in puts])
+        if elsewhere or any(record_id not in old for record_id in named_ids.values()):
             return None
-        return puts, gone
+        return puts, gone_ids
 
-    def _compared(self, published: Publication, kind: RecordType) -> tuple[list[StoredRow], frozenset[int]]:
+    def _compare_records(self, publication: Publication, kind: RecordType) -> tuple[list[StoredRow], frozenset[int]]:
         """The same, of all of a type's records."""
-        known = dict(published.etags(kind))
+        known_etags = dict(publication.etags(kind))
         puts, present = [], set()
         for row in self.tree.rows(kind):
             present.add(row.record.id)
-            if known.get(row.record.id) != etag(row.line):
+            if known_etags.get(row.record.id) != etag(row.line):
                 puts.append(row)
-        replaced = {row.record.id for row in puts} & known.keys()
-        return puts, frozenset(known.keys() - present) | replaced
+        replaced_ids = {row.record.id for row in puts} & known_etags.keys()
+        return puts, frozenset(known_etags.keys() - present) | replaced_ids
 
 
 def faults(commit: Commit, published: Publication) -> Iterator[str]:
@@ -253,22 +280,22 @@ def faults(commit: Commit, published: Publication) -> Iterator[str]:
         if len(there) != len(here):
             yield f"{kind.name}: {len(there):,} records are published, {len(here):,} are in the commit"
         elif _sum(there) != _sum(here) or dict(there) != here:
-            other = sum(there.get(one) != tag for one, tag in here.items())
-            yield f"{kind.name}: {other:,} of {len(here):,} records are not as the commit has them"
-        yield from (f"{kind.name}: {said}" for said in published.faults(kind))
+            difference_count = sum(there.get(record_id) != tag for record_id, tag in here.items())
+            yield f"{kind.name}: {difference_count:,} of {len(here):,} records are not as the commit has them"
+        yield from (f"{kind.name}: {fault}" for fault in published.faults(kind))
 
 
-def _shown(section: str, name: str, told: Any, kinds: Mapping[str, RecordType]) -> PublishedFile:
-    made = _file({section: {name: told}})
+def _restrict_file(section: str, name: str, definition: Any, kinds: Mapping[str, RecordType]) -> PublishedFile:
+    file = _to_file({section: {name: definition}})
     if section == _POLICIES:
         users = (kind.name for kind in kinds.values() if kind.policy is not None and kind.policy.name == name)
-        return replace(made, some=(name, *users))
+        return replace(file, some=(name, *users))
     kind = kinds[name]
     ends = (*kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else ()
-    return replace(made, every=tuple(dict.fromkeys((name, *ends))))
+    return replace(file, every=tuple(dict.fromkeys((name, *ends))))
 
 
-def _file(value: Mapping[str, Any]) -> PublishedFile:
+def _to_file(value: Mapping[str, Any]) -> PublishedFile:
     return PublishedFile(write_yaml(value))
 
 

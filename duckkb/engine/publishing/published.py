@@ -58,11 +58,11 @@ class PublishedTable(Table):
         ids = self._ids
         if identity in ids:
             return ids[identity]
-        found = self._target.now.named(self._kind, [identity]).get(identity)
+        record_id = self._target.now.named(self._kind, [identity]).get(identity)
         if len(ids) >= _KEPT:
             ids = self._ids = {}
-        ids[identity] = found
-        return found
+        ids[identity] = record_id
+        return record_id
 
     def identity(self, record_id: int) -> Identity | None:
         row = self.by_id(record_id)
@@ -74,20 +74,20 @@ class PublishedTable(Table):
     def fetch(self, ids: Iterable[int]) -> Mapping[int, StoredRow]:
         """Have these records at hand, asked for together: those that were not. Other threads may let go of them at any time."""
         at_hand = self._by_id
-        wanted = [record_id for record_id in ids if record_id not in at_hand]
-        lines = self._target.now.lines(self._kind, wanted) if wanted else {}
-        found = {record_id: self._row(line) for record_id, line in lines.items()}
-        if len(at_hand) + len(found) > _KEPT:
+        missing_ids = [record_id for record_id in ids if record_id not in at_hand]
+        lines = self._target.now.lines(self._kind, missing_ids) if missing_ids else {}
+        rows = {record_id: self._row(line) for record_id, line in lines.items()}
+        if len(at_hand) + len(rows) > _KEPT:
             at_hand = self._by_id = {}
-        at_hand.update(found)
-        return found
+        at_hand.update(rows)
+        return rows
 
     def some(self, ids: Sequence[int]) -> Iterator[StoredRow]:
         """The rows of these records, of those that there are; not held."""
         for start in range(0, len(ids), _AT_ONCE):
-            wanted = ids[start : start + _AT_ONCE]
-            found = self._target.now.lines(self._kind, wanted)
-            yield from (self._row(found[record_id]) for record_id in wanted if record_id in found)
+            batch_ids = ids[start : start + _AT_ONCE]
+            lines = self._target.now.lines(self._kind, batch_ids)
+            yield from (self._row(lines[record_id]) for record_id in batch_ids if record_id in lines)
 
     def in_order(self, behind: Identity | None = None) -> Iterator[StoredRow]:
         return map(self._row, self._target.now.in_order(self._kind, behind))
@@ -118,12 +118,12 @@ class PublishedTree(Tree):
         self._target = target
 
     def narrowed(self, ontology: Ontology) -> "PublishedTree":
-        made = PublishedTree(ontology, self.limits, self._target)
-        made._tables, made._ends, made._turn = self._tables, self._ends, self._turn
-        return made
+        tree = PublishedTree(ontology, self.limits, self._target)
+        tree._tables, tree._ends, tree._turn = self._tables, self._ends, self._turn
+        return tree
 
     def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
-        return self.table(kind).some([one for one in self._target.now.ids(kind) if one in ids])
+        return self.table(kind).some([record_id for record_id in self._target.now.ids(kind) if record_id in ids])
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
         return self.table(kind).in_order()
@@ -142,10 +142,10 @@ class PublishedTree(Tree):
 
     def table(self, kind: RecordType) -> PublishedTable:
         with self._turn:
-            found = self._tables.get(kind.name)
-            if not isinstance(found, PublishedTable):
-                found = self._tables[kind.name] = PublishedTable(kind, self._target)
-            return found
+            published_table = self._tables.get(kind.name)
+            if not isinstance(published_table, PublishedTable):
+                published_table = self._tables[kind.name] = PublishedTable(kind, self._target)
+            return published_table
 
     def _table(self, kind: RecordType) -> PublishedTable:
         return self.table(kind)
@@ -168,16 +168,16 @@ class PublishedRows(TreeRows):
         self._target = base.target
 
     def _rows(self, records: Sequence[Record], lane: Lane | None) -> list[Row]:
-        made = super()._rows(records, lane)
+        rows = super()._rows(records, lane)
         if lane == "fts" or not self._kind.vectors:
-            return made
-        held = self._target.now.vectors(self._kind, [record.id for record in records])
-        return [_with_vectors(row, held.get(row.record.id, {})) for row in made]
+            return rows
+        vectors = self._target.now.vectors(self._kind, [record.id for record in records])
+        return [_with_vectors(row, vectors.get(row.record.id, {})) for row in rows]
 
 
-def _with_vectors(row: Row, held: Mapping[tuple[str, int], Any]) -> Row:
+def _with_vectors(row: Row, vectors: Mapping[tuple[str, int], Any]) -> Row:
     entries = (
-        replace(entry, vector=held.get((entry.field, entry.seq)))
+        replace(entry, vector=vectors.get((entry.field, entry.seq)))
         if entry.vector_key or entry.vector is not None
         else entry
         for entry in row.entries
@@ -206,8 +206,8 @@ class PublishedBase(Base):
     def observed(self, kind: RecordType) -> Observed:
         with self.turn:
             if kind.name not in self._observed:
-                found = self._observed[kind.name] = Observed(kind)
-                found.add(self.target.now.notes(kind).get(OBSERVED, {}), 1)
+                observations = self._observed[kind.name] = Observed(kind)
+                observations.add(self.target.now.notes(kind).get(OBSERVED, {}), 1)
             return self._observed[kind.name]
 
     @property
@@ -218,8 +218,8 @@ class PublishedBase(Base):
         yield from self._ahead(self.wiring.published)
         pending = sum(len(self.target.now.pending(kind)) for kind in ontology if kind.vectors)
         if pending:
-            said = f"{pending} records were published before all of their texts had a vector"
-            yield Notice("W_DEGRADED", said, "`duckkb index build`, then `duckkb publish`", "vectors_pending")
+            message = f"{pending} records were published before all of their texts had a vector"
+            yield Notice("W_DEGRADED", message, "`duckkb index build`, then `duckkb publish`", "vectors_pending")
 
 
 class FetchingLanes:
@@ -240,9 +240,9 @@ class _Fetching:
         self._lane, self._fetch = lane, fetch
 
     def ask(self, *given: Any) -> list[LaneHit]:
-        found: list[LaneHit] = self._lane.ask(*given)
-        self._fetch(hit.id for hit in found[:_AT_ONCE])
-        return found
+        hits: list[LaneHit] = self._lane.ask(*given)
+        self._fetch(hit.id for hit in hits[:_AT_ONCE])
+        return hits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lane, name)

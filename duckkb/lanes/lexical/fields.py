@@ -68,12 +68,16 @@ class WordsField(Struct, frozen=True, eq=False, dict=True):
 def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
     """The words fields of a type; `language` is for its fields that name none."""
     sources: dict[tuple[float, str], set[str]] = {}
-    for searched in kind.full_text:
-        sources.setdefault((searched.weight, (searched.language or language).lower()), set()).add(searched.name)
-    every = frozenset(searched.name for searched in kind.full_text)
+    for search_field in kind.full_text:
+        sources.setdefault((search_field.weight, (search_field.language or language).lower()), set()).add(
+            search_field.name
+        )
+    every = frozenset(search_field.name for search_field in kind.full_text)
     return tuple(
-        WordsField(f"words_{number}", weight, spoken, frozenset(names), _analyzer(spoken), every - names)
-        for number, ((weight, spoken), names) in enumerate(sources.items())
+        WordsField(
+            f"words_{number}", weight, field_language, frozenset(names), _build_analyzer(field_language), every - names
+        )
+        for number, ((weight, field_language), names) in enumerate(sources.items())
     )
 
 
@@ -87,13 +91,13 @@ def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index
         schema.add_text_field(words.name, tokenizer_name=words.spoken, index_option="freq")
     for name in (SEQUENCE, *(words.name for words in fields)):
         schema.add_unsigned_field(length_field(name), fast=True)
-    made = Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build())
-    return _ready(made, fields)
+    index = Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build())
+    return _prepare_index(index, fields)
 
 
 def open_index(fields: Iterable[WordsField], folder: Path) -> Index:
     """The index in a folder; raises ValueError where there is none."""
-    return _ready(Index.open(str(folder)), fields)
+    return _prepare_index(Index.open(str(folder)), fields)
 
 
 def index_files(folder: Path) -> list[str]:
@@ -103,9 +107,9 @@ def index_files(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if path.name == COMMIT or path.name.startswith(names)]
 
 
-def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
+def _prepare_index(index: Index, fields: Iterable[WordsField]) -> Index:
     """With its analyzers, which stem in the threads of the index while the next records are made."""
-    index.register_tokenizer(SEQUENCE, _analyzer("none"))
+    index.register_tokenizer(SEQUENCE, _build_analyzer("none"))
     for words in fields:
         index.register_tokenizer(words.spoken, words.analyzer)
     index.config_reader("manual")
@@ -128,13 +132,15 @@ class Forms(Struct, frozen=True):
             return cls(tokens.words, tokens.sequence)
         sequence, *parts = tokens.sequence.split(VALUE)
         pairs = [token.partition(FORM) for token in sequence.split(" ")]
-        written = tuple(dict.fromkeys((form, other) for form, sign, other in pairs if sign))
-        return cls(tokens.words, " ".join(form for form, _, _ in pairs), tuple(parts), written)
+        written_pairs = tuple(dict.fromkeys((form, written_form) for form, sign, written_form in pairs if sign))
+        return cls(tokens.words, " ".join(form for form, _, _ in pairs), tuple(parts), written_pairs)
 
     def words_in(self, field: WordsField) -> str:
         """The words that a text has in a field."""
-        written = [other for _, other in self.written] if field.language not in _WITHOUT_ACCENTS else []
-        return " ".join([self.words, *self.parts, *written]) if self.parts or written else self.words
+        written_forms = (
+            [written_form for _, written_form in self.written] if field.language not in _WITHOUT_ACCENTS else []
+        )
+        return " ".join([self.words, *self.parts, *written_forms]) if self.parts or written_forms else self.words
 
 
 class Texts(Struct, frozen=True):
@@ -150,25 +156,38 @@ class Texts(Struct, frozen=True):
 
 def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
     """What a record is indexed under."""
-    held: dict[str, list[Forms]] = {}
+    forms_by_field: dict[str, list[Forms]] = {}
     for entry in row.entries:
         if entry.tokens is not None:
-            held.setdefault(entry.field, []).append(Forms.of(entry.tokens))
-    sequences = [_joined([one.sequence for one in pieces]) for pieces in held.values()]
-    sequences += [clipped(part) for pieces in held.values() for one in pieces for part in one.parts]
+            forms_by_field.setdefault(entry.field, []).append(Forms.of(entry.tokens))
+    sequences = [_join_pieces([text_forms.sequence for text_forms in pieces]) for pieces in forms_by_field.values()]
+    sequences += [
+        clipped(part) for pieces in forms_by_field.values() for text_forms in pieces for part in text_forms.parts
+    ]
     length = sum(map(_count, sequences))
     words, lengths = {}, {SEQUENCE: length}
     for target in fields:
-        text = _joined([one.words_in(target) for name, pieces in held.items() if target.holds(name) for one in pieces])
+        text = _join_pieces(
+            [
+                text_forms.words_in(target)
+                for name, pieces in forms_by_field.items()
+                if target.holds(name)
+                for text_forms in pieces
+            ]
+        )
         words[target.name] = text  # of most records that is the text of the sequence
         lengths[target.name] = length if len(sequences) == 1 and text == sequences[0] else _count(text)
-    return Texts(sequences, words, lengths, form_marks(one for pieces in held.values() for one in pieces))
+    return Texts(
+        sequences, words, lengths, form_marks(text_forms for pieces in forms_by_field.values() for text_forms in pieces)
+    )
 
 
 def form_marks(texts: Iterable[Forms]) -> list[str]:
     """Mark what a record has in another form: each word that is written with accents, and the token that it, or a part of a name,
     is found by."""
-    forms = (form for one in texts for forms in (*one.written, *map(split, one.parts)) for form in forms)
+    forms = (
+        form for text_forms in texts for forms in (*text_forms.written, *map(split, text_forms.parts)) for form in forms
+    )
     return [*map(form_mark, dict.fromkeys(forms))]
 
 
@@ -177,7 +196,7 @@ def form_mark(form: str) -> str:
     return f"{FORM}{clipped(form)}"
 
 
-def _joined(pieces: Sequence[str]) -> str:
+def _join_pieces(pieces: Sequence[str]) -> str:
     return clipped(pieces[0] if len(pieces) == 1 else " ".join(filter(None, pieces)))
 
 
@@ -187,12 +206,12 @@ def _count(tokens: str) -> int:
 
 def document(row: Row, texts: Texts, marked: tuple[str, ...]) -> Document:
     """A record as one document with the marks of the `marked` fields."""
-    made = Document(**{ID: row.record.id, SEQUENCE: texts.sequences, **texts.words})
+    index_document = Document(**{ID: row.record.id, SEQUENCE: texts.sequences, **texts.words})
     for mark in (*texts.marks, *(marks_of(row.record.fields, marked) if marked else ())):
-        made.add_text(MARKS, mark)
+        index_document.add_text(MARKS, mark)
     for name, length in texts.lengths.items():
-        made.add_unsigned(length_field(name), length)
-    return made
+        index_document.add_unsigned(length_field(name), length)
+    return index_document
 
 
 @cache
@@ -204,9 +223,11 @@ def length_field(name: str) -> str:
 def marked_fields(kind: RecordType) -> tuple[str, ...]:
     """The fields of a type whose texts are marks: those that the schema declares to be text, but for the identity and what is
     searched by words or vectors; not more than sixteen."""
-    searched = {one.name for one in (*kind.full_text, *kind.vectors)} | set(kind.identity_fields)
-    declared = [one.name for one in declared_columns(kind) if one.candidates == ("text",)]
-    return tuple(name for name in declared if name not in searched and EVERY not in searched)[:_MOST_MARKED]
+    searched_names = {field.name for field in (*kind.full_text, *kind.vectors)} | set(kind.identity_fields)
+    text_fields = [field.name for field in declared_columns(kind) if field.candidates == ("text",)]
+    return tuple(name for name in text_fields if name not in searched_names and EVERY not in searched_names)[
+        :_MOST_MARKED
+    ]
 
 
 def marks_of(fields: Mapping[str, Any], marked: tuple[str, ...]) -> Iterator[str]:
@@ -219,8 +240,8 @@ def marks_of(fields: Mapping[str, Any], marked: tuple[str, ...]) -> Iterator[str
 
 def marks_for(allowed: IdSet, marked: tuple[str, ...]) -> list[str]:
     """Marks that the records of a set have in common, and no others; none where it is not known by such."""
-    found = [_mark(name, value) if name in marked else "" for name, value in allowed.texts]
-    return found if all(found) else []
+    marks = [_mark(name, value) if name in marked else "" for name, value in allowed.texts]
+    return marks if all(marks) else []
 
 
 def _mark(name: str, value: str) -> str:
@@ -240,7 +261,7 @@ def split(tokens: str) -> list[str]:
     return clipped(tokens).split(" ") if tokens else []
 
 
-def _analyzer(language: str) -> TextAnalyzer:
+def _build_analyzer(language: str) -> TextAnalyzer:
     builder = TextAnalyzerBuilder(Tokenizer.whitespace())
     if language == "none":
         return builder.build()

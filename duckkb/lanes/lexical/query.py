@@ -47,8 +47,8 @@ class Clause(Struct, frozen=True):
     def text(self) -> str:
         if self.part == "form":
             return self.tokens[1]
-        joined = (" " if any(token.isascii() for token in self.tokens) else "").join(self.tokens)
-        return f"{joined}*" if self.part == "prefix" else joined
+        token_text = (" " if any(token.isascii() for token in self.tokens) else "").join(self.tokens)
+        return f"{token_text}*" if self.part == "prefix" else token_text
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -95,9 +95,9 @@ def chunk_weight(
     is no word: many of them make no chunk better than one with a word.
     """
     assert entry.tokens is not None, "only entries with tokens are weighed"
-    held = [words for words in fields if words.holds(entry.field)]
+    entry_fields = [words for words in fields if words.holds(entry.field)]
     forms = Forms.of(entry.tokens)
-    stems = {words.name: set(words.stems(set(split(forms.words_in(words))))) for words in held}
+    stems = {words.name: set(words.stems(set(split(forms.words_in(words))))) for words in entry_fields}
     values = [forms.sequence, *forms.parts]
     sequence, weight, of_characters = set(chain.from_iterable(map(split, values))), 0.0, 0.0
     for clause in wanted:
@@ -110,10 +110,10 @@ def chunk_weight(
             weight += FORM_SCORE * _has_form(clause, sequence, form_marks([forms]))
         else:
             whole = len(clause.tokens) > 1 and any(f" {' '.join(clause.tokens)} " in f" {value} " for value in values)
-            found = sum(rarity(clause.field, token) for token in clause.tokens if token in sequence)
-            found *= 2.0 if whole else 1.0
-            weight += found if clause.part == "phrase" else 0.0
-            of_characters += found if clause.part == "character" else 0.0
+            token_weight = sum(rarity(clause.field, token) for token in clause.tokens if token in sequence)
+            token_weight *= 2.0 if whole else 1.0
+            weight += token_weight if clause.part == "phrase" else 0.0
+            of_characters += token_weight if clause.part == "character" else 0.0
     return weight > 0, weight + of_characters
 
 
@@ -129,15 +129,15 @@ def text_weights(
         return [NOTHING] * len(texts)
     tokenizer, view = lane
     rarity = cache(view().idf)
-    entries = (IndexEntry(source, seq, "", made) for seq, made in enumerate(tokenizer.tokenize(texts)))
+    entries = (IndexEntry(source, seq, "", text_tokens) for seq, text_tokens in enumerate(tokenizer.tokenize(texts)))
     return [chunk_weight(entry, found.counted, fields, rarity) for entry in entries]
 
 
 def terms_of(row: Row, fields: Sequence[WordsField]) -> dict[str, list[list[str]]]:
     """The terms that an index has a record under, in a row, by field; `sequence` has a value for each record field."""
     texts = texts_of(row, fields)
-    held = {words.name: [list(words.stems(split(texts.words[words.name])))] for words in fields}
-    return {SEQUENCE: list(map(split, texts.sequences)), MARKS: [texts.marks], **held}
+    terms_by_field = {words.name: [list(words.stems(split(texts.words[words.name])))] for words in fields}
+    return {SEQUENCE: list(map(split, texts.sequences)), MARKS: [texts.marks], **terms_by_field}
 
 
 def clause_score(clause: Clause, held: Mapping[str, list[list[str]]], view: Statistics) -> float:
@@ -152,17 +152,17 @@ def terms_asked(
     text: Tokens, found: Clauses, fields: Sequence[WordsField], view: Statistics
 ) -> Iterable[tuple[Term, ...]]:
     """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
-    said = islice(dict.fromkeys(split(text.words)), _MOST_TERMS)
+    query_words = islice(dict.fromkeys(split(text.words)), _MOST_TERMS)
     yield from dict.fromkeys(
-        tuple((words.name, stem) for words in fields for stem in words.stems([word])) for word in said
+        tuple((words.name, stem) for words in fields for stem in words.stems([word])) for word in query_words
     )
     tokens: dict[str, None] = {}
     for clause in found.counted:
-        closed = clause.tokens
+        complete_tokens = clause.tokens
         if clause.part == "prefix":
-            closed, last = clause.tokens[:-1], clause.tokens[-1]
+            complete_tokens, last = clause.tokens[:-1], clause.tokens[-1]
             yield tuple((SEQUENCE, term) for term in view.beginning(last)) or ((SEQUENCE, last),)
-        tokens |= dict.fromkeys(closed if clause.field == SEQUENCE else ())
+        tokens |= dict.fromkeys(complete_tokens if clause.field == SEQUENCE else ())
     yield from (((SEQUENCE, token),) for token in tokens)
 
 
@@ -197,14 +197,14 @@ def covered(
     """The share of the idf mass of what the clauses ask for that the terms of some rows hold. A word is held in any field, in the
     form that the field has it in, and as rare as in the field where it is least so; a word that no record has counts as one in
     none. So does a Chinese character, each token of a phrase, and an open end for the most frequent word that it stands for."""
-    held: set[Term] = set()
+    held_terms: set[Term] = set()
     for row in rows:
         values = terms_of(row, fields).items()
-        held.update((field, term) for field, terms in values for value in terms for term in value)
+        held_terms.update((field, term) for field, terms in values for value in terms for term in value)
     rarity = cache(view.idf)
-    asked = [(min(rarity(*term) for term in forms), forms) for forms in terms_asked(text, found, fields, view)]
-    mass = math.fsum(idf for idf, _ in asked)
-    return math.fsum(idf for idf, forms in asked if not held.isdisjoint(forms)) / mass if mass else None
+    weighted_terms = [(min(rarity(*term) for term in forms), forms) for forms in terms_asked(text, found, fields, view)]
+    mass = math.fsum(idf for idf, _ in weighted_terms)
+    return math.fsum(idf for idf, forms in weighted_terms if not held_terms.isdisjoint(forms)) / mass if mass else None
 
 
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
@@ -212,17 +212,31 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
 
     A word that the query says several times counts as often; phrases, prefixes and exclusions hold or do not.
     """
-    phrases, excluded, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
-    made = [Forms.of(tokens) for tokens in tokenizer.tokenize([query.text, *phrases, *excluded, *prefixes])]
-    text, start, end = made[0], 1 + len(phrases), 1 + len(phrases) + len(excluded)
-    required = _once(map(_phrase, made[1:start]))
-    ruled_out = _once(chain.from_iterable(_exclusion(forms, fields) for forms in made[start:end]))
+    phrases, excluded_texts, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
+    parsed_forms = [
+        Forms.of(tokens) for tokens in tokenizer.tokenize([query.text, *phrases, *excluded_texts, *prefixes])
+    ]
+    text, start, end = parsed_forms[0], 1 + len(phrases), 1 + len(phrases) + len(excluded_texts)
+    required_clauses = _drop_duplicates(map(_build_phrase, parsed_forms[1:start]))
+    ruled_out = _drop_duplicates(
+        chain.from_iterable(_iter_exclusions(forms, fields) for forms in parsed_forms[start:end])
+    )
     if query.every:
-        required = tuple(dict.fromkeys((*required, *chain.from_iterable(map(_each_word, made[end:])))))
-    open_ends = () if query.every else _once(map(_prefix, made[end:]))[:_MOST_TERMS]
-    ranked = [*made[:start], *(one for one in made[end:] if query.every or " " not in one.sequence)]
-    forms = _forms(ranked) if tokenizer.has_forms else ()  # none finds what no other clause does
-    return Clauses((*_words(text, fields), *_characters(text), *open_ends, *forms), required, ruled_out, query.exact)
+        required_clauses = tuple(
+            dict.fromkeys((*required_clauses, *chain.from_iterable(map(_iter_required_clauses, parsed_forms[end:]))))
+        )
+    open_ends = () if query.every else _drop_duplicates(map(_prefix, parsed_forms[end:]))[:_MOST_TERMS]
+    ranked_forms = [
+        *parsed_forms[:start],
+        *(text_forms for text_forms in parsed_forms[end:] if query.every or " " not in text_forms.sequence),
+    ]
+    forms = _build_form_clauses(ranked_forms) if tokenizer.has_forms else ()  # none finds what no other clause does
+    return Clauses(
+        (*_iter_word_clauses(text, fields), *_iter_character_clauses(text), *open_ends, *forms),
+        required_clauses,
+        ruled_out,
+        query.exact,
+    )
 
 
 def is_han(token: str) -> bool:
@@ -233,16 +247,16 @@ def is_han(token: str) -> bool:
 def clause_query(clause: Clause, view: IndexView) -> Query:
     """What finds the records of a clause and scores them by BM25; a prefix adds the same for every record."""
     if clause.part == "form":
-        return _form_query(clause, view)
+        return _build_form_query(clause, view)
     if clause.part == "prefix":
-        found, weight = _prefix_query(clause, view), clause.weight
+        base_query, weight = _prefix_query(clause, view), clause.weight
     else:
         weight = clause.weight * view.correction(clause.field, clause.tokens)
         if len(clause.tokens) > 1:
-            found = Query.phrase_query(view.schema, clause.field, list(clause.tokens))
+            base_query = Query.phrase_query(view.schema, clause.field, list(clause.tokens))
         else:
-            found = Query.term_query(view.schema, clause.field, clause.tokens[0])
-    return found if weight == 1.0 else Query.boost_query(found, weight)
+            base_query = Query.term_query(view.schema, clause.field, clause.tokens[0])
+    return base_query if weight == 1.0 else Query.boost_query(base_query, weight)
 
 
 def any_of(queries: Iterable[Query]) -> Query:
@@ -251,8 +265,8 @@ def any_of(queries: Iterable[Query]) -> Query:
 
 def narrowed(query: Query, *conditions: Query) -> Query:
     """The query where all conditions hold too; they add nothing to the score."""
-    required = [(Occur.Must, Query.const_score_query(condition, 0.0)) for condition in conditions]
-    return Query.boolean_query([(Occur.Must, query), *required])
+    filter_queries = [(Occur.Must, Query.const_score_query(condition, 0.0)) for condition in conditions]
+    return Query.boolean_query([(Occur.Must, query), *filter_queries])
 
 
 def ranking_query(found: Clauses, view: IndexView) -> Query:
@@ -261,11 +275,11 @@ def ranking_query(found: Clauses, view: IndexView) -> Query:
     query = Query.boolean_query([(role, clause_query(clause, view)) for role, members in roles for clause in members])
     if not found.excluded:
         return query
-    excluded = [(Occur.MustNot, clause_query(clause, view)) for clause in found.excluded]
-    return Query.boolean_query([(Occur.Must, query), *excluded])
+    exclusions = [(Occur.MustNot, clause_query(clause, view)) for clause in found.excluded]
+    return Query.boolean_query([(Occur.Must, query), *exclusions])
 
 
-def _words(text: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
+def _iter_word_clauses(text: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
     """The words of a question; it does not look for the parts of its names."""
     whole = replace(text, parts=())
     for words in fields:
@@ -273,12 +287,12 @@ def _words(text: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
             yield Clause("word", words.name, (term,), words.weight * count)
 
 
-def _forms(texts: Iterable[Forms]) -> Iterable[Clause]:
+def _build_form_clauses(texts: Iterable[Forms]) -> Iterable[Clause]:
     """The form in which a question has each of its tokens that may be written in another one."""
     pairs: dict[tuple[str, str], None] = {}
     for text in texts:
-        accented = {token for token, _ in text.written}
-        plain = (token for token in split(text.sequence) if token not in accented and not is_han(token))
+        accented_tokens = {token for token, _ in text.written}
+        plain = (token for token in split(text.sequence) if token not in accented_tokens and not is_han(token))
         pairs |= dict.fromkeys([*text.written, *((token, token) for token in plain)])
     return [Clause("form", MARKS, pair) for pair in islice(pairs, _MOST_TERMS)]
 
@@ -289,38 +303,38 @@ def _has_form(clause: Clause, tokens: Iterable[str], marks: Iterable[str]) -> bo
     return mark in marks if clause.has_accents else token in tokens and mark not in marks
 
 
-def _form_query(clause: Clause, view: IndexView) -> Query:
+def _build_form_query(clause: Clause, view: IndexView) -> Query:
     """Nothing where no record is written otherwise: what holds for all of them ranks none."""
     (field, token), (marks, mark) = clause.terms
     if not view.frequency(marks, mark):
         return Query.empty_query()
-    found = Query.term_query(view.schema, marks, mark)
+    form_query = Query.term_query(view.schema, marks, mark)
     if not clause.has_accents:
-        either = [(Occur.Must, Query.term_query(view.schema, field, token)), (Occur.MustNot, found)]
-        found = Query.boolean_query(either)
-    return Query.const_score_query(found, FORM_SCORE)
+        either = [(Occur.Must, Query.term_query(view.schema, field, token)), (Occur.MustNot, form_query)]
+        form_query = Query.boolean_query(either)
+    return Query.const_score_query(form_query, FORM_SCORE)
 
 
-def _characters(text: Forms) -> Iterable[Clause]:
-    found = Counter(token for token in split(text.sequence) if is_han(token))
-    for character, count in islice(found.items(), _MOST_TERMS):
+def _iter_character_clauses(text: Forms) -> Iterable[Clause]:
+    character_counts = Counter(token for token in split(text.sequence) if is_han(token))
+    for character, count in islice(character_counts.items(), _MOST_TERMS):
         yield Clause("character", SEQUENCE, (character,), float(count))
 
 
-def _phrase(tokens: Forms) -> Clause | None:
-    found = tuple(split(tokens.sequence)[:_MOST_TERMS])
-    return Clause("phrase", SEQUENCE, found) if found else None
+def _build_phrase(tokens: Forms) -> Clause | None:
+    phrase_tokens = tuple(split(tokens.sequence)[:_MOST_TERMS])
+    return Clause("phrase", SEQUENCE, phrase_tokens) if phrase_tokens else None
 
 
 def _prefix(tokens: Forms) -> Clause | None:
-    found = tuple(split(tokens.sequence)[-_MOST_TERMS:])
-    if not found:
+    prefix_tokens = tuple(split(tokens.sequence)[-_MOST_TERMS:])
+    if not prefix_tokens:
         return None
     # A Chinese character is a whole token: nothing longer begins with it.
-    return Clause("phrase" if is_han(found[-1]) else "prefix", SEQUENCE, found)
+    return Clause("phrase" if is_han(prefix_tokens[-1]) else "prefix", SEQUENCE, prefix_tokens)
 
 
-def _each_word(tokens: Forms) -> Iterable[Clause]:
+def _iter_required_clauses(tokens: Forms) -> Iterable[Clause]:
     """What is between spaces, word by word: Chinese words as the tokenizer cuts them, all else in a row with an open end."""
     for is_chinese, run in groupby(split(tokens.sequence), is_han):
         if not is_chinese:
@@ -330,9 +344,9 @@ def _each_word(tokens: Forms) -> Iterable[Clause]:
             yield Clause("phrase", SEQUENCE, tuple(word))
 
 
-def _exclusion(tokens: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
+def _iter_exclusions(tokens: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
     """Several tokens exclude as a phrase, a single word in all its forms."""
-    phrase = _phrase(tokens)
+    phrase = _build_phrase(tokens)
     if phrase is None:
         return
     yield phrase
@@ -341,23 +355,25 @@ def _exclusion(tokens: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
             yield Clause("word", words.name, tuple(words.stems(phrase.tokens)))
 
 
-def _once(found: Iterable[Clause | None]) -> tuple[Clause, ...]:
-    return tuple(dict.fromkeys(clause for clause in found if clause is not None))
+def _drop_duplicates(candidates: Iterable[Clause | None]) -> tuple[Clause, ...]:
+    return tuple(dict.fromkeys(clause for clause in candidates if clause is not None))
 
 
 def _prefix_query(clause: Clause, view: IndexView) -> Query:
     *before, last = clause.tokens
-    meant = view.beginning(last)
-    found = Query.term_set_query(view.schema, clause.field, [*meant])
-    if before and len(before) + len(meant) <= MOST_EXPANSIONS:
-        patterns: list[str | tuple[int, str]] = [*map(_escaped, before), f"{_escaped(last)}.*"]
-        found = Query.regex_phrase_query(view.schema, clause.field, patterns)
+    expansions = view.beginning(last)
+    base_query = Query.term_set_query(view.schema, clause.field, [*expansions])
+    if before and len(before) + len(expansions) <= MOST_EXPANSIONS:
+        patterns: list[str | tuple[int, str]] = [*map(_escape_token, before), f"{_escape_token(last)}.*"]
+        base_query = Query.regex_phrase_query(view.schema, clause.field, patterns)
     elif before:
         # Tantivy follows no more tokens and continuations than this: ask for the tokens, wherever they stand.
-        asked = dict.fromkeys(before)
-        found = narrowed(found, *(Query.term_query(view.schema, clause.field, token) for token in asked))
-    return Query.const_score_query(found, PREFIX_SCORE)
+        distinct_tokens = dict.fromkeys(before)
+        base_query = narrowed(
+            base_query, *(Query.term_query(view.schema, clause.field, token) for token in distinct_tokens)
+        )
+    return Query.const_score_query(base_query, PREFIX_SCORE)
 
 
-def _escaped(token: str) -> str:
+def _escape_token(token: str) -> str:
     return "".join(f"\\{sign}" if sign.isascii() and not sign.isalnum() else sign for sign in token)

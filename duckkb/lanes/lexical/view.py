@@ -42,13 +42,13 @@ class Statistics(ABC):
     def idf(self, field: str, token: str) -> float:
         """How rare a token is in a field: the idf of BM25 as Tantivy has it, which is never negative (Robertson and Zaragoza,
         2009)."""
-        return _idf(self.documents, self.frequency(field, token))
+        return _compute_idf(self.documents, self.frequency(field, token))
 
     def score(self, field: str, tokens: Sequence[str], held: Sequence[Sequence[str]]) -> float:
         """BM25 of a term, or of terms in a row, in a record that holds these values of a field; 0 where they have none. With
         lengths as an index has them: exact up to 40, then by eight steps for each doubling."""
         return self.score_of(
-            field, tokens, sum(_times(value, tokens) for value in held), held_length(sum(map(len, held)))
+            field, tokens, sum(_count_occurrences(value, tokens) for value in held), held_length(sum(map(len, held)))
         )
 
     def score_of(self, field: str, tokens: Sequence[str], times: int, length: int) -> float:
@@ -86,19 +86,19 @@ class IndexView(Statistics):
         or more frequent."""
         if self.is_exact:
             return 1.0
-        counted = math.fsum(_idf(self._indexed, self.searcher.doc_freq(field, token)) for token in tokens)
-        return math.fsum(self.idf(field, token) for token in tokens) / counted
+        indexed_idf = math.fsum(_compute_idf(self._indexed, self.searcher.doc_freq(field, token)) for token in tokens)
+        return math.fsum(self.idf(field, token) for token in tokens) / indexed_idf
 
     def drift(self, terms: Iterable[tuple[str, str]]) -> float:
         """By what share scores of such terms may be wrong at most: lengths may have been counted of what is replaced, and an
         average length that is wrong by a share makes no score wrong by more."""
         if self.is_exact:
             return 0.0
-        found: dict[str, float] = {}
+        drift_by_field: dict[str, float] = {}
         for field, token in terms:
-            if field not in found and (average := self._explained(field, token).get(_AVERAGE)):
-                found[field] = abs(average / self.average(field) - 1)
-        return max(found.values(), default=0.0)
+            if field not in drift_by_field and (average := self._explain_term(field, token).get(_AVERAGE)):
+                drift_by_field[field] = abs(average / self.average(field) - 1)
+        return max(drift_by_field.values(), default=0.0)
 
     def average(self, field: str) -> float:
         return self._lengths[field] / self.documents
@@ -111,32 +111,32 @@ class IndexView(Statistics):
         """How many documents Tantivy counts."""
         hits = self.searcher.search(Query.all_query(), 1, count=False).hits
         (record_id,) = self.searcher.fast_field_values(ID, [hits[0][1]])
-        return int(self._explained(ID, int(record_id or 0))[_DOCUMENTS])
+        return int(self._explain_term(ID, int(record_id or 0))[_DOCUMENTS])
 
-    def _explained(self, field: str, token: str | int) -> dict[str, float]:
+    def _explain_term(self, field: str, token: str | int) -> dict[str, float]:
         """What Tantivy counted for a term, from its account of a record that has it; nothing where none has."""
         query = Query.term_query(self.schema, field, token)
         hits = self.searcher.search(query, 1, count=False).hits
-        return dict(_values(json.loads(query.explain(self.searcher, hits[0][1]).to_json()))) if hits else {}
+        return dict(_iter_values(json.loads(query.explain(self.searcher, hits[0][1]).to_json()))) if hits else {}
 
 
-def _values(account: Mapping[str, object]) -> Iterable[tuple[str, float]]:
+def _iter_values(account: Mapping[str, object]) -> Iterable[tuple[str, float]]:
     yield str(account["description"]), float(str(account["value"]))
     details = account.get("details")
-    for one in details if isinstance(details, list) else ():
-        yield from _values(one)
+    for detail in details if isinstance(details, list) else ():
+        yield from _iter_values(detail)
 
 
-def _idf(documents: int, frequency: int) -> float:
+def _compute_idf(documents: int, frequency: int) -> float:
     return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
 
 
-def _times(held: Sequence[str], tokens: Sequence[str]) -> int:
+def _count_occurrences(field_terms: Sequence[str], tokens: Sequence[str]) -> int:
     """How often tokens stand in a row."""
     if len(tokens) == 1:
-        return held.count(tokens[0])
-    wanted, size = list(tokens), len(tokens)
-    return sum(held[start : start + size] == wanted for start in range(len(held) - size + 1))
+        return field_terms.count(tokens[0])
+    target, size = list(tokens), len(tokens)
+    return sum(field_terms[start : start + size] == target for start in range(len(field_terms) - size + 1))
 
 
 def held_length(length: int) -> int:

@@ -52,10 +52,10 @@ def record_table(columns: Columns, records: Sequence[Record], ends: Ends | None 
         arrays[FROM_ID] = pa.array([pair[0] for pair in pairs], pa.int64())
         arrays[TO_ID] = pa.array([pair[1] for pair in pairs], pa.int64())
     for column in columns.business:
-        arrays[column.sql_name] = _array(column.kind, [record.fields.get(column.name) for record in records])
-    arrays[CREATED_AT] = _canonical_times([record.created_at for record in records])
-    arrays[UPDATED_AT] = _canonical_times([record.updated_at for record in records])
-    arrays[EXTRA] = _array("json", _undeclared(columns, records))
+        arrays[column.sql_name] = _build_array(column.kind, [record.fields.get(column.name) for record in records])
+    arrays[CREATED_AT] = _convert_times([record.created_at for record in records])
+    arrays[UPDATED_AT] = _convert_times([record.updated_at for record in records])
+    arrays[EXTRA] = _build_array("json", _collect_extra_fields(columns, records))
     return pa.table(arrays)
 
 
@@ -66,18 +66,18 @@ def arrow_file(source: "pa.Buffer | Path") -> pa.Table:
     return table.remove_column(table.num_columns - 1)
 
 
-def _undeclared(columns: Columns, records: Sequence[Record]) -> list[dict[str, Any] | None]:
+def _collect_extra_fields(columns: Columns, records: Sequence[Record]) -> list[dict[str, Any] | None]:
     if not columns.extra:
         return [None] * len(records)
-    declared = {column.name for column in columns.business}
-    rests = ({name: value for name, value in record.fields.items() if name not in declared} for record in records)
-    return [rest or None for rest in rests]
+    declared_names = {column.name for column in columns.business}
+    rests = ({name: value for name, value in record.fields.items() if name not in declared_names} for record in records)
+    return [extra_fields or None for extra_fields in rests]
 
 
-def _array(kind: str, values: list[Any]) -> pa.Array:
+def _build_array(kind: str, values: list[Any]) -> pa.Array:
     convert = _CONVERSIONS.get(element(kind))
     if convert is not None and is_list(kind):
-        values = [None if value is None else [convert(one) for one in value] for value in values]
+        values = [None if value is None else [convert(member) for member in value] for value in values]
     elif convert is not None:
         values = [None if value is None else convert(value) for value in values]
     if kind == "json":
@@ -89,7 +89,7 @@ def _array(kind: str, values: list[Any]) -> pa.Array:
     return pa.array(values, pa.list_(_TYPES[element(kind)]) if is_list(kind) else _TYPES[kind])
 
 
-def _canonical_times(texts: list[str]) -> pa.Array:
+def _convert_times(texts: list[str]) -> pa.Array:
     """Times in the one form that truth has; Arrow parses a column of them at once."""
     return pa.array(texts, pa.string()).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
 
@@ -125,12 +125,12 @@ def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:
             "chunk_seq": pa.array([entry.seq for entry in entries], pa.int64()),
             "content": pa.array([entry.content for entry in entries], pa.string()),
             "fts_content": pa.array([entry.tokens.words if entry.tokens else None for entry in entries], pa.string()),
-            "vector": _vectors([entry.vector for entry in entries]),
+            "vector": _build_vector_array([entry.vector for entry in entries]),
         }
     )
 
 
-def _vectors(vectors: Sequence["np.ndarray | None"]) -> pa.Array:
+def _build_vector_array(vectors: Sequence["np.ndarray | None"]) -> pa.Array:
     """Arrays of one length where they all have it, as DuckDB's functions of arrays want them; else lists."""
     lengths = {len(vector) for vector in vectors if vector is not None}
     kind = pa.list_(pa.float32(), lengths.pop()) if len(lengths) == 1 else pa.large_list(pa.float32())

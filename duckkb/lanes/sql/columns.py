@@ -46,43 +46,45 @@ class Declared(Struct, frozen=True):
 
 def declared_columns(kind: RecordType) -> tuple[Declared, ...]:
     """The business columns of a type in the order of its schema; the ends of an edge come first."""
-    taken = {name.casefold() for name in _system_names(kind)}
+    taken_names = {name.casefold() for name in _list_system_names(kind)}
     ends = (FROM, TO) if kind.kind == "edge" else ()
     columns = [Declared(name, name, ("text", "integer")) for name in ends]
-    taken.update(ends)
+    taken_names.update(ends)
     for name, rule in kind.properties.items():
         if name not in ends:
-            columns.append(Declared(name, _free(name, taken), _candidates(rule, kind.schema)))
+            columns.append(
+                Declared(name, _choose_free_name(name, taken_names), _list_candidate_kinds(rule, kind.schema))
+            )
     return tuple(columns)
 
 
-def _system_names(kind: RecordType) -> tuple[str, ...]:
+def _list_system_names(kind: RecordType) -> tuple[str, ...]:
     ends = (FROM_ID, TO_ID) if kind.kind == "edge" else ()
     return (ID, CREATED_AT, UPDATED_AT, EXTRA, *ends)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _choose_free_name(name: str, taken_names: set[str]) -> str:
     """SQL folds case, JSON does not: the later of two names that differ in case alone gets a number."""
     free, number = name, 1
-    while free.casefold() in taken:
+    while free.casefold() in taken_names:
         number += 1
         free = f"{name}_{number}"
-    taken.add(free.casefold())
+    taken_names.add(free.casefold())
     return free
 
 
-def _candidates(rule: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
-    rule = _resolved(rule, root)
-    name = _type_name(rule)
+def _list_candidate_kinds(rule: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
+    rule = _resolve_rule(rule, root)
+    name = _find_type_name(rule)
     if name == "string":
         return (_FORMATS.get(rule.get("format", ""), "text"),)
     if name == "array":
-        inner = _type_name(_resolved(rule.get("items"), root))
+        inner = _find_type_name(_resolve_rule(rule.get("items"), root))
         return (f"{_SCALARS[inner]}[]", "json[]") if inner in _SCALARS else ("json[]",)
     return (_SCALARS[name],) if name in _SCALARS else ()
 
 
-def _resolved(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_rule(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     """The rule behind local references and behind `anyOf: [rule, null]`; anything deeper stays undeclared."""
     for _ in range(8):
         if not isinstance(rule, Mapping):
@@ -97,17 +99,17 @@ def _resolved(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _type_name(rule: Mapping[str, Any]) -> str:
+def _find_type_name(rule: Mapping[str, Any]) -> str:
     """The one JSON type a rule allows beside null, or the empty string."""
-    named = rule.get("type")
-    if isinstance(named, str):
-        return named
-    if isinstance(named, Sequence):
-        rest = [name for name in named if name != "null"]
-        return rest[0] if len(rest) == 1 else ""
+    declared_type = rule.get("type")
+    if isinstance(declared_type, str):
+        return declared_type
+    if isinstance(declared_type, Sequence):
+        type_names = [name for name in declared_type if name != "null"]
+        return type_names[0] if len(type_names) == 1 else ""
     values = [value for value in rule.get("enum", [rule["const"]] if "const" in rule else []) if value is not None]
-    (name, *others) = {kind_of(value) for value in values} or {""}
-    return name if not others and name in _SCALARS else ""
+    (name, *extra_kinds) = {kind_of(value) for value in values} or {""}
+    return name if not extra_kinds and name in _SCALARS else ""
 
 
 class Observation:
@@ -130,44 +132,54 @@ class Observation:
 
     def add(self, records: Sequence[Record]) -> list[str]:
         """Count records; what each of them said, to take it away again."""
-        found = self.said_by(records)
-        self.counts.update(found)
-        return found
+        remarks = self.said_by(records)
+        self.counts.update(remarks)
+        return remarks
 
     def said_by(self, records: Sequence[Record]) -> list[str]:
         """What each of the records says, without counting it."""
-        found: dict[int, list[tuple[str, str, bool]]] = {}
+        misfits: dict[int, list[tuple[str, str, bool]]] = {}
         for column in self._declared:
             for kind in column.candidates:
                 fits = fitting(kind)
                 for at, record in enumerate(records):
                     if not fits(record.fields.get(column.name)):
-                        found.setdefault(at, []).append((column.name, kind, False))
-        declared = {column.name for column in self._declared}
-        loose_of = lru_cache(maxsize=None)(lambda names: sorted(set(names) - declared))  # few sets of names occur
-        written = lru_cache(maxsize=None)(_written)  # few records say something of their own
-        said = []
+                        misfits.setdefault(at, []).append((column.name, kind, False))
+        declared_names = {column.name for column in self._declared}
+        loose_of = lru_cache(maxsize=None)(lambda names: sorted(set(names) - declared_names))  # few sets of names occur
+        cached_encode = lru_cache(maxsize=None)(_encode_facts)  # few records say something of their own
+        remarks = []
         for at, record in enumerate(records):
             loose = loose_of(tuple(record.fields))
             shapes = tuple([SHAPES.get(type(value := record.fields[name])) or shape_of(value) for name in loose])
-            said.append(written(tuple(found.get(at, ())), tuple(loose), shapes) if loose or at in found else "")
-        return said
+            remarks.append(
+                cached_encode(tuple(misfits.get(at, ())), tuple(loose), shapes) if loose or at in misfits else ""
+            )
+        return remarks
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""
-        facts = [fact for said, count in self.counts.items() if said and count > 0 for fact in json.loads(said)]
+        facts = [fact for remark, count in self.counts.items() if remark and count > 0 for fact in json.loads(remark)]
         unfit = {(name, kind) for name, kind, is_extra in facts if not is_extra}
         shapes: dict[str, set[str]] = {}
         for name, shape, is_extra in facts:
             if is_extra:
                 shapes.setdefault(name, set()).add(shape)
         kinds = [
-            next((kind for kind in one.candidates if (one.name, kind) not in unfit), "json") for one in self._declared
+            next((kind for kind in declaration.candidates if (declaration.name, kind) not in unfit), "json")
+            for declaration in self._declared
         ]
-        business = [Column(one.name, one.sql_name, kind) for one, kind in zip(self._declared, kinds, strict=True)]
-        taken = {name.casefold() for name in (*_system_names(self._kind), *(column.sql_name for column in business))}
+        business = [
+            Column(declaration.name, declaration.sql_name, kind)
+            for declaration, kind in zip(self._declared, kinds, strict=True)
+        ]
+        taken_names = {
+            name.casefold() for name in (*_list_system_names(self._kind), *(column.sql_name for column in business))
+        }
         columns = [name for name in sorted(shapes) if self._is_column(name, shapes[name])]
-        business += [Column(name, _free(name, taken), kind_of_shapes(shapes[name])) for name in columns]
+        business += [
+            Column(name, _choose_free_name(name, taken_names), kind_of_shapes(shapes[name])) for name in columns
+        ]
         extra = frozenset(shapes).difference(columns)
         shown_by = f"duckkb {'col show' if self._kind.is_collection else 'schema'} {self._kind.name}"
         return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by, self._paths_to)
@@ -179,11 +191,11 @@ class Observation:
                 return True
             case "auto":
                 return shapes != {"json"}
-            case named:
-                return name in named
+            case column_names:
+                return name in column_names
 
 
-def _written(unfit: tuple[tuple[str, str, bool], ...], loose: tuple[str, ...], shapes: tuple[str, ...]) -> str:
+def _encode_facts(unfit: tuple[tuple[str, str, bool], ...], loose: tuple[str, ...], shapes: tuple[str, ...]) -> str:
     return json.dumps([*unfit, *((name, shape, True) for name, shape in zip(loose, shapes, strict=True))])
 
 
@@ -216,12 +228,12 @@ class Columns(Struct, frozen=True, dict=True):
             return column, ()
         if name in self.extra:
             return self._by_name[EXTRA], (name,)
-        known = self._folded.get(name.casefold(), [])
-        if len(known) == 1:
-            return self.find(known[0])
-        if known:
+        known_names = self._folded.get(name.casefold(), [])
+        if len(known_names) == 1:
+            return self.find(known_names[0])
+        if known_names:
             raise FilterError(
-                f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known))}.",
+                f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known_names))}.",
                 suggestion="write the name as it is stored, in double quotes",
             )
         for column in self.all:  # `A_2`, where the table has an `a` before it
@@ -232,8 +244,8 @@ class Columns(Struct, frozen=True, dict=True):
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Every name a filter may use, declared ones first."""
-        declared = [column.name for column in (*self.business, *self.all)]
-        return (*dict.fromkeys(declared), *sorted(self.extra.difference(declared)))
+        declared_names = [column.name for column in (*self.business, *self.all)]
+        return (*dict.fromkeys(declared_names), *sorted(self.extra.difference(declared_names)))
 
     @cached_property
     def _by_name(self) -> Mapping[str, Column]:
@@ -242,10 +254,10 @@ class Columns(Struct, frozen=True, dict=True):
 
     @cached_property
     def _folded(self) -> Mapping[str, list[str]]:
-        folded: dict[str, list[str]] = {}
+        names_by_fold: dict[str, list[str]] = {}
         for name in self.names:
-            folded.setdefault(name.casefold(), []).append(name)
-        return folded
+            names_by_fold.setdefault(name.casefold(), []).append(name)
+        return names_by_fold
 
 
 def unknown_field(name: str, columns: Columns) -> FilterError:
@@ -256,9 +268,11 @@ def unknown_field(name: str, columns: Columns) -> FilterError:
             suggestion="type digits, operators and quotes as plain ASCII characters",
             details={"construct": "character"},
         )
-    folded = {known.casefold(): known for known in columns.names}
+    names_by_fold = {known_name.casefold(): known_name for known_name in columns.names}
     near = [*columns.paths_to(name)[:_MOST_PATHS]]
-    near = near or [folded[match] for match in get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)]
+    near = near or [
+        names_by_fold[match] for match in get_close_matches(name.casefold(), names_by_fold, n=1, cutoff=0.6)
+    ]
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
     return FilterError(
         f"{columns.type} has no field {name!r}{hint}",
@@ -269,9 +283,9 @@ def unknown_field(name: str, columns: Columns) -> FilterError:
 
 def ddl(kind: RecordType, records: Sequence[Record] = ()) -> str:
     """The CREATE TABLE text of a type: as its schema declares it, and as these records fill it out."""
-    seen = Observation(kind)
-    seen.add(records)
-    columns = seen.columns()
+    observation = Observation(kind)
+    observation.add(records)
+    columns = observation.columns()
     lines = [f"  {quoted(column.sql_name)} {sql_type(column.kind)}" for column in columns]
     return f"CREATE TABLE {quoted(kind.table)} (\n" + ",\n".join(lines) + "\n);"
 

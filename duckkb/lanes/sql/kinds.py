@@ -62,7 +62,7 @@ def shape_of(value: Any) -> str:
             return "bigint"
         return "integer" if abs(value) <= EXACT or int(float(value)) == value else "inexact"
     if kind is list:
-        shapes = {shape_of(one) for one in value}
+        shapes = {shape_of(member) for member in value}
         inner = kind_of_shapes(shapes) if None not in value else "json"
         return "empty[]" if not shapes else "json[]" if is_list(inner) else f"{inner}[]"
     return SHAPES.get(kind, "json")
@@ -74,15 +74,15 @@ def kind_of_shapes(shapes: Iterable[str]) -> str:
     >>> kind_of_shapes(["integer", "number"]), kind_of_shapes(["integer", "text"]), kind_of_shapes(["empty[]", "text[]"])
     ('number', 'json', 'text[]')
     """
-    found = set(shapes)
-    if any(is_list(shape) for shape in found):
-        inner = {element(shape) for shape in found - {"empty[]"}}
-        return f"{kind_of_shapes(inner)}[]" if all(is_list(shape) for shape in found) else "json"
-    if found <= {"integer", "inexact"}:
-        return "integer" if found else "json"
-    if found <= {"integer", "number"}:
+    distinct_shapes = set(shapes)
+    if any(is_list(shape) for shape in distinct_shapes):
+        inner = {element(shape) for shape in distinct_shapes - {"empty[]"}}
+        return f"{kind_of_shapes(inner)}[]" if all(is_list(shape) for shape in distinct_shapes) else "json"
+    if distinct_shapes <= {"integer", "inexact"}:
+        return "integer" if distinct_shapes else "json"
+    if distinct_shapes <= {"integer", "number"}:
         return "number"
-    return found.pop() if len(found) == 1 and found <= {"text", "boolean"} else "json"
+    return distinct_shapes.pop() if len(distinct_shapes) == 1 and distinct_shapes <= {"text", "boolean"} else "json"
 
 
 @lru_cache(maxsize=4096)
@@ -113,20 +113,20 @@ def parse_timestamp(text: str) -> datetime | None:
         return None
 
 
-def _fits_integer(value: Any) -> bool:
+def _is_integer_value(value: Any) -> bool:
     if type(value) is float:
         return value.is_integer() and abs(value) <= EXACT
     return type(value) is int and -INT64 <= value < INT64
 
 
-def _fits_number(value: Any) -> bool:
+def _is_number_value(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < INT64 and int(float(value)) == value)
 
 
 _FITS: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: type(value) is str,
-    "integer": _fits_integer,
-    "number": _fits_number,
+    "integer": _is_integer_value,
+    "number": _is_number_value,
     "boolean": lambda value: type(value) is bool,
     "date": lambda value: type(value) is str and parse_date(value) is not None,
     "timestamp": lambda value: type(value) is str and parse_timestamp(value) is not None,

@@ -66,8 +66,8 @@ class Piece:
     @cached_property
     def ids(self) -> "np.ndarray":
         """The record ids of the rows."""
-        found: np.ndarray = self.table.column(0).to_numpy()
-        return found
+        record_ids: np.ndarray = self.table.column(0).to_numpy()
+        return record_ids
 
     def holds(self, ids: Iterable[int]) -> "np.ndarray":
         """Which of the rows have one of these ids."""
@@ -77,8 +77,8 @@ class Piece:
 
     def said_by(self, ids: Iterable[int]) -> list[str]:
         """What the rows with these ids say about the columns."""
-        found: list[str] = self.table.column(self.table.num_columns - 1).filter(self.holds(ids)).to_pylist()
-        return found
+        remarks: list[str] = self.table.column(self.table.num_columns - 1).filter(self.holds(ids)).to_pylist()
+        return remarks
 
     def matching(self, asked: Sequence[Test]) -> IdSet:
         """The ids of the rows that satisfy all of the comparisons; raises ValueError, too, for a column whose bytes are no
@@ -88,11 +88,11 @@ class Piece:
         for name in {test.column.sql_name for test in asked} - self._sound:
             self.table.column(name).validate(full=True)
             self._sound.add(name)
-        if len(asked) == 1 and (grouped := self._by_value(asked[0])) is not None:
-            return grouped.among(asked[0].constants)
+        if len(asked) == 1 and (groups := self._group_by_value(asked[0])) is not None:
+            return groups.among(asked[0].constants)
         return IdSet(np.sort(self.ids[matching(self.table, asked)]))
 
-    def _by_value(self, test: Test) -> "Grouped | None":
+    def _group_by_value(self, test: Test) -> "Grouped | None":
         """What answers an equality at once: of a column of few texts, from the second time on that it is asked for."""
         name = test.column.sql_name
         if test.operator not in ("equal", "in") or test.column.kind != "text":
@@ -120,8 +120,8 @@ class Grouped:
         """None where the texts hardly repeat."""
         if len(ids) < _LEAST_GROUPED or len(column.slice(0, _SAMPLE).unique()) * 2 > _SAMPLE:
             return None
-        coded = column.combine_chunks().dictionary_encode()
-        return cls(ids, coded.indices.fill_null(-1).to_numpy(), coded.dictionary.to_pylist())
+        coded_column = column.combine_chunks().dictionary_encode()
+        return cls(ids, coded_column.indices.fill_null(-1).to_numpy(), coded_column.dictionary.to_pylist())
 
     def among(self, values: Iterable[object]) -> IdSet:
         """The ids of the records that have one of the texts."""
@@ -176,13 +176,13 @@ class RowTable(RowMirror):
     def matching(self, asked: Sequence[Test]) -> IdSet:
         """The ids of the records that satisfy all of the comparisons."""
         with self.turn:
-            pieces, replaced = self.pieces(), self._replaced
-        found = pieces["base"].matching(asked)
+            pieces, replaced_ids = self.pieces(), self._replaced
+        base_ids = pieces["base"].matching(asked)
         if "delta" not in pieces:
-            return found
+            return base_ids
         import numpy as np
 
-        return IdSet(np.union1d(found.without(replaced).array, pieces["delta"].matching(asked).array))
+        return IdSet(np.union1d(base_ids.without(replaced_ids).array, pieces["delta"].matching(asked).array))
 
     def lasting(self, work: Callable[[], Given]) -> Given:
         """What some work over the pieces gives: another process may have replaced the files since they were looked at, or they
@@ -209,7 +209,7 @@ class RowTable(RowMirror):
 
     def _open(self, folder: Path | None, state: State) -> None:
         """What lies in a folder as a state says; nothing where there is none."""
-        self._seen = Observation(self.kind, state.get("said"), self._paths_to)
+        self._seen = Observation(self.kind, state.get("said"), self._find_paths)
         self._columns = self._seen.columns()
         self._replaced, self._step = frozenset[int](state.get("replaced", ())), int(state.get("step", 0))
         self._pieces: dict[str, Piece] = {}
@@ -218,9 +218,12 @@ class RowTable(RowMirror):
         if folder:
             self._pieces["base"] = Piece(folder / "base.arrow")
             if self._step:
-                self._pieces |= {"delta": Piece(folder / f"delta-{self._step}.arrow"), "gone": _gone(self._replaced)}
+                self._pieces |= {
+                    "delta": Piece(folder / f"delta-{self._step}.arrow"),
+                    "gone": _build_gone_piece(self._replaced),
+                }
 
-    def _paths_to(self, name: str) -> list[str]:
+    def _find_paths(self, name: str) -> list[str]:
         """The paths inside nested values of the first records that end with a name."""
         return paths_to((record.fields for record in islice(self._rows.records(), _SOME_RECORDS)), name)
 
@@ -233,37 +236,37 @@ class RowTable(RowMirror):
         def optimistic() -> "Iterator[pa.Table]":
             """Rows in the columns that the first records suggest, for as long as those fit."""
             nonlocal first, written
-            for records in _some(self._rows.records()):
-                said = self._seen.add(records)
+            for records in _batch_records(self._rows.records()):
+                remarks = self._seen.add(records)
                 self._columns = self._seen.columns()
                 first = first or self._columns
                 if first.business == self._columns.business:
                     written += len(records)
-                    yield self._arrow(records, said)
+                    yield self._build_arrow(records, remarks)
 
-        base = self._written(path, optimistic())
+        base = self._write_tables(path, optimistic())
         if written < self._seen.counts.total():
-            base = self._written(path, (self._arrow(some) for some in _some(self._rows.records())))
+            base = self._write_tables(path, (self._build_arrow(some) for some in _batch_records(self._rows.records())))
         self._pieces = {"base": base}
         return self._state(folder)
 
-    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
-        replaced, base, delta = self._replaced | changed, self._pieces["base"], self._pieces.get("delta")
-        if len(replaced) > max(_DELTA, base.table.num_rows // 10):
+    def _follow(self, folder: Path | None, changed_ids: frozenset[int]) -> State | None:
+        replaced_ids, base, delta = self._replaced | changed_ids, self._pieces["base"], self._pieces.get("delta")
+        if len(replaced_ids) > max(_DELTA, base.table.num_rows // 10):
             return None
-        for piece, ids in ((base, changed - self._replaced), (delta, changed)):
+        for piece, ids in ((base, changed_ids - self._replaced), (delta, changed_ids)):
             if piece is not None:
                 self._seen.counts.subtract(piece.said_by(ids))
-        records = [self._rows.record(record_id) for record_id in sorted(changed) if record_id in self._rows]
-        said = self._seen.add(records)
+        records = [self._rows.record(record_id) for record_id in sorted(changed_ids) if record_id in self._rows]
+        remarks = self._seen.add(records)
         columns = self._seen.columns()
         if columns.business != self._columns.business:
             return None
-        self._columns, self._replaced, self._step, self._answers = columns, replaced, self._step + 1, {}
-        kept = [] if delta is None else [delta.table.filter(~delta.holds(changed))]
+        self._columns, self._replaced, self._step, self._answers = columns, replaced_ids, self._step + 1, {}
+        delta_tables = [] if delta is None else [delta.table.filter(~delta.holds(changed_ids))]
         path = folder / f"delta-{self._step}.arrow" if folder else None
-        delta = self._written(path, [*kept, self._arrow(records, said)])
-        self._pieces = {"base": base, "delta": delta, "gone": _gone(replaced)}
+        delta = self._write_tables(path, [*delta_tables, self._build_arrow(records, remarks)])
+        self._pieces = {"base": base, "delta": delta, "gone": _build_gone_piece(replaced_ids)}
         return self._state(folder)
 
     def _state(self, folder: Path | None) -> State:
@@ -276,28 +279,28 @@ class RowTable(RowMirror):
                 path.unlink()
         return {
             "files": [piece.path.name for piece in self._pieces.values() if piece.path],
-            "said": {said: count for said, count in self._seen.counts.items() if count},
+            "said": {remark: count for remark, count in self._seen.counts.items() if count},
             "replaced": sorted(self._replaced),
             "step": self._step,
         }
 
-    def _arrow(self, records: Sequence[Record], said: Sequence[str] | None = None) -> "pa.Table":
+    def _build_arrow(self, records: Sequence[Record], remarks: Sequence[str] | None = None) -> "pa.Table":
         """Rows with the columns as they are known now, and behind them what each record says."""
         import pyarrow as pa
 
         from duckkb.lanes.sql.arrow import record_table
 
-        said = self._seen.said_by(records) if said is None else said
-        return record_table(self._columns, records, self._ends).append_column("", pa.array(said, pa.string()))
+        remarks = self._seen.said_by(records) if remarks is None else remarks
+        return record_table(self._columns, records, self._ends).append_column("", pa.array(remarks, pa.string()))
 
-    def _written(self, path: Path | None, tables: "Iterable[pa.Table]") -> Piece:
+    def _write_tables(self, path: Path | None, tables: "Iterable[pa.Table]") -> Piece:
         """The tables, of one schema, as one piece; there is always a schema, even without rows."""
         import pyarrow as pa
 
         tables = iter(tables)
         first = next(tables, None)
         if first is None:
-            first = self._arrow([])
+            first = self._build_arrow([])
         if path is None:
             return Piece(pa.concat_tables([first, *tables]).combine_chunks())
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
@@ -307,14 +310,14 @@ class RowTable(RowMirror):
         return Piece(path)
 
 
-def _gone(ids: Iterable[int]) -> Piece:
+def _build_gone_piece(ids: Iterable[int]) -> Piece:
     import pyarrow as pa
 
-    found = sorted(ids)
-    return Piece(pa.table({ID: pa.array(found, pa.int64()), "": pa.nulls(len(found))}))
+    sorted_ids = sorted(ids)
+    return Piece(pa.table({ID: pa.array(sorted_ids, pa.int64()), "": pa.nulls(len(sorted_ids))}))
 
 
-def _some(records: Iterator[Record]) -> Iterator[list[Record]]:
+def _batch_records(records: Iterator[Record]) -> Iterator[list[Record]]:
     """Consecutive records, some thousand at a time."""
-    while found := list(islice(records, _BATCH)):
-        yield found
+    while batch := list(islice(records, _BATCH)):
+        yield batch

@@ -22,8 +22,8 @@ def taken(batches: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimi
     convert = [_PARSED.get(name, plain) for name in types]
     rows: list[tuple[Any, ...]] = []
     size = 0
-    for part in chain.from_iterable(map(_small, batches)):
-        columns = [map(one, column.to_pylist()) for one, column in zip(convert, part.columns, strict=True)]
+    for part in chain.from_iterable(map(_split_batch, batches)):
+        columns = [map(converter, column.to_pylist()) for converter, column in zip(convert, part.columns, strict=True)]
         for row in zip(*columns, strict=True):
             size += len(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             if len(rows) >= limits.rows or size > limits.bytes:
@@ -32,28 +32,28 @@ def taken(batches: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimi
     return SqlResult(names, tuple(rows))
 
 
-def _small(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
+def _split_batch(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
     """A batch in parts that are no burden as Python values: few long rows, or many short ones."""
     rows = max(1, batch.num_rows * _PART_BYTES // max(_PART_BYTES, batch.nbytes))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
-def _parsed(text: str | None) -> Any:
+def _parse_json(text: str | None) -> Any:
     """A JSON column's value; the engine hands it over as text."""
     try:
-        return None if text is None else json.loads(text, parse_float=_finite)
+        return None if text is None else json.loads(text, parse_float=_parse_finite_float)
     except (ValueError, RecursionError):
         return text
 
 
-def _each_parsed(texts: list[str | None] | None) -> Any:
-    return None if texts is None else [_parsed(text) for text in texts]
+def _parse_json_list(texts: list[str | None] | None) -> Any:
+    return None if texts is None else [_parse_json(text) for text in texts]
 
 
-_PARSED: Mapping[str, Callable[[Any], Any]] = {"JSON": _parsed, "JSON[]": _each_parsed}
+_PARSED: Mapping[str, Callable[[Any], Any]] = {"JSON": _parse_json, "JSON[]": _parse_json_list}
 
 
-def _finite(text: str) -> float | str:
+def _parse_finite_float(text: str) -> float | str:
     """JSON can write 1e999 and cannot say infinite."""
     number = float(text)
     return number if number - number == 0 else text
@@ -70,10 +70,10 @@ def plain(value: Any) -> Any:
     for kind, convert in _CONVERSIONS.items():
         if isinstance(value, kind):
             return convert(value)
-    return _sequence(value) if isinstance(value, (list, tuple)) else str(value)
+    return _convert_sequence(value) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _sequence(value: Sequence[Any]) -> Any:
+def _convert_sequence(value: Sequence[Any]) -> Any:
     """A list, a map (Arrow gives it as pairs), or an interval as months, days and nanoseconds."""
     if isinstance(value, tuple):
         names = ("months", "days", "nanoseconds")
@@ -85,22 +85,22 @@ def _sequence(value: Sequence[Any]) -> Any:
     return [plain(part) for part in value]
 
 
-def _decimal(value: Decimal) -> int | float | str:
+def _convert_decimal(value: Decimal) -> int | float | str:
     if value == value.to_integral_value():
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
-def _moment(value: datetime) -> str:
+def _format_moment(value: datetime) -> str:
     moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
     return moment.isoformat(timespec="microseconds") + "Z"
 
 
 _CONVERSIONS: dict[type, Callable[[Any], Any]] = {
-    datetime: _moment,
+    datetime: _format_moment,
     date: date.isoformat,
     time: time.isoformat,
     timedelta: str,
-    Decimal: _decimal,
+    Decimal: _convert_decimal,
     bytes: bytes.hex,
 }

@@ -68,28 +68,32 @@ def written(fragment: str) -> tuple[Written, ...]:
     """The comparisons of a condition, all of which must hold; none where it is not as simple as that."""
     if len(fragment) > MAX_FILTER // 4 or _ODD.search(fragment):
         return ()
-    if negated := _NEGATED.fullmatch(fragment):  # of one comparison; a missing value satisfies neither
-        found = written(negated[1])
-        inverse = [(name, _INVERSE[operator], constants) for name, operator, constants in found if operator in _INVERSE]
-        return tuple(inverse) if len(found) == 1 else ()
-    made: list[Written] = []
+    if negation := _NEGATED.fullmatch(fragment):  # of one comparison; a missing value satisfies neither
+        inner_comparisons = written(negation[1])
+        inverse = [
+            (name, _INVERSE[operator], constants)
+            for name, operator, constants in inner_comparisons
+            if operator in _INVERSE
+        ]
+        return tuple(inverse) if len(inner_comparisons) == 1 else ()
+    comparisons: list[Written] = []
     at = 0
     for _ in range(_MOST_TESTS):
         test = _TEST.match(fragment, at)
         if test is None or (test["plain"] or "").lower() in _KEYWORDS.split():
             return ()
-        constants = tuple(map(_constant, _EACH.findall(test["one"] or test["many"])))
+        constants = tuple(map(_parse_constant, _EACH.findall(test["one"] or test["many"])))
         name = test["plain"] or test["quoted"].replace('""', '"')
-        made.append((name, _OPERATORS.get(test["operator"], "in"), constants))
+        comparisons.append((name, _OPERATORS.get(test["operator"], "in"), constants))
         at = test.end()
         if not test["joint"]:
-            return () if fragment[at:].strip(" \t\r\n") else tuple(made)
+            return () if fragment[at:].strip(" \t\r\n") else tuple(comparisons)
     return ()
 
 
 def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:
     """The comparisons of a condition over these columns; none where the engine has to read it."""
-    found: list[Test] = []
+    comparisons: list[Test] = []
     for name, operator, constants in written(fragment):
         try:
             column, path = columns.find(name)
@@ -100,15 +104,15 @@ def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:
             return ()
         if column.kind == "boolean" and operator not in _EQUALITIES.values():
             return ()
-        found.append(Test(column, operator, constants))
-    return tuple(found)
+        comparisons.append(Test(column, operator, constants))
+    return tuple(comparisons)
 
 
 def texts(asked: Sequence[Test]) -> list[tuple[str, str]]:
     """The fields and the texts that they must have, where the comparisons ask for nothing else."""
-    equal = ((one.column.name, text) for one in asked if one.operator == "equal" for text in one.constants)
-    found = [(name, text) for name, text in equal if isinstance(text, str)]
-    return found if len(found) == len(asked) else []
+    equal = ((test.column.name, text) for test in asked if test.operator == "equal" for text in test.constants)
+    text_pairs = [(name, text) for name, text in equal if isinstance(text, str)]
+    return text_pairs if len(text_pairs) == len(asked) else []
 
 
 def matching(table: "pa.Table", asked: Sequence[Test]) -> "np.ndarray":
@@ -118,7 +122,7 @@ def matching(table: "pa.Table", asked: Sequence[Test]) -> "np.ndarray":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = np.ones(table.num_rows, np.bool_)
+    mask = np.ones(table.num_rows, np.bool_)
     for test in asked:
         column = table.column(test.column.sql_name)
         if test.operator == "in":
@@ -128,11 +132,11 @@ def matching(table: "pa.Table", asked: Sequence[Test]) -> "np.ndarray":
             answers = pc.is_in(column, pa.array([*test.constants, *zeros], column.type))
         else:
             answers = getattr(pc, test.operator)(column, pa.scalar(test.constants[0], column.type))
-        found &= answers.fill_null(False).to_numpy()
-    return found
+        mask &= answers.fill_null(False).to_numpy()
+    return mask
 
 
-def _constant(text: str) -> Constant:
+def _parse_constant(text: str) -> Constant:
     if text[0] == "'":
         return text[1:-1].replace("''", "'")
     if text[0] in "tTfF":

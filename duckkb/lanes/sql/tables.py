@@ -79,17 +79,21 @@ class Tables:
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
-        table = self._table(kind)
-        if (known := table.answer(condition)) is not None:
-            return known
+        table = self._load_table(kind)
+        if (cached_ids := table.answer(condition)) is not None:
+            return cached_ids
         if tests := simple.tests(condition, table.columns):
-            found = table.lasting(lambda: table.matching(tests))
-            return table.keep(condition, IdSet(found.array, simple.texts(tests)))
-        with self._asking(self._filters) as engine, engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
+            record_ids = table.lasting(lambda: table.matching(tests))
+            return table.keep(condition, IdSet(record_ids.array, simple.texts(tests)))
+        with (
+            self._borrow_engine(self._filters) as engine,
+            engine.within(FILTER_SECONDS),
+            _translate_refusals("E_FILTER"),
+        ):
             run = partial(self._try_ids, table, engine)
-            asked = read_condition(engine, kind.table, table.columns, condition, self._now(), run)
-            found = self._shown(table, engine).ids(asked.sql, FILTER_SECONDS)
-        return found if reads_clock(condition) else table.keep(condition, found)
+            query = read_condition(engine, kind.table, table.columns, condition, self._now(), run)
+            record_ids = self._prepare_view(table, engine).ids(query.sql, FILTER_SECONDS)
+        return record_ids if reads_clock(condition) else table.keep(condition, record_ids)
 
     def tree(self, kind: RecordType, columns: Columns, condition: str) -> Node:
         """What a condition over such columns says, as the tree that would run; no record is looked at. Raises FilterError."""
@@ -100,65 +104,65 @@ class Tables:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
-        known: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
-        known |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
-        with self._asking(self._statements) as engine, engine.within(limits.seconds):
+        columns_by_table: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
+        columns_by_table |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
+        with self._borrow_engine(self._statements) as engine, engine.within(limits.seconds):
             run = partial(self._try_rows, engine, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
-            asked = read_statement(engine, known, statement, self._now(), run)
-            if asked is None:
+            query = read_statement(engine, columns_by_table, statement, self._now(), run)
+            if query is None:
                 names = sorted([*(kind.table for kind in self._ontology), *self._besides])
                 return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
-            with _refusals("E_SQL", asked.tables, statement):
-                self._prepare(asked.tables, engine)
+            with _translate_refusals("E_SQL", query.tables, statement):
+                self._prepare(query.tables, engine)
                 try:
-                    return engine.rows(asked.sql, limits)
+                    return engine.rows(query.sql, limits)
                 except Rejected as error:
-                    sized = size_lists(statement)
-                    if error.reason != "fit" or sized == statement:
+                    sized_statement = size_lists(statement)
+                    if error.reason != "fit" or sized_statement == statement:
                         raise
-                    again = read_statement(engine, known, sized, self._now(), run)
-                    return engine.rows((again or asked).sql, limits)
+                    again = read_statement(engine, columns_by_table, sized_statement, self._now(), run)
+                    return engine.rows((again or query).sql, limits)
 
     def narrowed(self, ontology: Ontology) -> "Tables":
         """As `ports.Sql.narrowed`, with the same tables in the same engine. Without the rows of the cache: whose texts are in
         it does not go by type."""
-        made = copy(self)
-        made._ontology, made._besides = ontology, (SEARCH_INDEX,)
-        return made
+        narrowed_tables = copy(self)
+        narrowed_tables._ontology, narrowed_tables._besides = ontology, (SEARCH_INDEX,)
+        return narrowed_tables
 
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
         for engines in (self._filters, self._statements):
             engines.drop()
 
-    def _try_ids(self, table: RowTable, engine: Engine, asked: SqlQuery) -> None:
-        self._shown(table, engine).ids(asked.sql, TRIAL_SECONDS)
+    def _try_ids(self, table: RowTable, engine: Engine, query: SqlQuery) -> None:
+        self._prepare_view(table, engine).ids(query.sql, TRIAL_SECONDS)
 
-    def _try_rows(self, engine: Engine, limits: SqlLimits, asked: SqlQuery) -> None:
-        self._prepare(asked.tables, engine)
-        engine.rows(asked.sql, limits)
+    def _try_rows(self, engine: Engine, limits: SqlLimits, query: SqlQuery) -> None:
+        self._prepare(query.tables, engine)
+        engine.rows(query.sql, limits)
 
     @contextmanager
-    def _asking(self, engines: Engines) -> Iterator[Engine]:
+    def _borrow_engine(self, engines: Engines) -> Iterator[Engine]:
         """An engine's turn; it is offered the files that lie ready if it has just begun."""
         with engines.turn() as engine:
-            engine.offer(lambda: [path for kind in self._whole for path in self._table(kind).files()])
+            engine.offer(lambda: [path for kind in self._whole for path in self._load_table(kind).files()])
             yield engine
 
     def _columns(self, kind: RecordType) -> Columns:
-        return self._table(kind).columns
+        return self._load_table(kind).columns
 
-    def _table(self, kind: RecordType) -> RowTable:
+    def _load_table(self, kind: RecordType) -> RowTable:
         rows, key = self._rows(kind), (kind.kind, kind.name)
         with self._turn:
             table = self._tables.get(key)
             if table is None or table.rows is not rows:
                 ends = self._ends if isinstance(kind, EdgeType) else None
                 found_by = None if ends is None else partial(ends, kind)
-                table = self._tables[key] = RowTable(kind, rows, found_by, partial(self._nodes_of, kind))
+                table = self._tables[key] = RowTable(kind, rows, found_by, partial(self._describe_nodes, kind))
             return table
 
-    def _nodes_of(self, kind: RecordType) -> str:
+    def _describe_nodes(self, kind: RecordType) -> str:
         """Names the nodes that an edge type may lead to, as they are; empty for nodes."""
         if not isinstance(kind, EdgeType) or self._ends is None:
             return ""
@@ -166,41 +170,43 @@ class Tables:
         versions = {name: self._rows(self._whole.nodes[name]).version for name in names}
         return " ".join(f"{name}:{version.store}:{version.revision}" for name, version in versions.items())
 
-    def _prepare(self, wanted: Collection[str], engine: Engine) -> None:
+    def _prepare(self, table_names: Collection[str], engine: Engine) -> None:
         """Have an engine see what a statement names."""
         for kind in self._ontology:
-            if kind.table.casefold() in wanted:
-                self._shown(self._table(kind), engine)
-        if SEARCH_INDEX in wanted:
+            if kind.table.casefold() in table_names:
+                self._prepare_view(self._load_table(kind), engine)
+        if SEARCH_INDEX in table_names:
             from duckkb.lanes.sql.arrow import entry_table
 
             kinds = [(kind.table, rows) for kind in self._ontology for rows in self._rows(kind).batches()]
             entries = ((table, row.record.id, entry) for table, rows in kinds for row in rows for entry in row.entries)
             engine.register(SEARCH_INDEX, entry_table(entries))
-        if SEARCH_CACHE in wanted:
+        if SEARCH_CACHE in table_names:
             from duckkb.lanes.sql.arrow import CACHE_SCHEMA
 
             rows = self._cache_rows() if self._cache_rows else CACHE_SCHEMA.empty_table()
             engine.register(SEARCH_CACHE, rows)
 
-    def _shown(self, table: RowTable, engine: Engine) -> Engine:
+    def _prepare_view(self, table: RowTable, engine: Engine) -> Engine:
         """The engine, which sees the records of a type as they are now."""
         table.lasting(partial(self._show, table, engine))
         return engine
 
     def _show(self, table: RowTable, engine: Engine) -> None:
         pieces, view = table.pieces(), quoted(table.kind.table)
-        own = f"{table.kind.kind}_{table.kind.table}"  # no number: the same whichever types are known beside it
-        changed = {f"__{name}_{own}": piece for name, piece in pieces.items()}
-        changed = {name: piece for name, piece in changed.items() if engine.shown.get(name) != (piece.path or piece)}
-        for name, piece in changed.items():
+        local_name = f"{table.kind.kind}_{table.kind.table}"  # no number: the same whichever types are known beside it
+        changed_pieces = {f"__{name}_{local_name}": piece for name, piece in pieces.items()}
+        changed_pieces = {
+            name: piece for name, piece in changed_pieces.items() if engine.shown.get(name) != (piece.path or piece)
+        }
+        for name, piece in changed_pieces.items():
             engine.register(name, piece.data)
             engine.shown[name] = piece.path or piece
-        select = f"SELECT * FROM {quoted(f'__base_{own}')}"
+        select = f"SELECT * FROM {quoted(f'__base_{local_name}')}"
         if "delta" in pieces:
-            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM {quoted(f'__gone_{own}')})"
-            select += f" UNION ALL BY NAME SELECT * FROM {quoted(f'__delta_{own}')}"
-        if changed or engine.shown.get(view) != select:
+            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM {quoted(f'__gone_{local_name}')})"
+            select += f" UNION ALL BY NAME SELECT * FROM {quoted(f'__delta_{local_name}')}"
+        if changed_pieces or engine.shown.get(view) != select:
             engine.define(f"CREATE OR REPLACE TEMP VIEW {view} AS {select}")
             engine.shown[view] = select
 
@@ -233,46 +239,48 @@ _OF_NUMBERS = {
 }
 
 
-def _untaken(what: str, call: str, statement: str, advice: str) -> tuple[str, str]:
+def _describe_type_error(subject: str, call: str, statement: str, advice: str) -> tuple[str, str]:
     """What is said of a call that no function takes, such as `sum(VARCHAR)`, with the column, and what to do."""
     name, _, types = call.rstrip(")").partition("(")
     argument = re.search(rf"\b{name}\s*\(\s*((?:\w+\.)?\w+)\s*\)", statement, re.IGNORECASE)
     if argument is None or types != "VARCHAR" or name not in _OF_NUMBERS:
-        return f"The {what} calls {name} with {types}, which it does not take.", advice
+        return f"The {subject} calls {name} with {types}, which it does not take.", advice
     cast = f"{name}(TRY_CAST({argument[1]} AS DOUBLE))"
-    mended = f"{statement[: argument.start()]}{cast}{statement[argument.end() :]}"
-    advice = f"duckkb sql {shell_word(mended)}" if what == "statement" else cast
-    return f"The {what} calls {name} with {argument[1]}, which is VARCHAR; {name} takes numbers.", advice
+    corrected_statement = f"{statement[: argument.start()]}{cast}{statement[argument.end() :]}"
+    advice = f"duckkb sql {shell_word(corrected_statement)}" if subject == "statement" else cast
+    return f"The {subject} calls {name} with {argument[1]}, which is VARCHAR; {name} takes numbers.", advice
 
 
 @contextmanager
-def _refusals(code: str, tables: Collection[str] = (), statement: str = "") -> Iterator[None]:
+def _translate_refusals(code: str, tables: Collection[str] = (), statement: str = "") -> Iterator[None]:
     """What the engine would not run is the caller's to mend, but its words are not the caller's to read."""
     try:
         yield
     except Rejected as error:
-        described = min(tables, default="")
-        advice = f'duckkb sql "DESCRIBE {described}"' if described else "compare values of one kind, or CAST one side"
-        what = "condition" if code == "E_FILTER" else "statement"
+        first_table = min(tables, default="")
+        advice = (
+            f'duckkb sql "DESCRIBE {first_table}"' if first_table else "compare values of one kind, or CAST one side"
+        )
+        subject = "condition" if code == "E_FILTER" else "statement"
         match error.reason:
             case "column":
-                message = f"The {what} names a column that does not exist: {error.name}."
+                message = f"The {subject} names a column that does not exist: {error.name}."
             case "value":
                 message, advice = "A value does not convert or is out of range.", "use TRY_CAST"
             case "json":
-                message = f"The {what} has a text meet a field with values of several kinds, which is JSON."
+                message = f"The {subject} has a text meet a field with values of several kinds, which is JSON."
                 advice = "CAST(FIELD AS VARCHAR) on both sides, or TRY_CAST(TEXT AS JSON)"
             case "exact":
-                message = f"The {what} calculates with a field that has whole numbers past 2^53 beside other values."
+                message = f"The {subject} calculates with a field that has whole numbers past 2^53 beside other values."
                 advice = "compare the field with a constant, or calculate with CAST(FIELD AS HUGEINT)"
             case "fit":
-                message = f"The {what} does not fit the tables: check column names, types and arguments."
+                message = f"The {subject} does not fit the tables: check column names, types and arguments."
                 if error.name:
-                    message, advice = _untaken(what, error.name, statement, advice)
+                    message, advice = _describe_type_error(subject, error.name, statement, advice)
                 elif SEARCH_INDEX in tables and _OF_ARRAYS.search(statement):
-                    message = f"The {what} compares vectors of several lengths, or there are none."
+                    message = f"The {subject} compares vectors of several lengths, or there are none."
                     advice = 'duckkb sql "SELECT len(vector), count(*) FROM search_index GROUP BY ALL"'
             case _:
-                message = f"The {what} cannot be evaluated over these records."
+                message = f"The {subject} cannot be evaluated over these records."
         details = {"construct": error.reason}
         raise FilterError(message, code=code, suggestion=advice, details=details) from error

@@ -5,5 +5,5 @@ from duckkb.ontology.model import EVERY, RecordType
 
 def is_fact(kind: RecordType, name: str) -> bool:
     """Whether a field is one of them."""
-    searched = {one.name for one in (*kind.full_text, *kind.vectors)}
-    return name in kind.identity_fields or EVERY in searched or name not in searched
+    searched_names = {search_field.name for search_field in (*kind.full_text, *kind.vectors)}
+    return name in kind.identity_fields or EVERY in searched_names or name not in searched_names

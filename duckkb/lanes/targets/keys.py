@@ -22,16 +22,16 @@ def end_of(component: Component) -> bytes:
     """One component, such that none is the beginning of another."""
     match component:
         case str():
-            return _text(component)
+            return _encode_text(component)
         case int():
             return _INT + (component + (1 << 63)).to_bytes(8, "big")
         case TypedEnd(type=name, id=parts):
-            return _TYPED + _text(name)[1:] + b"".join(map(end_of, parts)) + b"\x00"
+            return _TYPED + _encode_text(name)[1:] + b"".join(map(end_of, parts)) + b"\x00"
         case _:
             return _TUPLE + b"".join(map(end_of, component)) + b"\x00"
 
 
-def _text(value: str) -> bytes:
+def _encode_text(value: str) -> bytes:
     return _TEXT + value.encode("utf-8", "surrogatepass").replace(b"\x00", _ESCAPED) + _END
 
 

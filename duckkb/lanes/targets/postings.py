@@ -34,17 +34,17 @@ class RecordTerms:
     """The terms of one record. `lengths` are how many there are, by the number of the field."""
 
     def __init__(self, row: Row, fields: Sequence[WordsField]) -> None:
-        held = terms_of(row, fields)
+        terms = terms_of(row, fields)
         self._numbers = numbers_of(fields)
-        self._held: Mapping[str, list[list[str]]] = held
-        self.lengths = [sum(map(len, held[name])) for name in self._numbers if name != MARKS]
+        self._held: Mapping[str, list[list[str]]] = terms
+        self.lengths = [sum(map(len, terms[name])) for name in self._numbers if name != MARKS]
 
     def postings(self) -> Iterator[Posting]:
         for name, number in self._numbers.items():
             length, values = held_length(self.lengths[number]), self._held[name]
             if name == SEQUENCE:
-                for token, places in _places(values).items():
-                    yield (number, token), len(places), length, _stored(places)
+                for token, places in _index_places(values).items():
+                    yield (number, token), len(places), length, _pack_positions(places)
             elif name == MARKS:
                 for mark in values[0]:
                     yield (number, mark), 0, length, b""
@@ -58,27 +58,27 @@ def positions_of(stored: bytes) -> Positions:
     return np.frombuffer(stored, "<i4")
 
 
-def _stored(places: Sequence[int]) -> bytes:
-    found = array("i", places)
+def _pack_positions(places: Sequence[int]) -> bytes:
+    positions = array("i", places)
     if byteorder == "big":
-        found.byteswap()
-    return found.tobytes()
+        positions.byteswap()
+    return positions.tobytes()
 
 
 def times_in_a_row(places: Sequence[Positions]) -> int:
     """How often tokens stand one behind the other, by the places of each of them."""
-    found = places[0]
-    for step, others in enumerate(places[1:], 1):
-        found = found[np.isin(found + step, others)]
-    return len(found)
+    starts = places[0]
+    for step, next_places in enumerate(places[1:], 1):
+        starts = starts[np.isin(starts + step, next_places)]
+    return len(starts)
 
 
-def _places(values: Sequence[Sequence[str]]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _index_places(values: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    places_by_token: dict[str, list[int]] = {}
     at = 0
     for value in values:
         for token in value:
-            found.setdefault(token, []).append(at)
+            places_by_token.setdefault(token, []).append(at)
             at += 1
         at += 1
-    return found
+    return places_by_token

@@ -17,8 +17,8 @@ class Readings(Generic[Read]):
     @property
     def now(self) -> Read:
         """What this thread reads."""
-        found: Read = self._stack[-1]
-        return found
+        publication: Read = self._stack[-1]
+        return publication
 
     @contextmanager
     def of(self, publication: Read) -> Iterator[Read]:

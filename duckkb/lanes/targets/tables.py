@@ -28,24 +28,24 @@ class PublishedTables(ABC):
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         key = kind.name, condition
-        known = self._answers.get(key)
-        if known is not None:
-            return known
-        found = self._asked(kind, condition)
-        if found is None:
+        cached_ids = self._answers.get(key)
+        if cached_ids is not None:
+            return cached_ids
+        ids = self._asked(kind, condition)
+        if ids is None:
             return self._inner.where(kind, condition)
         if len(self._answers) >= _MOST_ANSWERS:
             self._answers.clear()
-        self._answers[key] = found
-        return found
+        self._answers[key] = ids
+        return ids
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         return self._inner.sql(statement, limits)
 
     def narrowed(self, ontology: Ontology) -> Self:
-        made = copy(self)
-        made._inner = self._inner.narrowed(ontology)
-        return made
+        tables = copy(self)
+        tables._inner = self._inner.narrowed(ontology)
+        return tables
 
     def close(self) -> None:
         self._inner.close()

@@ -38,17 +38,17 @@ class PublishedVectors(PublishedLane, ABC):
         if not vectors or depth <= 0 or (allowed is not None and not allowed):
             return []
         self._refuse_other(len(query))
-        wanted = None if allowed is None else IdSet.of(allowed)
-        depth = min(depth, records if wanted is None else len(wanted))
-        is_few = wanted is not None and len(wanted) <= records * _FEW
+        allowed_ids = None if allowed is None else IdSet.of(allowed)
+        depth = min(depth, records if allowed_ids is None else len(allowed_ids))
+        is_few = allowed_ids is not None and len(allowed_ids) <= records * _FEW
         fetch = -(-depth * vectors // max(records, 1)) + _MARGIN
         if self._settings.wants_graph(vectors) and not is_few:
-            hits = self._ranked(self._graph_candidates(query, fetch, wanted), query, depth)
+            hits = self._rank_hits(self._graph_candidates(query, fetch, allowed_ids), query, depth)
             if len(hits) == depth:
                 return hits
         while True:
-            rows = self._nearest(query, fetch, wanted)
-            hits = self._ranked(rows, query, depth)
+            rows = self._nearest(query, fetch, allowed_ids)
+            hits = self._rank_hits(rows, query, depth)
             if len(rows) < fetch or (len(hits) == depth and hits[-1].score > rows[-1][-1] + DOUBT):
                 return hits
             fetch *= _MORE
@@ -91,18 +91,18 @@ class PublishedVectors(PublishedLane, ABC):
                 suggestion="Give a vector of the model that the records were embedded with.",
             )
 
-    def _ranked(self, rows: Sequence[Row], query: Any, depth: int) -> list[LaneHit]:
+    def _rank_hits(self, rows: Sequence[Row], query: Any, depth: int) -> list[LaneHit]:
         """The first records by their best chunks, of one score the first one in the record, by exact cosines."""
         if not rows:
             return []
         scores = exact_cosines(np.array([row[4] for row in rows]), query).tolist()
         best: dict[int, tuple[float, int, str, int]] = {}
-        for (one, field, seq, at, *_), score in zip(rows, scores, strict=True):
-            if one not in best or (score, -at) > (best[one][0], -best[one][1]):
-                best[one] = score, at, field, seq
-        scored = sorted(((found[0], one) for one, found in best.items()), reverse=True)
+        for (record_id, field, seq, at, *_), score in zip(rows, scores, strict=True):
+            if record_id not in best or (score, -at) > (best[record_id][0], -best[record_id][1]):
+                best[record_id] = score, at, field, seq
+        scored_ids = sorted(((chunk[0], record_id) for record_id, chunk in best.items()), reverse=True)
         places = self._order([*best])
         return [
-            LaneHit(one, score, *best[one][2:])
-            for score, one in best_first(scored, depth, places.__getitem__, slack=0.0)
+            LaneHit(record_id, score, *best[record_id][2:])
+            for score, record_id in best_first(scored_ids, depth, places.__getitem__, slack=0.0)
         ]

@@ -14,11 +14,11 @@ def not_published(name: str, url: str) -> StateError:
 def behind(name: str, expected: Watermark | None, found: Watermark | None) -> Conflict:
     """The refusal of a delta that does not follow on what is published."""
     is_there = f"{found.commit[:12]} is published at {name}" if found else f"nothing is published at {name}"
-    thought = f"not {expected.commit[:12]}, on which this follows" if expected else "where nothing was before"
+    expectation = f"not {expected.commit[:12]}, on which this follows" if expected else "where nothing was before"
     if expected and found and expected.commit == found.commit:
-        thought = "made ready in another way (another ontology, tokenizer or model)"
+        expectation = "made ready in another way (another ontology, tokenizer or model)"
     return Conflict(
-        f"{is_there}, {thought}: another publisher was faster",
+        f"{is_there}, {expectation}: another publisher was faster",
         code="E_BEHIND",
         suggestion="publish again: what is left to do follows on what is there now",
     )

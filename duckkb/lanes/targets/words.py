@@ -70,99 +70,109 @@ class PublishedWords(PublishedLane, ABC):
         self._asked: tuple[LexicalQuery, Clauses, PublishedStatistics, Publication] | None = None
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
-        found, view = self._clauses(query)
+        query_clauses, view = self._parse_query(query)
         depth = min(depth, view.documents)
-        if found.is_empty or depth <= 0 or (allowed is not None and not allowed):
+        if query_clauses.is_empty or depth <= 0 or (allowed is not None and not allowed):
             return []
-        wanted = None if allowed is None else IdSet.of(allowed)
-        if found.only_excludes:
-            ids = self._others(IdSet.of(self._ids(found.excluded, view)), depth, wanted)
-            return [LaneHit(one, 0.0) for one in ids]
-        found = replace(found, scored=tuple(clause for clause in found.scored if _ranks(clause, view)))
-        is_plain = not (found.required or found.excluded) and all(_is_term(clause) for clause in found.scored)
-        ranked = self._by_terms(found, depth, wanted, view) if is_plain else self._by_sets(found, depth, wanted, view)
-        return [LaneHit(one, score) for score, one in ranked]
+        allowed_ids = None if allowed is None else IdSet.of(allowed)
+        if query_clauses.only_excludes:
+            ids = self._others(IdSet.of(self._collect_ids(query_clauses.excluded, view)), depth, allowed_ids)
+            return [LaneHit(record_id, 0.0) for record_id in ids]
+        query_clauses = replace(
+            query_clauses, scored=tuple(clause for clause in query_clauses.scored if _can_rank(clause, view))
+        )
+        is_plain = not (query_clauses.required or query_clauses.excluded) and all(
+            _is_term(clause) for clause in query_clauses.scored
+        )
+        scored_ids = (
+            self._by_terms(query_clauses, depth, allowed_ids, view)
+            if is_plain
+            else self._score_clauses(query_clauses, depth, allowed_ids, view)
+        )
+        return [LaneHit(record_id, score) for score, record_id in scored_ids]
 
     def excluded(self, query: LexicalQuery) -> IdSet:
-        found, view = self._clauses(query)
-        return IdSet.of(self._ids(found.excluded, view) if found.excluded else ())
+        query_clauses, view = self._parse_query(query)
+        return IdSet.of(self._collect_ids(query_clauses.excluded, view) if query_clauses.excluded else ())
 
     def chunk(
         self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
     ) -> tuple[str, int]:
-        found, view = self._clauses(query)
+        query_clauses, view = self._parse_query(query)
         entries = [entry for entry in self._rows.words(record_id) if field in ("", entry.field)]
-        return best_chunk(entries, found, self._fields, lambda: view, preferred)
+        return best_chunk(entries, query_clauses, self._fields, lambda: view, preferred)
 
     def weights(self, query: LexicalQuery, field: str, texts: Sequence[str]) -> Sequence[Weight]:
-        found, view = self._clauses(query)
-        return text_weights(texts, field, found, self._fields, (self._tokenizer, lambda: view))
+        query_clauses, view = self._parse_query(query)
+        return text_weights(texts, field, query_clauses, self._fields, (self._tokenizer, lambda: view))
 
     def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
-        found, view = self._clauses(query)
-        if not found.counted:
+        query_clauses, view = self._parse_query(query)
+        if not query_clauses.counted:
             return None
         (text,) = self._tokenizer.tokenize([query.text])
         view.know([(words.name, stem) for words in self._fields for stem in words.stems(text.words.split(" "))])
-        return covered(text, found, self._fields, self._rows.some([record_id], "fts"), view)
+        return covered(text, query_clauses, self._fields, self._rows.some([record_id], "fts"), view)
 
     def explain(self, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
-        found, view = self._clauses(query)
+        query_clauses, view = self._parse_query(query)
         nothing: dict[str, Any] = {"score": 0.0, "terms": []}
-        if not found.counted or record_id not in self._rows:
+        if not query_clauses.counted or record_id not in self._rows:
             return nothing
-        one = IdSet.of([record_id])
-        if not self._by_sets(found, 1, one, view):
+        record_set = IdSet.of([record_id])
+        if not self._score_clauses(query_clauses, 1, record_set, view):
             return nothing
-        parts = [float(self._found(clause, view, one)[1].sum()) for clause in found.counted]
+        parts = [float(self._find_matches(clause, view, record_set)[1].sum()) for clause in query_clauses.counted]
         terms = [
             {
                 "token": clause.text,
                 "part": clause.part,
-                "fields": self._sources(clause),
-                "doc_freq": self._frequency(clause, view),
+                "fields": self._list_sources(clause),
+                "doc_freq": self._count_records(clause, view),
                 "score": part,
             }
-            for clause, part in zip(found.counted, parts, strict=True)
+            for clause, part in zip(query_clauses.counted, parts, strict=True)
             if part
         ]
         return {"score": math.fsum(parts), "terms": terms}
 
-    def _clauses(self, query: LexicalQuery) -> tuple[Clauses, PublishedStatistics]:
+    def _parse_query(self, query: LexicalQuery) -> tuple[Clauses, PublishedStatistics]:
         """What a query asks for, and what is counted of it: of the publication that is asked now."""
-        asked, now = self._asked, self._now  # another thread may ask something else meanwhile
-        if asked is None or asked[0] != query or asked[3] is not now:  # numbers of terms are those of one publication
-            is_asked = bool(self._kind.full_text) and not query.is_empty
-            found = clauses(query, self._tokenizer, self._fields) if is_asked else Clauses()
+        cache_entry, now = self._asked, self._now  # another thread may ask something else meanwhile
+        if (
+            cache_entry is None or cache_entry[0] != query or cache_entry[3] is not now
+        ):  # numbers of terms are those of one publication
+            has_terms = bool(self._kind.full_text) and not query.is_empty
+            query_clauses = clauses(query, self._tokenizer, self._fields) if has_terms else Clauses()
             view = self._counted()
-            view.know([term for clause in (*found.counted, *found.excluded) for term in clause.terms])
-            asked = self._asked = query, found, view, now
-        return asked[1], asked[2]
+            view.know([term for clause in (*query_clauses.counted, *query_clauses.excluded) for term in clause.terms])
+            cache_entry = self._asked = query, query_clauses, view, now
+        return cache_entry[1], cache_entry[2]
 
     def _by_terms(
-        self, found: Clauses, depth: int, allowed: IdSet | None, view: PublishedStatistics
+        self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
         """The first of those that have one of some terms."""
-        return self._by_sets(found, depth, allowed, view)
+        return self._score_clauses(query_clauses, depth, allowed_ids, view)
 
-    def _by_sets(
-        self, found: Clauses, depth: int, allowed: IdSet | None, view: PublishedStatistics
+    def _score_clauses(
+        self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
         """As `_by_terms`, of any clauses."""
-        required = [self._found(clause, view, allowed) for clause in found.required]
-        within = allowed
-        for ids, _ in required:
+        required_matches = [self._find_matches(clause, view, allowed_ids) for clause in query_clauses.required]
+        within = allowed_ids
+        for ids, _ in required_matches:
             within = IdSet(ids) if within is None else within.within(IdSet(ids))
         if within is not None and not len(within):
             return []
-        scored = [self._found(clause, view, within) for clause in found.scored]
-        ids, scores = _added([*required, *scored])
+        scored_matches = [self._find_matches(clause, view, within) for clause in query_clauses.scored]
+        ids, scores = _sum_scores([*required_matches, *scored_matches])
         if within is not None:
-            kept = within.holds(ids)
-            ids, scores = ids[kept], scores[kept]
-        if found.excluded and len(ids):
-            kept = ~IdSet.of(self._ids(found.excluded, view)).holds(ids)
-            ids, scores = ids[kept], scores[kept]
+            mask = within.holds(ids)
+            ids, scores = ids[mask], scores[mask]
+        if query_clauses.excluded and len(ids):
+            mask = ~IdSet.of(self._collect_ids(query_clauses.excluded, view)).holds(ids)
+            ids, scores = ids[mask], scores[mask]
         order = np.argsort(-scores, kind="stable")
         falling = list(zip(scores[order].tolist(), ids[order].tolist(), strict=True))
         for fetch in (depth + MARGIN, (depth + MARGIN) * MORE, len(falling)):
@@ -170,89 +180,91 @@ class PublishedWords(PublishedLane, ABC):
                 return self._best(falling[:fetch], depth)
         return []
 
-    def _found(self, clause: Clause, view: PublishedStatistics, allowed: IdSet | None) -> Found:
+    def _find_matches(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Found:
         """The records that a clause holds for, with what it adds to the score of each."""
         if clause.part == "prefix":
-            ids = self._open_ended(clause, view, allowed)
+            ids = self._find_prefix_ids(clause, view, allowed_ids)
             return ids, np.full(len(ids), PREFIX_SCORE * clause.weight)
         if clause.part == "form":
-            ids = self._in_form(clause, view, allowed) if _ranks(clause, view) else np.empty(0, np.int64)
+            ids = self._find_form_ids(clause, view, allowed_ids) if _can_rank(clause, view) else np.empty(0, np.int64)
             return ids, np.full(len(ids), FORM_SCORE)
         if len(clause.tokens) == 1:
-            return self._of_term(clause, view, allowed)
-        found = {
-            one: clause.weight * view.score_of(clause.field, clause.tokens, times, length)
-            for one, (times, length) in self._in_a_row(clause.tokens, view, allowed).items()
+            return self._score_postings(clause, view, allowed_ids)
+        score_by_id = {
+            record_id: clause.weight * view.score_of(clause.field, clause.tokens, times, length)
+            for record_id, (times, length) in self._find_phrases(clause.tokens, view, allowed_ids).items()
         }
-        ids = np.array(sorted(found), np.int64)
-        return ids, np.array([found[one] for one in ids.tolist()], np.float64)
+        ids = np.array(sorted(score_by_id), np.int64)
+        return ids, np.array([score_by_id[record_id] for record_id in ids.tolist()], np.float64)
 
-    def _in_form(self, clause: Clause, view: PublishedStatistics, allowed: IdSet | None) -> Ids:
+    def _find_form_ids(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Ids:
         """The records that have a token in the form that the question has."""
         token, mark = (
-            self._ids_with([view.term(*term)] if view.frequency(*term) else [], allowed) for term in clause.terms
+            self._ids_with([view.term(*term)] if view.frequency(*term) else [], allowed_ids) for term in clause.terms
         )
         return mark if clause.has_accents else np.setdiff1d(token, mark, assume_unique=True)
 
-    def _of_term(self, clause: Clause, view: PublishedStatistics, allowed: IdSet | None) -> Found:
+    def _score_postings(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Found:
         field, (token,) = clause.field, clause.tokens
         if not view.frequency(field, token):
             return np.empty(0, np.int64), np.empty(0)
-        ids, times, lengths = self._postings_of(view.term(field, token), allowed)
+        ids, times, lengths = self._postings_of(view.term(field, token), allowed_ids)
         norms = K1 * (1 - B + B * lengths / view.average(field))
         return ids, clause.weight * view.idf(field, token) * (K1 + 1) * times / (times + norms)
 
-    def _in_a_row(
-        self, tokens: Sequence[str], view: PublishedStatistics, allowed: IdSet | None
+    def _find_phrases(
+        self, tokens: Sequence[str], view: PublishedStatistics, allowed_ids: IdSet | None
     ) -> dict[int, tuple[int, int]]:
         """The records in which tokens stand one behind the other: how often, and as how long their field counts."""
         distinct = dict.fromkeys(tokens)
         if not all(view.frequency(SEQUENCE, token) for token in distinct):
             return {}
-        return self._stand([[view.term(SEQUENCE, token)] for token in tokens], allowed)
+        return self._find_sequences([[view.term(SEQUENCE, token)] for token in tokens], allowed_ids)
 
-    def _stand(self, choices: Sequence[Sequence[Term]], allowed: IdSet | None) -> dict[int, tuple[int, int]]:
+    def _find_sequences(
+        self, choices: Sequence[Sequence[Term]], allowed_ids: IdSet | None
+    ) -> dict[int, tuple[int, int]]:
         """The records in which one of the terms of each choice stands behind one of that before."""
         for choice in sorted(choices, key=len)[
             :-1
         ]:  # who has one of the rest need not be looked at where it lacks another
-            ids = self._ids_with(choice, allowed)
-            allowed = IdSet(ids)
+            ids = self._ids_with(choice, allowed_ids)
+            allowed_ids = IdSet(ids)
             if not len(ids):
                 return {}
-        held: dict[int, dict[Term, Any]] = {}
+        positions_by_id: dict[int, dict[Term, Any]] = {}
         lengths: dict[int, int] = {}
-        wanted = [*dict.fromkeys(term for choice in choices for term in choice)]
-        for one, term, length, positions in self._places_of(wanted, allowed):
-            held.setdefault(one, {})[term] = positions_of(positions)
-            lengths[one] = length
-        found = {}
-        for one, places in held.items():
+        terms = [*dict.fromkeys(term for choice in choices for term in choice)]
+        for record_id, term, length, positions in self._places_of(terms, allowed_ids):
+            positions_by_id.setdefault(record_id, {})[term] = positions_of(positions)
+            lengths[record_id] = length
+        matches = {}
+        for record_id, places in positions_by_id.items():
             steps = [[places[term] for term in choice if term in places] for choice in choices]
             if all(steps) and (times := times_in_a_row([np.concatenate(step) for step in steps])):
-                found[one] = times, lengths[one]
-        return found
+                matches[record_id] = times, lengths[record_id]
+        return matches
 
-    def _open_ended(self, clause: Clause, view: PublishedStatistics, allowed: IdSet | None) -> Ids:
+    def _find_prefix_ids(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Ids:
         """The records that have the tokens of a clause in a row, the last of them with an open end."""
         *before, last = clause.tokens
-        meant = view.terms_beginning(last)
-        if not meant or not all(view.frequency(SEQUENCE, token) for token in before):
+        last_terms = view.terms_beginning(last)
+        if not last_terms or not all(view.frequency(SEQUENCE, token) for token in before):
             return np.empty(0, np.int64)
         if not before:
-            return self._ids_with(meant, allowed)
-        choices = [*([view.term(SEQUENCE, token)] for token in before), meant]
-        if len(before) + len(meant) <= MOST_EXPANSIONS:
-            return np.array(sorted(self._stand(choices, allowed)), np.int64)
+            return self._ids_with(last_terms, allowed_ids)
+        choices = [*([view.term(SEQUENCE, token)] for token in before), last_terms]
+        if len(before) + len(last_terms) <= MOST_EXPANSIONS:
+            return np.array(sorted(self._find_sequences(choices, allowed_ids)), np.int64)
         ids: Ids | None = None
         for choice in choices:  # as over an index: the tokens, wherever they stand
-            own = self._ids_with(choice, allowed)
-            ids = own if ids is None else np.intersect1d(ids, own)
+            choice_ids = self._ids_with(choice, allowed_ids)
+            ids = choice_ids if ids is None else np.intersect1d(ids, choice_ids)
         return np.empty(0, np.int64) if ids is None else ids
 
-    def _ids(self, wanted: Sequence[Clause], view: PublishedStatistics) -> Ids:
-        found = [self._found(clause, view, None)[0] for clause in wanted]
-        return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    def _collect_ids(self, selected_clauses: Sequence[Clause], view: PublishedStatistics) -> Ids:
+        id_arrays = [self._find_matches(clause, view, None)[0] for clause in selected_clauses]
+        return np.unique(np.concatenate(id_arrays)) if id_arrays else np.empty(0, np.int64)
 
     @property
     @abstractmethod
@@ -283,24 +295,24 @@ class PublishedWords(PublishedLane, ABC):
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
         """By id what the identities of records are ordered by."""
 
-    def _best(self, scored: Sequence[Scored], depth: int) -> Sequence[Scored]:
+    def _best(self, scored_ids: Sequence[Scored], depth: int) -> Sequence[Scored]:
         """The first `depth`, those with one score in the order of their identities."""
-        places = self._order([one for _, one in scored]) if len(scored) > 1 else {}
-        return best_first(scored, depth, places.__getitem__, SLACK)
+        places = self._order([record_id for _, record_id in scored_ids]) if len(scored_ids) > 1 else {}
+        return best_first(scored_ids, depth, places.__getitem__, SLACK)
 
-    def _frequency(self, clause: Clause, view: PublishedStatistics) -> int:
+    def _count_records(self, clause: Clause, view: PublishedStatistics) -> int:
         if clause.part == "prefix" or len(clause.tokens) > 1:
-            return len(self._found(clause, view, None)[0])
+            return len(self._find_matches(clause, view, None)[0])
         return view.frequency(clause.field, clause.tokens[0])
 
-    def _sources(self, clause: Clause) -> list[str]:
+    def _list_sources(self, clause: Clause) -> list[str]:
         for words in self._fields:
             if words.name == clause.field:
                 return sorted(words.sources)
-        return [searched.name for searched in self._kind.full_text]
+        return [field.name for field in self._kind.full_text]
 
 
-def _ranks(clause: Clause, view: PublishedStatistics) -> bool:
+def _can_rank(clause: Clause, view: PublishedStatistics) -> bool:
     """False for a form where no record has another one: what holds for all of them ranks none."""
     return clause.part != "form" or view.frequency(*clause.terms[1]) > 0
 
@@ -309,11 +321,11 @@ def _is_term(clause: Clause) -> bool:
     return clause.part not in CONSTANT and len(clause.tokens) == 1
 
 
-def _added(found: Sequence[Found]) -> Found:
+def _sum_scores(matches: Sequence[Found]) -> Found:
     """All ids, rising, with the sum of what is added to each."""
-    if not found:
+    if not matches:
         return np.empty(0, np.int64), np.empty(0)
-    every = np.concatenate([ids for ids, _ in found])
+    every = np.concatenate([ids for ids, _ in matches])
     ids, places = np.unique(every, return_inverse=True)
-    total: Scores = np.bincount(places, np.concatenate([scores for _, scores in found]), len(ids)).astype(np.float64)
+    total: Scores = np.bincount(places, np.concatenate([scores for _, scores in matches]), len(ids)).astype(np.float64)
     return ids, total

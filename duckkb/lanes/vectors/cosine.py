@@ -48,18 +48,18 @@ def candidates(products: Floats, starts: Ints, alive: Mask, depth: int, upper: F
     count = min(depth, int(np.count_nonzero(alive)))
     if count == 0:
         return np.empty(0, np.int64)
-    least = _best(products, starts, alive)
-    most = least if upper is None else _best(upper, starts, alive)
-    return np.flatnonzero(most >= _greatest(least, count) - np.float32(DOUBT))
+    least = _find_slot_maxima(products, starts, alive)
+    most = least if upper is None else _find_slot_maxima(upper, starts, alive)
+    return np.flatnonzero(most >= _find_nth_greatest(least, count) - np.float32(DOUBT))
 
 
-def _best(products: Floats, starts: Ints, alive: Mask) -> Floats:
+def _find_slot_maxima(products: Floats, starts: Ints, alive: Mask) -> Floats:
     """The greatest product of each slot that is alive."""
     best: Floats = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
     return best if alive.all() else np.where(alive, best, np.float32(-np.inf))
 
 
-def _greatest(values: Floats, place: int) -> np.float32:
+def _find_nth_greatest(values: Floats, place: int) -> np.float32:
     """Return the value at this place, from 1, of the values in falling order. The `place` stretches with the greatest
     tops hold as many values that are no less than the least of these tops: the value lies in one of them."""
     stretches = values[: len(values) // _STRETCH * _STRETCH].reshape(-1, _STRETCH)
@@ -67,8 +67,8 @@ def _greatest(values: Floats, place: int) -> np.float32:
         tops = stretches.max(axis=1)
         near = stretches[tops >= np.partition(tops, len(tops) - place)[len(tops) - place]]
         values = np.concatenate((near.ravel(), values[stretches.size :]))
-    found: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
-    return found
+    value: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
+    return value
 
 
 def multiply_rows(matrix: Floats, query: Doubles) -> Floats:
@@ -99,12 +99,12 @@ def run_in_threads(rows: int, work: Callable[[slice], object], stretch: int = _B
     threads = min(_count_cores(), _threads) - 1
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         try:
-            others = [pool.submit(take_turns) for _ in range(threads)]
+            futures = [pool.submit(take_turns) for _ in range(threads)]
         except RuntimeError:  # no more threads here
-            others = []
+            futures = []
         take_turns()
-        for other in others:
-            other.result()
+        for future in futures:
+            future.result()
 
 
 def use_one_thread() -> None:
@@ -136,7 +136,7 @@ def make_unit(rows: Floats) -> None:
         doubtful = np.flatnonzero(~(np.abs(np.einsum("ij,ij->i", block, block) - 1) <= _SURE))
         if not len(doubtful):
             continue
-        found = block[doubtful]
-        lengths = np.sqrt(np.square(found, dtype=np.float64).sum(axis=1))
+        doubtful_rows = block[doubtful]
+        lengths = np.sqrt(np.square(doubtful_rows, dtype=np.float64).sum(axis=1))
         off = (np.abs(lengths - 1) > DOUBT / 8) & (lengths > 0)
-        block[doubtful[off]] = found[off] / lengths[off, None]
+        block[doubtful[off]] = doubtful_rows[off] / lengths[off, None]

@@ -36,8 +36,8 @@ class Graph:
     def nearest(self, query: Doubles | Floats, count: int) -> Ints:
         """Up to `count` rows that are probably the nearest, in no order."""
         effort = self._library.SearchParametersHNSW(efSearch=max(count, _LEAST_EFFORT))
-        _, found = self._index.search(query.astype(np.float32)[None], count, params=effort)
-        rows: Ints = found[0].astype(np.int64)
+        _, labels = self._index.search(query.astype(np.float32)[None], count, params=effort)
+        rows: Ints = labels[0].astype(np.int64)
         return rows[rows >= 0]
 
     def slots(self, view: View, query: Doubles, wanted: int, matching: int) -> Ints | None:
@@ -82,8 +82,8 @@ def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | No
     if library is None:
         return None
     dimension = view.matrix.shape[1]
-    known = load(files, matrix, dimension, mapped=False)
-    index = known._index if known else _empty(library, _sample(view))
+    old_graph = load(files, matrix, dimension, mapped=False)
+    index = old_graph._index if old_graph else _create_index(library, _sample(view))
     for start in range(index.ntotal, len(view.matrix), _BLOCK):
         index.add(view.matrix[start : start + _BLOCK])
     state = {"files": [_FILE], "matrix": matrix, "rows": index.ntotal}
@@ -101,7 +101,7 @@ def _library() -> Any:
     return faiss
 
 
-def _empty(library: Any, sample: Floats) -> Any:
+def _create_index(library: Any, sample: Floats) -> Any:
     """A graph without rows. It will know rows in 8 bits, whose range it takes from a sample."""
     eight = library.ScalarQuantizer.QT_8bit
     index = library.IndexHNSWSQ(sample.shape[1], eight, _LINKS, library.METRIC_INNER_PRODUCT)

@@ -62,16 +62,18 @@ def round_rows(unit: Floats, common: Floats) -> tuple[NDArray[np.int8], Floats]:
         part = slice(start, start + _BLOCK)
         b, s, e = numbers[part].T
         b[:] = np.einsum("ij,j->i", unit[part], common, dtype=np.float64) / square
-        left = unit[part] - b[:, None] * common
-        np.abs(left).max(axis=1, out=s)
+        residual = unit[part] - b[:, None] * common
+        np.abs(residual).max(axis=1, out=s)
         s /= _LEVELS
-        levels = np.divide(left, s[:, None], out=np.zeros_like(left), where=s[:, None] > 0)
+        levels = np.divide(residual, s[:, None], out=np.zeros_like(residual), where=s[:, None] > 0)
         np.rint(levels, out=levels).clip(-_LEVELS, _LEVELS, out=levels)
         copy[part] = levels
         levels *= s[:, None]
-        left -= levels
+        residual -= levels
         # Numbers are off by 2^-24 of what they were taken from; summing squares may lose 2^-24 of the sum at each step.
-        e[:] = np.sqrt(np.einsum("ij,ij->i", left, left)) * np.float32(1 + left.shape[1] * 2.0**-23) + _LEAST
+        e[:] = (
+            np.sqrt(np.einsum("ij,ij->i", residual, residual)) * np.float32(1 + residual.shape[1] * 2.0**-23) + _LEAST
+        )
     return copy, numbers
 
 
@@ -89,11 +91,11 @@ class Int8Query(NamedTuple):
     def of(cls, query: Doubles, common: Floats) -> "Int8Query":
         direction = common.astype(np.float64)
         along = float(query @ direction)
-        left = query - along / (float(direction @ direction) or 1.0) * direction
-        scale = float(np.abs(left).max()) / _LEVELS or 1.0
-        levels = np.rint(left / scale).clip(-_LEVELS, _LEVELS)
-        lost = float(np.linalg.norm(left - scale * levels))
-        return cls(levels.astype(np.int8), scale, along, float(np.linalg.norm(left)) * _ABOVE, lost * _ABOVE + 1e-9)
+        residual = query - along / (float(direction @ direction) or 1.0) * direction
+        scale = float(np.abs(residual).max()) / _LEVELS or 1.0
+        levels = np.rint(residual / scale).clip(-_LEVELS, _LEVELS)
+        loss = float(np.linalg.norm(residual - scale * levels))
+        return cls(levels.astype(np.int8), scale, along, float(np.linalg.norm(residual)) * _ABOVE, loss * _ABOVE + 1e-9)
 
 
 class Int8Rows(NamedTuple):
@@ -109,21 +111,21 @@ class Int8Rows(NamedTuple):
     def bounds(self, query: Doubles) -> tuple[Floats, Floats] | None:
         """Return the least and the most that the cosine of each row with a question of unit length can be; None
         without a kernel."""
-        multiply, asked = kernel(), Int8Query.of(query, self.common)
+        multiply, int8_query = kernel(), Int8Query.of(query, self.common)
         if multiply is None:
             return None
         least, most = np.empty((len(self.levels), 1), np.float32), np.empty(len(self.levels), np.float32)
-        along, scale, doubted, lost = np.array(
-            (asked.along, asked.scale, asked.left + asked.lost, asked.lost), np.float32
+        along, scale, doubt_scale, loss = np.array(
+            (int8_query.along, int8_query.scale, int8_query.left + int8_query.lost, int8_query.lost), np.float32
         )
 
         def fill(part: slice) -> None:
             numbers, middle = self.numbers[part], least[part, 0]
-            multiply(self.levels[part], asked.levels, least[part])
+            multiply(self.levels[part], int8_query.levels, least[part])
             middle *= numbers[:, 1] * scale
             middle += numbers[:, 0] * along
-            doubt = numbers[:, 2] * doubted
-            doubt += lost
+            doubt = numbers[:, 2] * doubt_scale
+            doubt += loss
             np.add(middle, doubt, out=most[part])
             middle -= doubt  # from here on it is the least
 
@@ -145,8 +147,8 @@ def kernel() -> Kernel | None:
     try:
         import numkong
 
-        def multiply(levels: NDArray[np.int8], asked: NDArray[np.int8], out: Floats) -> None:
-            numkong.cdist(levels, asked[None], "dot", out=out)
+        def multiply(levels: NDArray[np.int8], query_levels: NDArray[np.int8], out: Floats) -> None:
+            numkong.cdist(levels, query_levels[None], "dot", out=out)
 
         return multiply if _is_right(multiply) else None
     except Exception:  # without it all are compared: whatever ails it, nobody has to wait for an answer
@@ -157,10 +159,10 @@ def _is_right(multiply: Kernel) -> bool:
     """Whether a kernel multiplies some levels, the largest of either sign among them, as numpy does."""
     draw = np.random.default_rng(1)
     for dimension in (1, 63, 384, 1000):
-        rows, found = draw.integers(-_LEVELS, _LEVELS, (37, dimension), np.int8, True), np.empty((37, 1), np.float32)
+        rows, products = draw.integers(-_LEVELS, _LEVELS, (37, dimension), np.int8, True), np.empty((37, 1), np.float32)
         rows[:2] = [[-_LEVELS], [_LEVELS]]
-        for asked in (rows[5], rows[0]):
-            multiply(rows, asked, found)
-            if not np.array_equal(found[:, 0], rows.astype(np.int64) @ asked.astype(np.int64)):
+        for query_levels in (rows[5], rows[0]):
+            multiply(rows, query_levels, products)
+            if not np.array_equal(products[:, 0], rows.astype(np.int64) @ query_levels.astype(np.int64)):
                 return False
     return True

@@ -171,7 +171,7 @@ class RecordVectors:
 
     def append(self, records: Sequence[tuple[int, Sequence[Chunk]]]) -> None:
         """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set."""
-        chunks = [chunk for _, found in records for chunk in found]
+        chunks = [chunk for _, record_chunks in records for chunk in record_chunks]
         if not chunks:
             return
         if not self.dimension:
@@ -180,13 +180,13 @@ class RecordVectors:
             self._begin()
         unit = np.concatenate([vector for _, _, vector in chunks], dtype=np.float32).reshape(-1, self.dimension)
         make_unit(unit)
-        counts = np.array([len(found) for _, found in records], np.int64)
+        counts = np.array([len(record_chunks) for _, record_chunks in records], np.int64)
         starts = self.rows + np.cumsum(counts) - counts
         ids, alive = np.array([record_id for record_id, _ in records], np.int64), np.ones(len(counts), np.bool_)
         self.fields += [name for name in dict.fromkeys(name for name, _, _ in chunks) if name not in self.fields]
         numbers = {name: number for number, name in enumerate(self.fields)}
-        numbered = np.array([(numbers[name], seq) for name, seq, _ in chunks], np.int32)
-        self._fresh.append(Slots(numbered, starts, ids, alive))
+        chunk_keys = np.array([(numbers[name], seq) for name, seq, _ in chunks], np.int32)
+        self._fresh.append(Slots(chunk_keys, starts, ids, alive))
         self._matrix.add(unit, self.rows)
         if self._has_copy:
             self._common = self._common if self.rows else common_direction(unit)
@@ -194,25 +194,25 @@ class RecordVectors:
             self._levels.add(levels, self.rows)
             self._bounds.add(bounds, self.rows)
         self.rows += len(unit)
-        self._changed()
+        self._reset_caches()
 
     def kill(self, ids: Iterable[int]) -> None:
         """Let the slots of these records die, as far as they have one."""
         alive = self.view.alive.copy()
         alive[self.places(ids)] = False
         self._slots = self._slots._replace(alive=alive)
-        self._changed()
+        self._reset_caches()
 
     def copied(self) -> "RecordVectors":
         """The same rows, to be changed: who is asking these goes on with what they were, as the matrix only grows. To be
         changed itself no more."""
-        made = copy(self)
-        made.fields, made._fresh = [*self.fields], [*self._fresh]
-        made._matrix, made._levels, made._bounds = copy(self._matrix), copy(self._levels), copy(self._bounds)
-        made._chosen = deque(maxlen=_SETS_HELD)
-        return made
+        clone = copy(self)
+        clone.fields, clone._fresh = [*self.fields], [*self._fresh]
+        clone._matrix, clone._levels, clone._bounds = copy(self._matrix), copy(self._levels), copy(self._bounds)
+        clone._chosen = deque(maxlen=_SETS_HELD)
+        return clone
 
-    def _changed(self) -> None:
+    def _reset_caches(self) -> None:
         self._sorted = None
         self._chosen.clear()
 
@@ -230,25 +230,25 @@ class RecordVectors:
 
     def chosen(self, ids: IdSet) -> Ints:
         """As `places`; what was found for the last sets is held, for conditions are asked again and again."""
-        for held, found in tuple(self._chosen):
-            if held is ids:
-                return found
-        found = self.places(ids)
-        self._chosen.append((ids, found))
-        return found
+        for id_set, slots in tuple(self._chosen):
+            if id_set is ids:
+                return slots
+        slots = self.places(ids)
+        self._chosen.append((ids, slots))
+        return slots
 
     def places(self, ids: Iterable[int]) -> Ints:
         """The numbers of the slots of these records that are alive, rising."""
-        view, wanted = self.view, IdSet.of(ids)
-        if len(wanted) <= _FEW and self._sorted is None:
-            return np.flatnonzero(wanted.holds(view.ids) & view.alive)
+        view, id_set = self.view, IdSet.of(ids)
+        if len(id_set) <= _FEW and self._sorted is None:
+            return np.flatnonzero(id_set.holds(view.ids) & view.alive)
         if self._sorted is None:
             alive = np.flatnonzero(view.alive)
             order = np.argsort(view.ids[alive])
             self._sorted = view.ids[alive][order], alive[order]
-        known, slots = self._sorted
-        there = wanted.within(IdSet(known)).array
-        return np.sort(slots[np.searchsorted(known, there)])
+        sorted_ids, slots = self._sorted
+        there = id_set.within(IdSet(sorted_ids)).array
+        return np.sort(slots[np.searchsorted(sorted_ids, there)])
 
 
 def _read(path: Path, rows: int, slots: int, dimension: int) -> tuple[Slots, Floats]:

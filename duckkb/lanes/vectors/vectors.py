@@ -106,8 +106,8 @@ class CosineLane(RowMirror):
         query = unit_query(vector)
         with self.turn:
             self._settle()
-            self._refuse_mixed()
-            records, graph = self._records, self._mapped_graph() if self._wants_graph else None
+            self._refuse_mixed_dimensions()
+            records, graph = self._records, self._load_graph() if self._wants_graph else None
             is_empty = not len(records)  # which has all of its rows be there to be looked at
         if is_empty or depth <= 0:
             return []
@@ -119,11 +119,13 @@ class CosineLane(RowMirror):
         places = None if allowed is None else records.chosen(IdSet.of(allowed))
         near = graph_candidates(records, graph, query, depth, places)
         if near is not None:
-            return self._hits(records, records.view.only(near), query, depth)
-        left = bounded_candidates(records, query, depth, places)
-        scope = _scope(records, places) if left is None else records.view.only(left)
+            return self._rank_hits(records, records.view.only(near), query, depth)
+        survivors = bounded_candidates(records, query, depth, places)
+        scope = _select_scope(records, places) if survivors is None else records.view.only(survivors)
         products = multiply_rows(scope.matrix, query)
-        return self._hits(records, scope.only(candidates(products, scope.starts, scope.alive, depth)), query, depth)
+        return self._rank_hits(
+            records, scope.only(candidates(products, scope.starts, scope.alive, depth)), query, depth
+        )
 
     def lacking(self) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
@@ -143,7 +145,7 @@ class CosineLane(RowMirror):
                 self._refresh()
             elif self._meta is None and not self.glance():
                 return None
-            graph = self._mapped_graph() if self._wants_graph else None
+            graph = self._load_graph() if self._wants_graph else None
             ann = "exact" if graph is None else "hnsw"
             return {"rows": self._records.rows, "dimension": self._records.dimension, "ann": ann}
 
@@ -151,19 +153,19 @@ class CosineLane(RowMirror):
         """Have the matrix on disk, with the vectors that caches got since, and the graph that the settings want; nothing where
         they are kept in memory."""
         with self.turn:
-            self._completed(self._rows.version)
+            self._update_graph(self._rows.version)
 
-    def _completed(self, version: RowVersion) -> None:
+    def _update_graph(self, version: RowVersion) -> None:
         if version.folder is None:
             return
         self._settle()
-        files = self._graph_files(version)
+        files = self._find_graph_files(version)
         if not self._wants_graph or self._meta is None or files is None:
             return
         from duckkb.lanes.vectors import graph
 
         view, generation = self._records.view, self._meta.generation
-        if graph.is_behind(self._mapped_graph(), len(view.matrix)):
+        if graph.is_behind(self._load_graph(), len(view.matrix)):
             with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
                 self._graph = generation, graph.make(files, view, version.revision, generation)
 
@@ -184,18 +186,18 @@ class CosineLane(RowMirror):
             self._append(rows)
         return self._state()
 
-    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+    def _follow(self, folder: Path | None, changed_ids: frozenset[int]) -> State | None:
         if self._rows.version.lengths() != self._lengths:
             return None
         self._records = self._records.copied()
-        outdated = self._records.places(changed)
+        outdated_slots = self._records.places(changed_ids)
         slots = len(self._records) + self._records.dead
-        if self._records.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
+        if self._records.dead + len(outdated_slots) > _DEAD_SHARE * slots or self._mixed:
             return None
-        self._records.kill(changed)
-        for record_id in changed:
+        self._records.kill(changed_ids)
+        for record_id in changed_ids:
             self._missing.drop(record_id)
-        self._append(self._rows.some(sorted(changed), "vector"))
+        self._append(self._rows.some(sorted(changed_ids), "vector"))
         return self._state()
 
     def _open(self, folder: Path | None, state: State) -> None:
@@ -216,20 +218,20 @@ class CosineLane(RowMirror):
 
     def _append(self, rows: Iterable[Row]) -> None:
         """Give these rows slots."""
-        made: list[tuple[int, list[Chunk]]] = []
-        expected = self._records.dimension
+        new_slots: list[tuple[int, list[Chunk]]] = []
+        dimension = self._records.dimension
         for row in rows:
             self._missing.note(row)
-            found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
-            lengths = {len(vector) for _, _, vector in found}
-            expected = expected or min(lengths, default=0)
-            if lengths - {expected}:
-                self._mixed |= {expected, *lengths}
-            elif found:
-                made.append((row.record.id, found))
-        self._records.append(made)
+            chunks = [(entry.field, entry.seq, entry.vector) for entry in row.entries if entry.vector is not None]
+            lengths = {len(vector) for _, _, vector in chunks}
+            dimension = dimension or min(lengths, default=0)
+            if lengths - {dimension}:
+                self._mixed |= {dimension, *lengths}
+            elif chunks:
+                new_slots.append((row.record.id, chunks))
+        self._records.append(new_slots)
 
-    def _refuse_mixed(self) -> None:
+    def _refuse_mixed_dimensions(self) -> None:
         if self._mixed:
             raise StateError(
                 f"Stored vectors differ in dimension: {sorted(self._mixed)}.",
@@ -242,22 +244,22 @@ class CosineLane(RowMirror):
         chunks = self._records.rows
         return self._rows.version.folder is not None and chunks > 0 and self._settings.wants_graph(chunks)
 
-    def _mapped_graph(self) -> "Graph | None":
+    def _load_graph(self) -> "Graph | None":
         """The graph that was made of the matrix as it lies on disk, None where there is none. Another process may make one,
         or let it grow, at any time."""
-        files = self._graph_files(self._rows.version)
+        files = self._find_graph_files(self._rows.version)
         if files is None or self._meta is None:
             return None
         from duckkb.lanes.vectors import graph
 
-        generation, found = self._graph
-        if generation != self._meta.generation or graph.is_behind(found, self._records.rows):
+        generation, mapped_graph = self._graph
+        if generation != self._meta.generation or graph.is_behind(mapped_graph, self._records.rows):
             generation = self._meta.generation
-            found = graph.load(files, generation, self._records.dimension, mapped=True)
-            self._graph = generation, found
-        return found
+            mapped_graph = graph.load(files, generation, self._records.dimension, mapped=True)
+            self._graph = generation, mapped_graph
+        return mapped_graph
 
-    def _graph_files(self, version: RowVersion) -> LaneFiles | None:
+    def _find_graph_files(self, version: RowVersion) -> LaneFiles | None:
         from duckkb.lanes.vectors.graph import MATERIAL
 
         if version.folder is None or self._has_no_files:
@@ -265,7 +267,7 @@ class CosineLane(RowMirror):
         material = f"{version.key(self.lane)} {self._material} {MATERIAL}"
         return LaneFiles(version.folder / "graph", version.store, material)
 
-    def _hits(self, records: RecordVectors, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
+    def _rank_hits(self, records: RecordVectors, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
         if not len(slots.ids):
             return []
         scores = exact_cosines(slots.matrix, query)
@@ -274,12 +276,12 @@ class CosineLane(RowMirror):
             best = scores
         else:
             best = np.maximum.reduceat(scores, slots.starts)
-            chunks = chunks[_best_rows(slots, scores, best)]
+            chunks = chunks[_find_best_rows(slots, scores, best)]
         falling = np.argsort(-best, kind="stable")
-        scored = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
+        scored_ids = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
         chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), records.fields
         hits = []
-        for score, record_id in best_first(scored, depth, self._identity, slack=0.0):
+        for score, record_id in best_first(scored_ids, depth, self._identity, slack=0.0):
             field, seq = chunk_of[record_id]
             hits.append(LaneHit(record_id, score, fields[field], seq))
         return hits
@@ -293,58 +295,58 @@ def graph_candidates(
     matching = len(records) if places is None else len(places)
     if graph is None or matching < _SPARE * depth:
         return None
-    view = records.view if places is None else _masked(records.view, places)
-    known = graph.slots(view, query, _SPARE * depth, matching)
-    if known is None:
+    view = records.view if places is None else _restrict_slots(records.view, places)
+    near_slots = graph.slots(view, query, _SPARE * depth, matching)
+    if near_slots is None:
         return None
     slot, unseen = view.since(min(graph.rows, len(view.matrix)))
     products = multiply_rows(unseen.matrix, query)
-    return np.concatenate((known, slot + candidates(products, unseen.starts, unseen.alive, depth)))
+    return np.concatenate((near_slots, slot + candidates(products, unseen.starts, unseen.alive, depth)))
 
 
 def bounded_candidates(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
     """Return the slots, of those in `places` where given, that their bounds in 8 bits do not rule out. None where
     finding them costs more than comparing all: where there are few slots, or many are left."""
     view, matching = records.view, len(records) if places is None else len(places)
-    chosen = places if places is not None and matching <= _GATHER_SHARE * len(records) else None
-    least = _BOUNDED_FROM if chosen is None else _PICKED_FROM
+    selection = places if places is not None and matching <= _GATHER_SHARE * len(records) else None
+    least = _BOUNDED_FROM if selection is None else _PICKED_FROM
     if view.int8_rows is None or matching < max(least, _SPARE * depth):
         return None
     int8_rows, starts, alive = view.int8_rows, view.starts, view.alive
-    if chosen is not None:
-        rows, starts = view.rows_of(chosen)
+    if selection is not None:
+        rows, starts = view.rows_of(selection)
         int8_rows, alive = view.int8_rows.take(rows), np.ones(matching, np.bool_)
     elif places is not None:
-        alive = _masked(view, places).alive
+        alive = _restrict_slots(view, places).alive
     bounds = int8_rows.bounds(query)
     if bounds is None:
         return None
-    left = candidates(bounds[0], starts, alive, depth, bounds[1])
-    if len(left) > _LEFT_SHARE * matching:
+    survivors = candidates(bounds[0], starts, alive, depth, bounds[1])
+    if len(survivors) > _LEFT_SHARE * matching:
         return None
-    return left if chosen is None else chosen[left]
+    return survivors if selection is None else selection[survivors]
 
 
-def _scope(records: RecordVectors, chosen: Ints | None) -> View:
+def _select_scope(records: RecordVectors, places: Ints | None) -> View:
     """The slots to multiply; those that may be returned are alive."""
-    if chosen is None:
+    if places is None:
         return records.view
-    if len(chosen) <= _GATHER_SHARE * len(records):
-        return records.view.only(chosen)
-    return _masked(records.view, chosen)
+    if len(places) <= _GATHER_SHARE * len(records):
+        return records.view.only(places)
+    return _restrict_slots(records.view, places)
 
 
-def _masked(view: View, chosen: Ints) -> View:
+def _restrict_slots(view: View, places: Ints) -> View:
     alive = np.zeros(len(view.ids), np.bool_)
-    alive[chosen] = True
+    alive[places] = True
     return view._replace(alive=alive)
 
 
-def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:
+def _find_best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:
     """For each slot the first of its rows with the slot's best score."""
     counts = slots.counts()
     rows = np.flatnonzero(scores == np.repeat(best, counts))
     slot_of_row = np.repeat(np.arange(len(counts)), counts)[rows]
     _, first = np.unique(slot_of_row, return_index=True)
-    found: Ints = rows[first]
-    return found
+    best_rows: Ints = rows[first]
+    return best_rows

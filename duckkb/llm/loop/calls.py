@@ -40,10 +40,10 @@ class Call(Struct, frozen=True):
     def args(self) -> Any:
         """The arguments as an object, or the text that is none."""
         try:
-            found = parsed(self.arguments)
+            arguments = parsed(self.arguments)
         except ToolError:
             return self.arguments
-        return found if canonical(found) == self.arguments else self.arguments
+        return arguments if canonical(arguments) == self.arguments else self.arguments
 
     @property
     def digest(self) -> str:
@@ -103,23 +103,23 @@ class PendingApproval(Struct, frozen=True):
     @property
     def message(self) -> Message:
         """What stands in the conversation until then."""
-        said = {
+        notice = {
             "status": "pending_approval",
             "ticket_id": self.ticket_id,
             "note": "not executed: it waits for approval",
         }
-        return Message("tool", json.dumps(said, ensure_ascii=False), tool_call_id=self.call.call_id)
+        return Message("tool", json.dumps(notice, ensure_ascii=False), tool_call_id=self.call.call_id)
 
     @staticmethod
     def ticket_of(message: Message) -> str | None:
         """The ticket that a message holds a place for; None for any other message."""
         try:
-            said = json.loads(message.content) if message.role == "tool" else None
+            content = json.loads(message.content) if message.role == "tool" else None
         except (ValueError, RecursionError):
             return None
-        if not isinstance(said, dict) or said.get("status") != "pending_approval":
+        if not isinstance(content, dict) or content.get("status") != "pending_approval":
             return None
-        return said["ticket_id"] if isinstance(said.get("ticket_id"), str) else None
+        return content["ticket_id"] if isinstance(content.get("ticket_id"), str) else None
 
     def approve(self) -> Decision:
         """That it be executed with these arguments."""
@@ -142,18 +142,18 @@ def canonical(value: Any) -> str:
 def parsed(text: str) -> dict[str, Any]:
     """The arguments that a model wrote; an empty text is a call without any. Raises ToolError where they are no JSON object."""
     try:
-        found = json.loads(text or "{}", parse_constant=_no_number)
-        problem = next(foreign(found, ""), None)
+        arguments = json.loads(text or "{}", parse_constant=_refuse_constant)
+        problem = next(foreign(arguments, ""), None)
     except (ValueError, RecursionError):
         raise ToolError("the arguments are not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(arguments, dict):
         raise ToolError("the arguments are not one JSON object")
     if problem is not None:
         raise ToolError(f"the arguments are not JSON: {problem[1].partition(' (rule:')[0]}")
-    return found
+    return arguments
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
@@ -164,5 +164,7 @@ def refuse_unfit(schema: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     except ValueError:  # a number that the validator does not take
         raise ToolError("the arguments do not fit: a value is out of range") from None
     if errors:
-        told = [f"{pointer(*one.instance_path) or '/'}: {one.message.partition(chr(10))[0]}" for one in errors[:_MOST]]
-        raise ToolError(f"the arguments do not fit the parameters: {'; '.join(told)}")
+        messages = [
+            f"{pointer(*error.instance_path) or '/'}: {error.message.partition(chr(10))[0]}" for error in errors[:_MOST]
+        ]
+        raise ToolError(f"the arguments do not fit the parameters: {'; '.join(messages)}")

@@ -28,14 +28,14 @@ class Compacted:
         """What is sent now. Where `compress` fails, or gives calls without their results, as it was before."""
         if self._chosen is None:
             return tuple(messages)
-        starts = [at for at, one in enumerate(messages) if one.role == "assistant"]
-        kept = max(1, self._chosen.keep_rounds)
-        if len(starts) > kept and (cut := starts[-kept]) > self._upto:
+        starts = [at for at, message in enumerate(messages) if message.role == "assistant"]
+        round_count = max(1, self._chosen.keep_rounds)
+        if len(starts) > round_count and (cut := starts[-round_count]) > self._upto:
             first = starts[0]
             older = [
-                one
-                for at, one in enumerate(messages[:cut])
-                if at >= max(first, self._upto) and not self._stays(at, one)
+                message
+                for at, message in enumerate(messages[:cut])
+                if at >= max(first, self._upto) and not self._should_keep(at, message)
             ]
             try:
                 shorter = tuple(self._event_loop.settle(self._chosen.compress((*self._shorter, *older))))
@@ -44,22 +44,24 @@ class Compacted:
             except Exception:  # whatever it is: a conversation that is not shortened is still one
                 pass
         first = starts[0] if starts else len(messages)
-        held = [one for at, one in enumerate(messages[: self._upto]) if at < first or self._stays(at, one)]
-        return (*held, *self._shorter, *messages[self._upto :])
+        kept_messages = [
+            message for at, message in enumerate(messages[: self._upto]) if at < first or self._should_keep(at, message)
+        ]
+        return (*kept_messages, *self._shorter, *messages[self._upto :])
 
-    def _stays(self, at: int, one: Message) -> bool:
-        return at < self._given and one.role in ("system", "user")
+    def _should_keep(self, at: int, message: Message) -> bool:
+        return at < self._given and message.role in ("system", "user")
 
 
 def _is_whole(messages: Sequence[Message]) -> bool:
     """Whether they are messages in which each call stands before its result, and each result behind its call."""
     open_calls: set[str] = set()
-    for one in messages:
-        if not isinstance(one, Message) or (open_calls and one.role != "tool"):
+    for message in messages:
+        if not isinstance(message, Message) or (open_calls and message.role != "tool"):
             return False
-        if one.role == "tool":
-            if one.tool_call_id not in open_calls:
+        if message.role == "tool":
+            if message.tool_call_id not in open_calls:
                 return False
-            open_calls.discard(one.tool_call_id)
-        open_calls |= {call.id for call in one.tool_calls}
+            open_calls.discard(message.tool_call_id)
+        open_calls |= {call.id for call in message.tool_calls}
     return not open_calls

@@ -49,7 +49,7 @@ def line(entry: Entry) -> dict[str, Any]:
     """An entry as plain data, which `entry` reads again."""
     match entry:
         case Conversed():
-            return {"line": "conversed", "messages": [one.as_object() for one in entry.messages]}
+            return {"line": "conversed", "messages": [message.as_object() for message in entry.messages]}
         case Said():
             return {"line": "said", "turn": entry.turn, "message": entry.message.as_object()}
         case TurnUsage():
@@ -70,9 +70,9 @@ def line(entry: Entry) -> dict[str, Any]:
 
 def record_object(record: CallRecord) -> dict[str, Any]:
     """A record as plain data."""
-    found: dict[str, Any] = {**_call_line(record.call), "sequence": record.sequence, "status": record.status}
-    found |= {"result": record.result} if record.result is not None else {"error": record.error}
-    return found | {"start": record.start, "duration_ms": record.duration_ms}
+    fields: dict[str, Any] = {**_call_line(record.call), "sequence": record.sequence, "status": record.status}
+    fields |= {"result": record.result} if record.result is not None else {"error": record.error}
+    return fields | {"start": record.start, "duration_ms": record.duration_ms}
 
 
 def entry(line: Mapping[str, Any]) -> Entry:
@@ -90,10 +90,10 @@ def entry(line: Mapping[str, Any]) -> Entry:
             return Begun(_call(line), line["start"], line["ticket_id"])
         case "record":
             result, error = line.get("result"), line.get("error")
-            made = line["sequence"], line["status"], result, error, line["start"], line["duration_ms"]
-            return CallRecord(_call(line), *made)
-        case other:
-            raise ValueError(f"no line of a harness: {other}")
+            details = line["sequence"], line["status"], result, error, line["start"], line["duration_ms"]
+            return CallRecord(_call(line), *details)
+        case line_type:
+            raise ValueError(f"no line of a harness: {line_type}")
 
 
 def _call_line(call: Call) -> dict[str, Any]:
@@ -101,5 +101,7 @@ def _call_line(call: Call) -> dict[str, Any]:
 
 
 def _call(line: Mapping[str, Any]) -> Call:
-    given = line["args"]
-    return Call(line["turn"], line["call_id"], line["tool"], given if isinstance(given, str) else canonical(given))
+    arguments = line["args"]
+    return Call(
+        line["turn"], line["call_id"], line["tool"], arguments if isinstance(arguments, str) else canonical(arguments)
+    )

@@ -31,7 +31,7 @@ class EventLoop:
             if self._is_closed:
                 pending.close()
                 raise RuntimeError("the run has ended")
-            future = run_coroutine_threadsafe(pending, self._running())
+            future = run_coroutine_threadsafe(pending, self._ensure_loop())
         on_start(future)
         return future.result()
 
@@ -42,7 +42,7 @@ class EventLoop:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def _running(self) -> "AbstractEventLoop":
+    def _ensure_loop(self) -> "AbstractEventLoop":
         if self._loop is None:
             from asyncio import new_event_loop
 
@@ -64,8 +64,8 @@ def refuse_form(what: str, function: object, parameters: int) -> None:
     try:
         signature.bind(*[None] * parameters)
     except TypeError as error:
-        said = f"{what} does not take {parameters} argument{'s' * (parameters > 1)}: {error}"
-        raise UsageError(said, suggestion="docs/loop.md says what each is called with") from None
+        message = f"{what} does not take {parameters} argument{'s' * (parameters > 1)}: {error}"
+        raise UsageError(message, suggestion="docs/loop.md says what each is called with") from None
 
 
 async def _await(value: Any) -> Any:
@@ -77,10 +77,10 @@ def _serve(loop: "AbstractEventLoop") -> None:
 
     asyncio.set_event_loop(loop)
     loop.run_forever()
-    left = asyncio.all_tasks(loop)
-    for task in left:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
         task.cancel()
-    if left:
-        loop.run_until_complete(asyncio.wait(left, timeout=1))
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks, timeout=1))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

@@ -69,7 +69,7 @@ class LoopResult(Struct, frozen=True):
     @property
     def total_usage(self) -> Usage:
         """What all turns took, as far as providers said."""
-        return sum((one for one in self.usage_history if one is not None), Usage())
+        return sum((usage for usage in self.usage_history if usage is not None), Usage())
 
 
 class LoopEnd(Struct, frozen=True):

@@ -93,87 +93,99 @@ class Execution:
                     for job in waiting:
                         self._harness.end(job.call, Ending("cancelled", None, "it was not executed", now()))
                     waiting.clear()
-                    yield from self._abandon(list(self._running.values()), "cancelled")
+                    yield from self._stop_calls(list(self._running.values()), "cancelled")
                     return
                 while waiting and len(self._running) < _WIDTH:
                     self._begin(waiting.popleft())
-                yield from self._heard()
-                late = [one for one in self._running.values() if one.left_s <= 0 and self._said.empty()]
-                yield from self._abandon(late, "timeout")
+                yield from self._receive_report()
+                late = [
+                    running_call
+                    for running_call in self._running.values()
+                    if running_call.left_s <= 0 and self._said.empty()
+                ]
+                yield from self._stop_calls(late, "timeout")
         finally:  # whoever reads the events went, or the disk failed: no thread begins anything any more
-            for one in self._running.values():
-                one.cancel()
-            for one in [*self._running.values()]:
-                self._settle_abandoned(one, "cancelled")
+            for running_call in self._running.values():
+                running_call.cancel()
+            for running_call in [*self._running.values()]:
+                self._settle_call(running_call, "cancelled")
 
     def _begin(self, job: Job) -> None:
         running = self._running[job.call.id] = _Running(job)
-        before = tuple(one for one in self._harness.records if one.call.turn < job.call.turn)
-        Thread(target=self._work, args=(running, before), daemon=True, name=f"tool {job.call.tool}").start()
+        before = tuple(record for record in self._harness.records if record.call.turn < job.call.turn)
+        Thread(target=self._run_job, args=(running, before), daemon=True, name=f"tool {job.call.tool}").start()
 
-    def _heard(self) -> Iterator[ExecutionStart | ExecutionEnd]:
+    def _receive_report(self) -> Iterator[ExecutionStart | ExecutionEnd]:
         """Wait until a thread says something, or there may be something else to do."""
-        nearest = max(0.0, min(one.left_s for one in self._running.values()))
+        nearest = max(0.0, min(running_call.left_s for running_call in self._running.values()))
         try:
-            running, done = self._said.get(timeout=nearest if self._cancel is None else min(nearest, _GLANCE_S))
+            running, report = self._said.get(timeout=nearest if self._cancel is None else min(nearest, _GLANCE_S))
         except Empty:
             return
         call = running.job.call
         if call.id not in self._running:
             return
-        if done is None:
+        if report is None:
             running.is_told = True
             yield ExecutionStart(call)
             return
         del self._running[call.id]
-        if done.outcome is not None:
-            record = self._harness.end(call, done.outcome)
-            if done.shown is not None:
-                self.shown[call.id] = done.shown
+        if report.outcome is not None:
+            record = self._harness.end(call, report.outcome)
+            if report.shown is not None:
+                self.shown[call.id] = report.shown
             if self._harness.is_begun(call):
                 yield ExecutionEnd(record)
 
-    def _abandon(self, late: Sequence[_Running], status: Status) -> Iterator[ExecutionStart | ExecutionEnd]:
-        for one in late:
-            one.cancel()
-            record = self._settle_abandoned(one, status)
-            if self._harness.is_begun(one.job.call):
-                if not one.is_told:
-                    yield ExecutionStart(one.job.call)
+    def _stop_calls(self, late: Sequence[_Running], status: Status) -> Iterator[ExecutionStart | ExecutionEnd]:
+        for running_call in late:
+            running_call.cancel()
+            record = self._settle_call(running_call, status)
+            if self._harness.is_begun(running_call.job.call):
+                if not running_call.is_told:
+                    yield ExecutionStart(running_call.job.call)
                 yield ExecutionEnd(record)
 
-    def _settle_abandoned(self, one: _Running, status: Status) -> CallRecord:
-        del self._running[one.job.call.id]
-        why = f"no result within {one.job.tool.timeout_s:g} s" if status == "timeout" else "the run was cancelled"
+    def _settle_call(self, running_call: _Running, status: Status) -> CallRecord:
+        del self._running[running_call.job.call.id]
+        why = (
+            f"no result within {running_call.job.tool.timeout_s:g} s"
+            if status == "timeout"
+            else "the run was cancelled"
+        )
         with self._harness.still():  # it does not begin between the look and the record
-            said = _UNKNOWN if self._harness.is_begun(one.job.call) else "it was not executed"
-            return self._harness.end(one.job.call, Ending(status, None, f"{why}; {said}", one.start, one.took_ms))
+            note = _UNKNOWN if self._harness.is_begun(running_call.job.call) else "it was not executed"
+            return self._harness.end(
+                running_call.job.call, Ending(status, None, f"{why}; {note}", running_call.start, running_call.took_ms)
+            )
 
-    def _work(self, one: _Running, before: Records) -> None:
+    def _run_job(self, running_call: _Running, before: Records) -> None:
         """In the thread: ask for a ticket where the tool wants one, else write down that it begins, and execute."""
-        job = one.job
+        job = running_call.job
         key = f"{self._harness.id}/{job.call.id}"
-        context = ToolContext(self._metadata, before, job.call.turn, job.call.call_id, key, one.cancelled)
+        context = ToolContext(self._metadata, before, job.call.turn, job.call.call_id, key, running_call.cancelled)
         try:
             ticket = None
             if job.tool.create_ticket is not None and not job.ticket_id:
-                ticket = self._event_loop.settle(job.tool.create_ticket(job.args, context), one.awaits)
+                ticket = self._event_loop.settle(job.tool.create_ticket(job.args, context), running_call.awaits)
                 if not isinstance(ticket, Ticket) or not ticket.ticket_id:
                     raise ToolError("it was not executed: its ticket has no id")
                 if ticket.approved is not True:
-                    held = PendingApproval(job.call, ticket.ticket_id)
-                    self._harness.hold(held)
-                    self._said.put((one, _Done(held)))
+                    pending = PendingApproval(job.call, ticket.ticket_id)
+                    self._harness.hold(pending)
+                    self._said.put((running_call, _Done(pending)))
                     return
             ticket_id = ticket.ticket_id if ticket is not None else job.ticket_id
             self._harness.begin(Begun(job.call, now(), ticket_id), again=job.again)
-            self._said.put((one, None))
-            text, shown = sides(self._event_loop.settle(job.tool.execute(job.args, context), one.awaits))
-            outcome = Ending("success", text, None, one.start, one.took_ms)
-            self._said.put((one, _Done(None, outcome, shown)))
+            self._said.put((running_call, None))
+            text, frontend_data = sides(
+                self._event_loop.settle(job.tool.execute(job.args, context), running_call.awaits)
+            )
+            outcome = Ending("success", text, None, running_call.start, running_call.took_ms)
+            self._said.put((running_call, _Done(None, outcome, frontend_data)))
         except BaseException as problem:  # whatever a tool raises is what became of its call
-            outcome = Ending("error", None, told_of(problem), one.start, one.took_ms)
-            self._said.put((one, _Done(None, outcome)))
+            outcome = Ending("error", None, told_of(problem), running_call.start, running_call.took_ms)
+            self._said.put((running_call, _Done(None, outcome)))
 
 
 def told_of(problem: BaseException) -> str:

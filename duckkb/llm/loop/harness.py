@@ -44,25 +44,25 @@ class Harness:
         at most `wait_s` seconds for another who has it open. Raises `errors.StateError` (E_HARNESS) for a file that is damaged,
         `errors.Unavailable` (E_LOCKED, E_IO)."""
         file = HarnessFile(Path(path), wait_s)
-        found = cls()
+        harness = cls()
         try:
             if file.lines:
-                found._take(file.lines, Path(path))
+                harness._take(file.lines, Path(path))
             else:
-                file.append([{"line": "head", "format": FORMAT, "id": found.id}])
+                file.append([{"line": "head", "format": FORMAT, "id": harness.id}])
         except BaseException:
             file.close()
             raise
-        found._file = file
-        return found
+        harness._file = file
+        return harness
 
     @classmethod
     def read(cls, path: str | Path) -> "Harness":
         """The harness of a file as it stands there, to look at; waits for nobody. Raises as `open`."""
-        found = cls()
-        found._take(read(Path(path)).lines, Path(path))
-        found._is_open = False
-        return found
+        harness = cls()
+        harness._take(read(Path(path)).lines, Path(path))
+        harness._is_open = False
+        return harness
 
     def __enter__(self) -> "Harness":
         return self
@@ -82,62 +82,68 @@ class Harness:
     @property
     def records(self) -> tuple[CallRecord, ...]:
         """What became of calls, each once."""
-        return tuple(one for one in self._now if isinstance(one, CallRecord))
+        return tuple(entry for entry in self._now if isinstance(entry, CallRecord))
 
     @property
     def turn(self) -> int:
         """How many turns there were, in all runs."""
-        return max((entries.turn_of(one) for one in self._now), default=0)
+        return max((entries.turn_of(entry) for entry in self._now), default=0)
 
     @property
     def usage(self) -> tuple[TurnUsage, ...]:
         """What each turn took."""
-        return tuple(one for one in self._now if isinstance(one, TurnUsage))
+        return tuple(entry for entry in self._now if isinstance(entry, TurnUsage))
 
     @property
     def tickets(self) -> dict[str, PendingApproval]:
         """Every call that waited for approval, by its ticket."""
-        return {one.ticket_id: one for one in self._now if isinstance(one, PendingApproval)}
+        return {entry.ticket_id: entry for entry in self._now if isinstance(entry, PendingApproval)}
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
         """The calls that wait for approval, and were not begun."""
-        return tuple(one for one in self.tickets.values() if not self._is_known(one.call.id, CallRecord, Begun))
+        return tuple(
+            ticket for ticket in self.tickets.values() if not self._has_entry(ticket.call.id, CallRecord, Begun)
+        )
 
     @property
     def interrupted(self) -> tuple[Begun, ...]:
         """The calls of which nobody knows whether they were executed: begun, each once, without a record."""
-        begun = {one.call.id: one for one in self._now if isinstance(one, Begun)}
-        return tuple(one for one in begun.values() if not self._is_known(one.call.id, CallRecord))
+        begun_by_id = {entry.call.id: entry for entry in self._now if isinstance(entry, Begun)}
+        return tuple(entry for entry in begun_by_id.values() if not self._has_entry(entry.call.id, CallRecord))
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation as it stood last, with results in the place of what was approved since."""
-        found: list[Message] = []
-        for one in self._now:
-            if isinstance(one, Conversed):
-                found = [*one.messages]
-            elif isinstance(one, Said):
-                found.append(one.message)
-        return self.settled(found)
+        conversation: list[Message] = []
+        for entry in self._now:
+            if isinstance(entry, Conversed):
+                conversation = [*entry.messages]
+            elif isinstance(entry, Said):
+                conversation.append(entry.message)
+        return self.settled(conversation)
 
     @property
     def last_answer(self) -> tuple[Message | None, str | None]:
         """What the model said last, and why that ended: None where it broke off, or the process died before it said so."""
-        answers = (one for one in reversed(self._now) if isinstance(one, Said) and one.message.role == "assistant")
+        answers = (
+            entry for entry in reversed(self._now) if isinstance(entry, Said) and entry.message.role == "assistant"
+        )
         last = next(answers, None)
-        ended = {one.turn: one.finish for one in self.usage}
-        return (None, None) if last is None else (last.message, ended.get(last.turn))
+        finish_by_turn = {entry.turn: entry.finish for entry in self.usage}
+        return (None, None) if last is None else (last.message, finish_by_turn.get(last.turn))
 
     def settled(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Messages with the results of calls in the place of what held it while they waited for approval."""
-        done = {one.call.id: one for one in self.records}
-        held = {one.message: done[one.call.id] for one in self.tickets.values() if one.call.id in done}
-        return tuple(held[one].message if one in held else one for one in messages)
+        records_by_id = {item.call.id: item for item in self.records}
+        records_by_message = {
+            item.message: records_by_id[item.call.id] for item in self.tickets.values() if item.call.id in records_by_id
+        }
+        return tuple(records_by_message[item].message if item in records_by_message else item for item in messages)
 
     def record_of(self, call: Call) -> CallRecord | None:
         """What became of a call."""
-        return next((one for one in self.records if one.call.id == call.id), None)
+        return next((record for record in self.records if record.call.id == call.id), None)
 
     def append(self, *more: Entry) -> None:
         """Add what happened; of a harness with a file it is on the disk when this returns. Raises `errors.Unavailable` (E_IO),
@@ -153,31 +159,31 @@ class Harness:
         """Write down that a call will be executed now. Raises ToolError where it must not: it has a record, was begun (unless it
         may be done `again`), or its ticket is another call's."""
         with self._turn_taking:
-            spent = self.record_of(begun.call) is not None or (self._is_known(begun.call.id, Begun) and not again)
-            if spent or (begun.ticket_id and self._is_taken(begun.ticket_id, begun.call)):
+            spent = self.record_of(begun.call) is not None or (self._has_entry(begun.call.id, Begun) and not again)
+            if spent or (begun.ticket_id and self._has_ticket_conflict(begun.ticket_id, begun.call)):
                 raise ToolError("it was not executed: the call, or its ticket, was used before")
             self.append(begun)
 
     def hold(self, pending: PendingApproval) -> None:
         """Write down that a call waits for approval. Raises ToolError where its ticket is another call's, or the call has ended."""
         with self._turn_taking:
-            if self._is_taken(pending.ticket_id, pending.call) or self.record_of(pending.call) is not None:
+            if self._has_ticket_conflict(pending.ticket_id, pending.call) or self.record_of(pending.call) is not None:
                 raise ToolError("it was not executed: its ticket was used before")
             self.append(pending)
 
     def end(self, call: Call, outcome: Ending) -> CallRecord:
         """The record of a call: the one that there is, as each has but one, or a new one."""
         with self._turn_taking:
-            found = self.record_of(call)
-            if found is None:
-                told = outcome.status, outcome.result, outcome.error, outcome.start, outcome.duration_ms
-                found = CallRecord(call, len(self.records), *told)
-                self.append(found)
-            return found
+            record = self.record_of(call)
+            if record is None:
+                details = outcome.status, outcome.result, outcome.error, outcome.start, outcome.duration_ms
+                record = CallRecord(call, len(self.records), *details)
+                self.append(record)
+            return record
 
     def is_begun(self, call: Call) -> bool:
         """Whether it may have been executed."""
-        return self._is_known(call.id, Begun)
+        return self._has_entry(call.id, Begun)
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -200,18 +206,20 @@ class Harness:
         with self._turn_taking:
             return tuple(self._entries)
 
-    def _is_known(self, call_id: str, *kinds: type[Begun] | type[CallRecord]) -> bool:
-        return any(isinstance(one, kinds) and one.call.id == call_id for one in self._now)
+    def _has_entry(self, call_id: str, *kinds: type[Begun] | type[CallRecord]) -> bool:
+        return any(isinstance(entry, kinds) and entry.call.id == call_id for entry in self._now)
 
-    def _is_taken(self, ticket_id: str, call: Call) -> bool:
+    def _has_ticket_conflict(self, ticket_id: str, call: Call) -> bool:
         """Whether a ticket stands for another call, or another for this call."""
-        held = [one for one in self._now if isinstance(one, PendingApproval | Begun) and one.ticket_id]
-        return any((one.ticket_id == ticket_id) != (one.call.id == call.id) for one in held)
+        ticket_entries = [
+            entry for entry in self._now if isinstance(entry, PendingApproval | Begun) and entry.ticket_id
+        ]
+        return any((entry.ticket_id == ticket_id) != (entry.call.id == call.id) for entry in ticket_entries)
 
     def _take(self, lines: Sequence[Mapping[str, Any]], path: Path) -> None:
         try:
             self.id = str(lines[0]["id"]) if lines else self.id
-            self._entries = [entries.entry(one) for one in lines[1:]]
+            self._entries = [entries.entry(line) for line in lines[1:]]
         except (KeyError, TypeError, ValueError) as error:
-            said = f"{path} has a line that this version does not know"
-            raise StateError(said, "E_HARNESS", "read it with the duckkb that wrote it") from error
+            message = f"{path} has a line that this version does not know"
+            raise StateError(message, "E_HARNESS", "read it with the duckkb that wrote it") from error

@@ -37,9 +37,9 @@ def read(path: Path) -> Found:
     """What stands in a file, whoever writes to it. Raises `errors.StateError` (E_HARNESS) for one that is none or is damaged,
     `errors.Unavailable` (E_IO)."""
     try:
-        return _found(path, path.read_bytes())
+        return _parse_file(path, path.read_bytes())
     except OSError as error:
-        raise _refused(path, error) from error
+        raise _wrap_error(path, error) from error
 
 
 class HarnessFile:
@@ -51,25 +51,25 @@ class HarnessFile:
         try:
             self._descriptor = os.open(path, _FLAGS, 0o600)
         except OSError as error:
-            raise _refused(path, error) from error
+            raise _wrap_error(path, error) from error
         try:
             if not locks.wait_for_lock(self._descriptor, exclusive=True, deadline=time.monotonic() + wait_s):
-                said = f"{path} is in use: another run goes on with this harness"
-                raise Unavailable(said, "E_LOCKED", "wait until it has ended")
+                message = f"{path} is in use: another run goes on with this harness"
+                raise Unavailable(message, "E_LOCKED", "wait until it has ended")
             if not locks.is_at(self._descriptor, path):
                 raise StateError(f"{path} was removed or replaced meanwhile", "E_HARNESS", "open it again")
-            found = _found(path, path.read_bytes())
-            if found.is_torn:
-                os.ftruncate(self._descriptor, found.size)
+            content = _parse_file(path, path.read_bytes())
+            if content.is_torn:
+                os.ftruncate(self._descriptor, content.size)
                 os.fsync(self._descriptor)
-            if not found.lines:  # it may be new, also where another one made it and died
+            if not content.lines:  # it may be new, also where another one made it and died
                 atomic_write.fsync_folder(path.parent)
         except BaseException as error:
             os.close(self._descriptor)
             if isinstance(error, OSError):
-                raise _refused(path, error) from error
+                raise _wrap_error(path, error) from error
             raise
-        self.lines, self._size, self._sum = found.lines, found.size, found.sum
+        self.lines, self._size, self._sum = content.lines, content.size, content.sum
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Write lines behind the others; they are on the disk when this returns. Where it fails nothing is there, and the
@@ -78,18 +78,18 @@ class HarnessFile:
             raise Unavailable(f"{self._path} takes no more: a write to it failed", "E_IO", "open it again")
         data, last = b"", self._sum
         for line in lines:
-            text, last = _sealed(line, last)
+            text, last = _seal_line(line, last)
             data += text
         try:
-            written = 0
-            while written < len(data):
-                written += os.write(self._descriptor, data[written:])
+            offset = 0
+            while offset < len(data):
+                offset += os.write(self._descriptor, data[offset:])
             os.fsync(self._descriptor)
         except OSError as error:
             self._is_sound = False
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
-            raise _refused(self._path, error) from error
+            raise _wrap_error(self._path, error) from error
         self._size, self._sum = self._size + len(data), last
 
     def close(self) -> None:
@@ -100,42 +100,42 @@ class HarnessFile:
             self._descriptor = -1
 
 
-def _sealed(line: Mapping[str, Any], before: str) -> tuple[bytes, str]:
+def _seal_line(line: Mapping[str, Any], before: str) -> tuple[bytes, str]:
     body = json.dumps(line, separators=(",", ":")).encode()[:-1]
-    own = _sum(before, body)
-    return body + _SUM + own.encode() + b'"}\n', own
+    digest = _sum(before, body)
+    return body + _SUM + digest.encode() + b'"}\n', digest
 
 
 def _sum(before: str, body: bytes) -> str:
     return hashlib.sha256(before.encode() + body).hexdigest()[:16]
 
 
-def _found(path: Path, data: bytes) -> Found:
-    *whole, rest = data.split(b"\n")
+def _parse_file(path: Path, data: bytes) -> Found:
+    *whole, torn_end = data.split(b"\n")
     lines: list[Mapping[str, Any]] = []
     size, last = 0, ""
     for number, text in enumerate(whole, 1):
-        line = _line(text, last)
-        if line is None and number == len(whole) and not rest and number > 1 and b"\0" in text:
+        line = _parse_line(text, last)
+        if line is None and number == len(whole) and not torn_end and number > 1 and b"\0" in text:
             return Found(tuple(lines), size, last, True)  # blocks of it that never came to the disk
         if line is None or (number == 1 and line.get("format") != FORMAT):
-            said = f"{path}:{number} is not as it was written" if number > 1 else f"{path} is no file of a harness"
-            raise StateError(said, "E_HARNESS", "take the file from a backup, or begin a new harness")
+            message = f"{path}:{number} is not as it was written" if number > 1 else f"{path} is no file of a harness"
+            raise StateError(message, "E_HARNESS", "take the file from a backup, or begin a new harness")
         lines.append(line)
         size, last = size + len(text) + 1, str(line["sum"])
-    if rest and not whole and not b'{"line":"head"'.startswith(rest[:14]):
+    if torn_end and not whole and not b'{"line":"head"'.startswith(torn_end[:14]):
         raise StateError(f"{path} is no file of a harness", "E_HARNESS", "name another file")
-    return Found(tuple(lines), size, last, bool(rest))
+    return Found(tuple(lines), size, last, bool(torn_end))
 
 
-def _line(text: bytes, before: str) -> Mapping[str, Any] | None:
+def _parse_line(text: bytes, before: str) -> Mapping[str, Any] | None:
     """The object of a line that is as it was written."""
     body, _, tail = text.rpartition(_SUM)
     if tail != f'{_sum(before, body)}"}}'.encode():
         return None
-    found = json.loads(text)
-    return found if isinstance(found, dict) else None
+    value = json.loads(text)
+    return value if isinstance(value, dict) else None
 
 
-def _refused(path: Path, error: OSError) -> Unavailable:
+def _wrap_error(path: Path, error: OSError) -> Unavailable:
     return Unavailable(f"{path}: {error.strerror or error}", "E_IO", "free space, or name a file that you may write")

@@ -77,11 +77,11 @@ class ToolLoop(Struct, frozen=True):
             refuse_form("`turn_policy`", self.turn_policy, 3)
         if self.compaction is not None:
             refuse_form("`compress`", self.compaction.compress, 1)
-        refuse_what_it_cannot(self.model.settings, replace(self.request, tools=tuple(one.spec for one in self.tools)))
-        kept = Harness() if harness is None else harness
-        given = None if messages is None else tuple(map(_message, messages))
-        with kept.in_use(), closing(EventLoop()) as event_loop:
-            yield from _Run(self, kept, given, cancel, event_loop).events(decisions)
+        refuse_what_it_cannot(self.model.settings, replace(self.request, tools=tuple(tool.spec for tool in self.tools)))
+        run_harness = Harness() if harness is None else harness
+        conversation = None if messages is None else tuple(map(_parse_message, messages))
+        with run_harness.in_use(), closing(EventLoop()) as event_loop:
+            yield from _Run(self, run_harness, conversation, cancel, event_loop).events(decisions)
 
     def run(
         self,
@@ -99,15 +99,17 @@ class ToolLoop(Struct, frozen=True):
         raise AssertionError("a stream ends with LoopEnd")
 
 
-def _message(given: "Message | Mapping[str, Any]") -> Message:
+def _parse_message(value: "Message | Mapping[str, Any]") -> Message:
     """A message, also one that is given as an object; raises `errors.UsageError`."""
-    if isinstance(given, Message):
-        return given
+    if isinstance(value, Message):
+        return value
     try:
-        return message_of(given)
+        return message_of(value)
     except (ValueError, AttributeError) as error:
-        said = error if isinstance(error, ValueError) else f"a {type(given).__name__} is no message"
-        raise UsageError(f"this is no conversation: {said}", suggestion='{"role": "user", "content": "..."}') from error
+        reason = error if isinstance(error, ValueError) else f"a {type(value).__name__} is no message"
+        raise UsageError(
+            f"this is no conversation: {reason}", suggestion='{"role": "user", "content": "..."}'
+        ) from error
 
 
 class _Run:
@@ -139,7 +141,7 @@ class _Run:
         yield from self._resume(decisions)
         while self._ended is None:
             yield from self._turn()
-        yield LoopEnd(self._result())
+        yield LoopEnd(self._build_result())
 
     def _resume(self, decisions: Sequence[Decision]) -> Iterator[LoopEvent]:
         """Settle what earlier runs left, until each call in the conversation has its result or waits for approval."""
@@ -152,13 +154,13 @@ class _Run:
         open_calls = resuming.unanswered(self._messages)
         execution = Execution(self._harness, self._metadata, self._cancel, self._event_loop)
         yield from execution.events(jobs)
-        self._messages = [self._settled(one, elsewhere) for one in self._harness.settled(self._messages)]
+        self._messages = [self._settle_message(item, elsewhere) for item in self._harness.settled(self._messages)]
         if elsewhere and tuple(self._messages) != self._harness.messages:
             self._harness.append(Conversed(tuple(self._messages)))
-        for was, one in zip(before, self._messages, strict=True):
-            if was != one:
-                yield from self._told(one, execution)
-        yield from self._answer([self._known(one) for one in open_calls], execution)
+        for was, item in zip(before, self._messages, strict=True):
+            if was != item:
+                yield from self._report_result(item, execution)
+        yield from self._answer([self._known(item) for item in open_calls], execution)
         last = self._messages[-1]
         if resuming.waiting(self._harness, self._messages):
             self._ended = "approval"
@@ -167,24 +169,24 @@ class _Run:
         elif last.role == "assistant":
             self._ended, self._content = "answered", last.content
 
-    def _settled(self, message: Message, elsewhere: Mapping[str, tuple[Call, Job | None]]) -> Message:
+    def _settle_message(self, message: Message, elsewhere: Mapping[str, tuple[Call, Job | None]]) -> Message:
         """What became of a call that waited for a ticket of another harness, in the place of what held it."""
         call_id = message.tool_call_id or ""
         if message.role != "tool" or call_id not in elsewhere:
             return message
         call, _ = elsewhere[call_id]
         record = self._harness.record_of(call)
-        held = next((one.message for one in self._harness.pending if one.call.id == call.id), message)
-        return held if record is None else record.message
+        placeholder = next((ticket.message for ticket in self._harness.pending if ticket.call.id == call.id), message)
+        return placeholder if record is None else record.message
 
-    def _known(self, asked: ToolCall) -> Call:
+    def _known(self, tool_call: ToolCall) -> Call:
         """A call that an interrupted run left without an answer."""
-        call = resuming.call_of(self._harness.turn, asked)
-        if not any(one.call.id == call.id for one in self._harness.pending):
+        call = resuming.call_of(self._harness.turn, tool_call)
+        if not any(ticket.call.id == call.id for ticket in self._harness.pending):
             self._harness.end(call, Ending("cancelled", None, "the run ended before; it was not executed", now()))
         return call
 
-    def _told(self, message: Message, execution: Execution) -> Iterator[ToolResult]:
+    def _report_result(self, message: Message, execution: Execution) -> Iterator[ToolResult]:
         for record in self._harness.records:
             if record.message == message:
                 yield ToolResult(record, execution.shown.get(record.call.id))
@@ -196,25 +198,25 @@ class _Run:
             return
         turn, number = self._harness.turn + 1, self._number
         is_last = number >= self._loop.max_turns
-        for text in self._injected(number, is_last=is_last):
-            self._say(turn, Message("system", text))
+        for text in self._iter_instructions(number, is_last=is_last):
+            self._add_message(turn, Message("system", text))
         tools = visible(self._loop.tools, self._harness.records, self._metadata, self._event_loop)
         yield TurnStart(turn, tuple(tools))
         answer, usage = yield from self._ask(turn, tools, is_last=is_last)
         if self._ended is None or answer.content or answer.reasoning:
-            self._say(turn, answer)
+            self._add_message(turn, answer)
         self._used.append(usage)
         self._harness.append(TurnUsage(turn, usage, self._reason))
         if self._ended is None:
-            yield from self._act(turn, answer, tools, is_last=is_last)
+            yield from self._execute_calls(turn, answer, tools, is_last=is_last)
         yield TurnEnd(turn, usage)
 
-    def _injected(self, number: int, *, is_last: bool) -> Iterator[str]:
+    def _iter_instructions(self, number: int, *, is_last: bool) -> Iterator[str]:
         """What the system says before a turn."""
         if self._loop.turn_policy is not None:
             try:
-                said = self._event_loop.settle(self._loop.turn_policy(number, self._harness.records, self._metadata))
-                text = _system_text(said)
+                advice = self._event_loop.settle(self._loop.turn_policy(number, self._harness.records, self._metadata))
+                text = _extract_system_text(advice)
             except Exception:  # whatever it is: it is advice
                 text = ""
             if text:
@@ -231,7 +233,7 @@ class _Run:
         request = replace(
             self._loop.request,
             messages=self._sent.view(self._messages),
-            tools=tuple(one.spec for one in tools.values()),
+            tools=tuple(tool.spec for tool in tools.values()),
             tool_choice="none" if is_last else self._loop.request.tool_choice,
         )
         content, reasoning, calls = "", "", list[ToolCall]()
@@ -258,19 +260,23 @@ class _Run:
                 self._ended, self._error, calls = "cancelled" if self._is_cancelled else "failed", problem, []
         return Message("assistant", content, tuple(calls), None, reasoning or None), usage
 
-    def _with_own_id(self, call: ToolCall, turn: int, others: Sequence[ToolCall]) -> ToolCall:
+    def _with_own_id(self, call: ToolCall, turn: int, earlier_calls: Sequence[ToolCall]) -> ToolCall:
         """Some providers give no ids, or the same ones each turn; here a call has one of its own."""
-        taken = {one.id for message in self._messages for one in message.tool_calls} | {one.id for one in others}
-        free = (f"call_{turn}_{number}" for number in count(len(others) + 1))
+        used_ids = {item.id for message in self._messages for item in message.tool_calls} | {
+            item.id for item in earlier_calls
+        }
+        free = (f"call_{turn}_{number}" for number in count(len(earlier_calls) + 1))
         return (
             call
-            if call.id and call.id not in taken
-            else replace(call, id=next(one for one in free if one not in taken))
+            if call.id and call.id not in used_ids
+            else replace(call, id=next(item for item in free if item not in used_ids))
         )
 
-    def _act(self, turn: int, answer: Message, tools: Mapping[str, Tool], *, is_last: bool) -> Iterator[LoopEvent]:
+    def _execute_calls(
+        self, turn: int, answer: Message, tools: Mapping[str, Tool], *, is_last: bool
+    ) -> Iterator[LoopEvent]:
         """Execute what the answer calls, and decide whether there is another turn."""
-        calls = [resuming.call_of(turn, one) for one in answer.tool_calls]
+        calls = [resuming.call_of(turn, tool_call) for tool_call in answer.tool_calls]
         execution, jobs = Execution(self._harness, self._metadata, self._cancel, self._event_loop), list[Job]()
         for call in calls:
             try:
@@ -294,17 +300,17 @@ class _Run:
 
     def _answer(self, calls: Sequence[Call], execution: Execution) -> Iterator[LoopEvent]:
         """A message for each call, in their order: its result, or what holds its place."""
-        held = {one.call.id: one for one in self._harness.pending}
+        pending_by_id = {ticket.call.id: ticket for ticket in self._harness.pending}
         for call in calls:
             record = self._harness.record_of(call)
             if record is not None:
-                self._say(call.turn, record.message)
+                self._add_message(call.turn, record.message)
                 yield ToolResult(record, execution.shown.get(call.id))
             else:
-                self._say(call.turn, held[call.id].message)
-                yield ApprovalNeeded(held[call.id])
+                self._add_message(call.turn, pending_by_id[call.id].message)
+                yield ApprovalNeeded(pending_by_id[call.id])
 
-    def _say(self, turn: int, message: Message) -> None:
+    def _add_message(self, turn: int, message: Message) -> None:
         self._harness.append(Said(turn, message))
         self._messages.append(message)
 
@@ -315,10 +321,10 @@ class _Run:
     @property
     def _number(self) -> int:
         """Of the turn that comes, among those since the user spoke last: also where an earlier run began."""
-        asked = max((at for at, one in enumerate(self._messages) if one.role == "user"), default=-1)
-        return 1 + sum(one.role == "assistant" for one in self._messages[asked + 1 :])
+        last_question = max((at for at, message in enumerate(self._messages) if message.role == "user"), default=-1)
+        return 1 + sum(message.role == "assistant" for message in self._messages[last_question + 1 :])
 
-    def _result(self) -> LoopResult:
+    def _build_result(self) -> LoopResult:
         assert self._ended is not None, "a run goes on until it has ended"
         return LoopResult(
             self._ended,
@@ -333,9 +339,9 @@ class _Run:
         )
 
 
-def _system_text(said: Any) -> str:
+def _extract_system_text(value: Any) -> str:
     """The text of what a turn policy gives; empty for what is no message of the system."""
-    if said is None or isinstance(said, str):
-        return said or ""
-    message = said if isinstance(said, Message) else message_of({"role": "system", **said})
+    if value is None or isinstance(value, str):
+        return value or ""
+    message = value if isinstance(value, Message) else message_of({"role": "system", **value})
     return message.content if message.role == "system" else ""

@@ -19,28 +19,34 @@ def jobs(
     """The calls that are to be executed before the model is asked again: what was approved, and what was interrupted of tools that
     may be executed twice. What is rejected, and all else that was interrupted, has its record when this is through. Raises, before
     anything is changed, `errors.UsageError` (E_TICKET) for a decision that fits no ticket of this conversation."""
-    known = {one.name: one for one in tools}
-    wanted = [(one, _decided(harness, messages, one)) for one in decisions]
+    tools_by_name = {item.name: item for item in tools}
+    decided_tickets = [(item, _find_ticket(harness, messages, item)) for item in decisions]
     _refuse_contradiction(decisions)
-    open_ids = {one.call.id for one in harness.pending}
-    for decision, held in wanted:
-        if decision.approved and held.call.id in open_ids and held.call.tool not in known:
-            _refuse(held.ticket_id, f"its tool {held.call.tool!r} is not among those of this run")
-    for begun in harness.interrupted:
-        tool = known.get(begun.call.tool)
+    open_ids = {item.call.id for item in harness.pending}
+    for decision, ticket in decided_tickets:
+        if decision.approved and ticket.call.id in open_ids and ticket.call.tool not in tools_by_name:
+            _refuse(ticket.ticket_id, f"its tool {ticket.call.tool!r} is not among those of this run")
+    for interrupted_call in harness.interrupted:
+        tool = tools_by_name.get(interrupted_call.call.tool)
         if tool is not None and tool.idempotent:
-            yield Job(begun.call, tool, parsed(begun.call.arguments), begun.ticket_id, again=True)
+            yield Job(
+                interrupted_call.call,
+                tool,
+                parsed(interrupted_call.call.arguments),
+                interrupted_call.ticket_id,
+                again=True,
+            )
         else:
-            harness.end(begun.call, Ending("error", None, _INTERRUPTED, begun.start))
-    for decision, held in wanted:
-        if held.call.id not in open_ids:
+            harness.end(interrupted_call.call, Ending("error", None, _INTERRUPTED, interrupted_call.start))
+    for decision, ticket in decided_tickets:
+        if ticket.call.id not in open_ids:
             continue  # it was decided before, and stays so
-        open_ids.discard(held.call.id)
+        open_ids.discard(ticket.call.id)
         if decision.approved:
-            yield Job(held.call, known[held.call.tool], parsed(held.call.arguments), held.ticket_id)
+            yield Job(ticket.call, tools_by_name[ticket.call.tool], parsed(ticket.call.arguments), ticket.ticket_id)
         else:
             why = f": {decision.reason}" if decision.reason else ""
-            harness.end(held.call, Ending("error", None, f"it was not executed: rejected{why}", now()))
+            harness.end(ticket.call, Ending("error", None, f"it was not executed: rejected{why}", now()))
 
 
 def held_elsewhere(
@@ -48,15 +54,18 @@ def held_elsewhere(
 ) -> dict[str, tuple[Call, Job | None]]:
     """Calls that wait in this conversation for tickets that the harness does not know, by `tool_call_id`, each with the job that asks
     for its ticket again (None where an interrupted run did). Raises `errors.UsageError` (E_TICKET) where nothing can be asked."""
-    known, asked = {one.name: one for one in tools}, {call.id: call for one in messages for call in one.tool_calls}
-    own = {(one.call.call_id, one.ticket_id) for one in harness.tickets.values()}
-    found: dict[str, tuple[Call, Job | None]] = {}
+    tools_by_name, calls_by_id = (
+        {item.name: item for item in tools},
+        {call.id: call for item in messages for call in item.tool_calls},
+    )
+    ticket_keys = {(item.call.call_id, item.ticket_id) for item in harness.tickets.values()}
+    jobs_by_call_id: dict[str, tuple[Call, Job | None]] = {}
     for message in messages:
         ticket_id, call_id = PendingApproval.ticket_of(message), message.tool_call_id or ""
-        if ticket_id is None or (call_id, ticket_id) in own or message in _results(harness):
+        if ticket_id is None or (call_id, ticket_id) in ticket_keys or message in _collect_results(harness):
             continue
-        call = asked.get(call_id)
-        tool = known.get(call.name) if call is not None else None
+        call = calls_by_id.get(call_id)
+        tool = tools_by_name.get(call.name) if call is not None else None
         if call is None or tool is None or tool.create_ticket is None:
             _refuse(ticket_id, "this harness does not know it, and no tool of this run can be asked for it again")
         try:
@@ -64,30 +73,30 @@ def held_elsewhere(
             refuse_unfit(tool.parameters, args)
         except ToolError as problem:
             _refuse(ticket_id, str(problem))
-        earlier = next((one for one in _calls(harness) if one.call_id == call_id), None)
+        earlier = next((item for item in _iter_calls(harness) if item.call_id == call_id), None)
         again = call_of(harness.turn, call) if earlier is None else earlier
         if earlier is not None and call_of(earlier.turn, call) != earlier:
             _refuse(ticket_id, "its call has other arguments in this conversation")
-        found[call_id] = again, Job(again, tool, args) if earlier is None else None
-    return found
+        jobs_by_call_id[call_id] = again, Job(again, tool, args) if earlier is None else None
+    return jobs_by_call_id
 
 
-def _results(harness: Harness) -> list[Message]:
-    return [one.message for one in harness.records]
+def _collect_results(harness: Harness) -> list[Message]:
+    return [record.message for record in harness.records]
 
 
-def _calls(harness: Harness) -> Iterator[Call]:
+def _iter_calls(harness: Harness) -> Iterator[Call]:
     """The calls that the harness knows."""
-    yield from (one.call for one in harness.records)
-    yield from (one.call for one in harness.interrupted)
-    yield from (one.call for one in harness.pending)
+    yield from (entry.call for entry in harness.records)
+    yield from (entry.call for entry in harness.interrupted)
+    yield from (entry.call for entry in harness.pending)
 
 
 def unanswered(messages: Sequence[Message]) -> list[ToolCall]:
     """The calls of the last answer of the model that no message answers."""
     at = next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), len(messages))
-    answered = {one.tool_call_id for one in messages[at:] if one.role == "tool"}
-    return [call for one in messages[at : at + 1] for call in one.tool_calls if call.id not in answered]
+    answered_ids = {message.tool_call_id for message in messages[at:] if message.role == "tool"}
+    return [call for message in messages[at : at + 1] for call in message.tool_calls if call.id not in answered_ids]
 
 
 def call_of(turn: int, asked: ToolCall) -> Call:
@@ -100,28 +109,30 @@ def call_of(turn: int, asked: ToolCall) -> Call:
 
 def waiting(harness: Harness, messages: Sequence[Message]) -> tuple[PendingApproval, ...]:
     """What of this conversation waits for approval."""
-    return tuple(one for one in harness.pending if one.message in messages)
+    return tuple(ticket for ticket in harness.pending if ticket.message in messages)
 
 
-def _decided(harness: Harness, messages: Sequence[Message], decision: Decision) -> PendingApproval:
+def _find_ticket(harness: Harness, messages: Sequence[Message], decision: Decision) -> PendingApproval:
     """What a decision is about."""
-    held = harness.tickets.get(decision.ticket_id)
-    if held is None:
+    ticket = harness.tickets.get(decision.ticket_id)
+    if ticket is None:
         _refuse(decision.ticket_id, "this harness has no such ticket")
-    if held.call.digest != decision.digest:
-        _refuse(held.ticket_id, "what was decided on were other arguments")
-    calls = [call for one in messages for call in one.tool_calls if call.id == held.call.call_id]
+    if ticket.call.digest != decision.digest:
+        _refuse(ticket.ticket_id, "what was decided on were other arguments")
+    calls = [call for message in messages for call in message.tool_calls if call.id == ticket.call.call_id]
     if not calls:
-        _refuse(held.ticket_id, "its call is not in this conversation")
-    if call_of(held.call.turn, calls[-1]) != held.call:
-        _refuse(held.ticket_id, "its call has other arguments in this conversation")
-    return held
+        _refuse(ticket.ticket_id, "its call is not in this conversation")
+    if call_of(ticket.call.turn, calls[-1]) != ticket.call:
+        _refuse(ticket.ticket_id, "its call has other arguments in this conversation")
+    return ticket
 
 
 def _refuse_contradiction(decisions: Sequence[Decision]) -> None:
-    for one in decisions:
-        if any(other.ticket_id == one.ticket_id and other.approved != one.approved for other in decisions):
-            _refuse(one.ticket_id, "it is both approved and rejected")
+    for decision in decisions:
+        if any(
+            sibling.ticket_id == decision.ticket_id and sibling.approved != decision.approved for sibling in decisions
+        ):
+            _refuse(decision.ticket_id, "it is both approved and rejected")
 
 
 def _refuse(ticket_id: str, why: str) -> NoReturn:

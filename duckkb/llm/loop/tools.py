@@ -74,41 +74,41 @@ class Tool(Struct, frozen=True):
 
 def refuse_unsound(tools: Sequence[Tool]) -> None:
     """Raises `errors.UsageError` for a name that stands twice, and for parameters that are no JSON Schema."""
-    names = [one.name for one in tools]
+    names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"there are two tools {twice!r}", suggestion="give each a name of its own")
-    for one in tools:
+    for tool in tools:
         try:
-            compiled(one.parameters)
+            compiled(tool.parameters)
         except ValueError as error:
-            said = f"the parameters of the tool {one.name!r} are no JSON Schema: {error}".partition("\n")[0]
-            raise UsageError(said, suggestion="mend the schema") from error
+            message = f"the parameters of the tool {tool.name!r} are no JSON Schema: {error}".partition("\n")[0]
+            raise UsageError(message, suggestion="mend the schema") from error
 
 
 def visible(
     tools: Sequence[Tool], records: Records, metadata: Mapping[str, Any], event_loop: EventLoop
 ) -> dict[str, Tool]:
     """The tools that a model is shown now; one whose `discover` fails is hidden."""
-    return {one.name: one for one in tools if _is_visible(one, records, metadata, event_loop)}
+    return {tool.name: tool for tool in tools if _is_visible(tool, records, metadata, event_loop)}
 
 
 def _is_visible(tool: Tool, records: Records, metadata: Mapping[str, Any], event_loop: EventLoop) -> bool:
     if tool.discover is None:
         return True
     try:
-        said = event_loop.settle(tool.discover(records, metadata))
-        return (said.get("visible") if isinstance(said, Mapping) else said) is True
+        answer = event_loop.settle(tool.discover(records, metadata))
+        return (answer.get("visible") if isinstance(answer, Mapping) else answer) is True
     except Exception:  # whatever it is: a tool that cannot say whether it is there is not
         return False
 
 
 def sides(value: Any) -> tuple[str, Any]:
     """What a tool gave: the text for the model, and the value for the front end (None where there is none). Raises ToolError."""
-    shown = None
+    frontend_data = None
     if isinstance(value, TwoSided):
-        value, shown = value.for_llm, value.for_frontend
+        value, frontend_data = value.for_llm, value.for_frontend
     try:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise ToolError("it was executed, and its result has no form in JSON") from None
-    return text.encode("utf-8", "replace").decode(), shown  # half a surrogate has no form on the wire
+    return text.encode("utf-8", "replace").decode(), frontend_data  # half a surrogate has no form on the wire

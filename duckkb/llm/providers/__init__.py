@@ -69,26 +69,28 @@ def make_embedder(
     `trusted` tells whether this machine accepted the configuration's hosts and key variables; the local model needs no
     trust. `secret` gives the value of an environment variable by name.
     """
-    wanted = settings.embedding
-    if wanted.model == "none":
+    embedding = settings.embedding
+    if embedding.model == "none":
         return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
-    if wanted.model == DEFAULT_MODEL:
+    if embedding.model == DEFAULT_MODEL:
         from duckkb.llm.providers.local import LocalE5  # few processes need a model, and none needs both
 
-        return LocalE5(env.cache_home, wanted.mode, wanted.symmetric)
-    if wanted.address is None:
-        reason = f"The embedding model {wanted.model} is not a local one and has no address."
+        return LocalE5(env.cache_home, embedding.mode, embedding.symmetric)
+    if embedding.address is None:
+        reason = f"The embedding model {embedding.model} is not a local one and has no address."
         return NoModel(reason, suggestion="set global.embedding.base_url in config.yaml")
-    return _endpoint(replace(wanted, base_url=wanted.address, api_key_env=wanted.key_variable), trusted, secret)
+    return _make_endpoint(
+        replace(embedding, base_url=embedding.address, api_key_env=embedding.key_variable), trusted, secret
+    )
 
 
-def _endpoint(wanted: EmbeddingSettings, trusted: bool, secret: Callable[[str], str | None]) -> Embedder:
+def _make_endpoint(embedding: EmbeddingSettings, has_trust: bool, secret: Callable[[str], str | None]) -> Embedder:
     from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
 
-    variable = wanted.api_key_env
-    key = secret(variable) if variable and trusted else None
-    endpoint = OpenAIEndpoint(wanted, key)
-    if not trusted:
+    variable = embedding.api_key_env
+    key = secret(variable) if variable and has_trust else None
+    endpoint = OpenAIEndpoint(embedding, key)
+    if not has_trust:
         reason = f"The embedding endpoint {endpoint.host} has not been accepted on this machine."
         return NoModel(reason, "E_UNTRUSTED", _TRUST, endpoint.fingerprint)
     if variable and not key:
@@ -109,7 +111,7 @@ def make_reranker(settings: RerankSettings, *, trusted: bool, secret: Callable[[
         "tei": TeiReranker,
         "chat": ChatReranker,
     }
-    return kinds[settings.method](settings, *_admission("rerank", settings, trusted, secret))
+    return kinds[settings.method](settings, *_check_admission("rerank", settings, trusted, secret))
 
 
 def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[str], str | None]) -> Expander | None:
@@ -118,7 +120,7 @@ def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[
         return None
     from duckkb.llm.providers.expand import ChatExpander
 
-    return ChatExpander(settings, *_admission("expand", settings, trusted, secret))
+    return ChatExpander(settings, *_check_admission("expand", settings, trusted, secret))
 
 
 def make_chat_model(
@@ -129,12 +131,12 @@ def make_chat_model(
     from duckkb.llm.failover import Failover
     from duckkb.llm.providers.chat_endpoint import ChatEndpoint
 
-    listed = row.providers if only is None else row.providers[only : only + 1]
+    providers = row.providers if only is None else row.providers[only : only + 1]
     if not trusted:
-        named = ", ".join(dict.fromkeys(one.host for one in listed))
-        said = f"The providers of the chat model {row.name} have not been accepted on this machine: {named}."
-        return Failover(row, (), Unavailable(said, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"}))
-    return Failover(row, [ChatEndpoint(row, one, secret) for one in listed])
+        hosts = ", ".join(dict.fromkeys(provider.host for provider in providers))
+        message = f"The providers of the chat model {row.name} have not been accepted on this machine: {hosts}."
+        return Failover(row, (), Unavailable(message, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"}))
+    return Failover(row, [ChatEndpoint(row, provider, secret) for provider in providers])
 
 
 def chat_model(row: ChatModelSettings, secret: Callable[[str], str | None]) -> ChatModel:
@@ -143,18 +145,18 @@ def chat_model(row: ChatModelSettings, secret: Callable[[str], str | None]) -> C
     return make_chat_model(row, trusted=True, secret=secret)
 
 
-def _admission(
-    name: str, settings: RerankSettings | ExpandSettings, trusted: bool, secret: Callable[[str], str | None]
+def _check_admission(
+    name: str, settings: RerankSettings | ExpandSettings, has_trust: bool, secret: Callable[[str], str | None]
 ) -> tuple[str | None, Unavailable | None]:
     """The key for the model of `global.rerank` or `global.expand`, or why it may not be asked here."""
     from urllib.parse import urlsplit
 
     variable = settings.api_key_env
-    if not trusted:
-        said = f"The {name} endpoint {urlsplit(settings.base_url).netloc} has not been accepted on this machine."
-        return None, Unavailable(said, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"})
+    if not has_trust:
+        message = f"The {name} endpoint {urlsplit(settings.base_url).netloc} has not been accepted on this machine."
+        return None, Unavailable(message, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"})
     key = secret(variable) if variable else None
     if variable and not key:
-        said = f"The variable {variable} that {name}.api_key_env names is not set."
-        return None, Unavailable(said, "E_MODEL", f"export {variable}=KEY", {"reason": "no_key"})
+        message = f"The variable {variable} that {name}.api_key_env names is not set."
+        return None, Unavailable(message, "E_MODEL", f"export {variable}=KEY", {"reason": "no_key"})
     return key, None

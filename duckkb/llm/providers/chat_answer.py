@@ -57,13 +57,13 @@ class ChatAnswer:
 
     def read(self, chunk: object) -> Iterator[ChatEvent]:
         """The pieces of text in a chunk. Raises `WrongAnswer`."""
-        whole = _object(chunk, "a chunk")
+        whole = _require_object(chunk, "a chunk")
         if whole.get("error"):
             raise WrongAnswer("failed in the middle of its answer")
         choices = whole.get("choices") or []
         if not isinstance(choices, list):
             raise WrongAnswer("choices that are no list")
-        for choice in [_object(one, "a choice") for one in choices[:1]]:
+        for choice in [_require_object(raw_choice, "a choice") for raw_choice in choices[:1]]:
             yield from self._read(choice)
             self._take_usage(choice)
         self._take_usage(whole)
@@ -75,40 +75,44 @@ class ChatAnswer:
             raise WrongAnswer("broke off before the end of its answer", "unreachable")
         if self._reason == "tool_calls" and not self._calls:
             raise WrongAnswer("a call of a tool without the call")
-        seen = set[str]()
+        used_ids = set[str]()
         for call in self._calls:
-            done = call.done(seen)
-            seen.add(done.id)
-            yield ToolCallDone(done)
+            tool_call = call.done(used_ids)
+            used_ids.add(tool_call.id)
+            yield ToolCallDone(tool_call)
         reason: _Reason = "tool_calls" if self._calls and self._reason == "stop" else self._reason
         yield Finish(reason, self._usage, self._provider)
 
     def _read(self, choice: Mapping[str, Any]) -> Iterator[ChatEvent]:
-        delta = _object(choice.get("delta") or choice.get("message") or {}, "a delta")
-        if thought := next((text for name in _REASONING if (text := _text(delta, name))), ""):
-            yield ReasoningDelta(thought)
-        if said := _text(delta, "content"):
-            yield ContentDelta(said)
+        delta = _require_object(choice.get("delta") or choice.get("message") or {}, "a delta")
+        if reasoning := next((text for name in _REASONING if (text := _read_text(delta, name))), ""):
+            yield ReasoningDelta(reasoning)
+        if content := _read_text(delta, "content"):
+            yield ContentDelta(content)
         calls = delta.get("tool_calls") or []
         if not isinstance(calls, list):
             raise WrongAnswer("tool_calls that are no list")
-        for one in calls:
-            self._take_call(_object(one, "a call of a tool"))
+        for raw_call in calls:
+            self._take_call(_require_object(raw_call, "a call of a tool"))
         reason = choice.get("finish_reason")
         if reason is not None and reason != "":
-            found = _REASONS.get(reason) if isinstance(reason, str) else None
-            if found is None:
+            known_reason = _REASONS.get(reason) if isinstance(reason, str) else None
+            if known_reason is None:
                 raise WrongAnswer("an end for a reason that is not known")
-            self._reason = found
+            self._reason = known_reason
 
     def _take_call(self, piece: Mapping[str, Any]) -> None:
         """A piece of a call: it goes on with the one of its index, or of its id, or the last one, unless it begins another."""
-        function = _object(piece.get("function") or {}, "a function")
-        id, name, arguments = _text(piece, "id"), _text(function, "name"), _arguments(function.get("arguments"))
+        function = _require_object(piece.get("function") or {}, "a function")
+        id, name, arguments = (
+            _read_text(piece, "id"),
+            _read_text(function, "name"),
+            _read_arguments(function.get("arguments")),
+        )
         index = piece.get("index")
         index = index if type(index) is int else None
-        known = [call for call in self._calls if index is None or call.index == index]
-        call = known[-1] if known else None
+        matching_calls = [call for call in self._calls if index is None or call.index == index]
+        call = matching_calls[-1] if matching_calls else None
         if call is None or call.is_another(id, name):
             call = CalledTool(index, id)
             self._calls.append(call)
@@ -118,8 +122,8 @@ class ChatAnswer:
         call.arguments.append(arguments)
 
     def _take_usage(self, holder: object) -> None:
-        found = usage_of(holder.get("usage")) if isinstance(holder, Mapping) else None
-        self._usage = found or self._usage
+        usage = usage_of(holder.get("usage")) if isinstance(holder, Mapping) else None
+        self._usage = usage or self._usage
 
 
 class CalledTool:
@@ -158,11 +162,13 @@ def usage_of(value: object) -> Usage | None:
         return None
     sum_of = (prompt or 0) + (completion or 0)
     total = _count(value, "total_tokens")
-    cached = next((found for path in _CACHED if (found := _at(value, path)) is not None), None)
-    return Usage(prompt or 0, completion or 0, sum_of if total is None else total, cached)
+    cached_tokens = next(
+        (token_count for path in _CACHED if (token_count := _read_path(value, path)) is not None), None
+    )
+    return Usage(prompt or 0, completion or 0, sum_of if total is None else total, cached_tokens)
 
 
-def _at(value: Mapping[str, Any], path: tuple[str, ...]) -> int | None:
+def _read_path(value: Mapping[str, Any], path: tuple[str, ...]) -> int | None:
     inside: Any = value
     for name in path[:-1]:
         inside = inside.get(name)
@@ -172,24 +178,24 @@ def _at(value: Mapping[str, Any], path: tuple[str, ...]) -> int | None:
 
 
 def _count(value: Mapping[str, Any], *names: str) -> int | None:
-    found = (value.get(name) for name in names)
-    return next((one for one in found if type(one) is int and one >= 0), None)
+    values = (value.get(name) for name in names)
+    return next((number for number in values if type(number) is int and number >= 0), None)
 
 
-def _object(value: object, what: str) -> Mapping[str, Any]:
+def _require_object(value: object, label: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise WrongAnswer(f"{what} that is no object")
+        raise WrongAnswer(f"{label} that is no object")
     return value
 
 
-def _text(value: Mapping[str, Any], name: str) -> str:
-    found = value.get(name)
-    if found is not None and not isinstance(found, str):
+def _read_text(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name)
+    if text is not None and not isinstance(text, str):
         raise WrongAnswer(f"a {name} that is no text")
-    return found or ""
+    return text or ""
 
 
-def _arguments(value: object) -> str:
+def _read_arguments(value: object) -> str:
     """The JSON text of arguments; a few providers give the value instead."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 

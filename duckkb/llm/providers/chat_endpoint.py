@@ -44,7 +44,7 @@ class ChatEndpoint:
         answer, call = ChatAnswer(self.name), OpenCall(self._provider.timeout_s, cancel)
         try:
             try:
-                for chunk in self._chunks(request, call):
+                for chunk in self._stream_chunks(request, call):
                     yield from answer.read(chunk)
                     if answer.is_finished:
                         call.hurry()
@@ -57,39 +57,39 @@ class ChatEndpoint:
             if answer.has_calls and (not request.tools or request.tool_choice == "none"):
                 raise WrongAnswer("called a tool, and was told to call none", "ignored")
         except WrongAnswer as error:
-            raise self._wrong(error) from None
+            raise self._convert_wrong_answer(error) from None
 
-    def _chunks(self, request: ChatRequest, call: OpenCall) -> Iterator[object]:
+    def _stream_chunks(self, request: ChatRequest, call: OpenCall) -> Iterator[object]:
         """What the server sends, chunk by chunk; each fault is an `errors.Unavailable`."""
         client, key = self._opened()
         from openai import APIConnectionError, APIError, APIStatusError
 
         try:
-            yield from self._asked(client, request, call)
+            yield from self._send_request(client, request, call)
         except APIStatusError as error:
-            raise self._refused(error, key) from None
+            raise self._convert_status_error(error, key) from None
         except AnswerRefused as error:
-            raise self._given_up(error) from None
+            raise self._convert_refusal(error) from None
         except APIConnectionError as error:
             if isinstance(error.__cause__, AnswerRefused):  # openai 2 wraps it, openai 3 lets it pass
-                raise self._given_up(error.__cause__) from None
-            what = "could not be reached, or broke off"
-            raise self._fault("unreachable", what, "check its base_url and the network") from None
+                raise self._convert_refusal(error.__cause__) from None
+            problem = "could not be reached, or broke off"
+            raise self._make_fault("unreachable", problem, "check its base_url and the network") from None
         except APIError:
-            raise self._fault("bad_answer", "failed in the middle of its answer", "try again later") from None
+            raise self._make_fault("bad_answer", "failed in the middle of its answer", "try again later") from None
         except (ValueError, RecursionError):
-            raise self._wrong(WrongAnswer("not JSON")) from None
+            raise self._convert_wrong_answer(WrongAnswer("not JSON")) from None
         finally:
             call.cut()
 
-    def _asked(self, client: "OpenAI", request: ChatRequest, call: OpenCall) -> Iterator[object]:
+    def _send_request(self, client: "OpenAI", request: ChatRequest, call: OpenCall) -> Iterator[object]:
         from openai import Stream
 
         from duckkb.llm.providers.guarded_http import CALL
 
         CALL.set(call)
         try:
-            body = self._body(request)
+            body = self._build_body(request)
             # With `object` chunks come as plain data: what a hostile server sends is not taken for a model's fields.
             stream = client.post("/chat/completions", cast_to=object, body=body, stream=True, stream_cls=Stream[object])
         finally:
@@ -102,17 +102,17 @@ class ChatEndpoint:
         else:
             raise WrongAnswer("neither events nor JSON")
 
-    def _body(self, request: ChatRequest) -> dict[str, Any]:
+    def _build_body(self, request: ChatRequest) -> dict[str, Any]:
         model, provider = self._model, self._provider
         body: dict[str, Any] = {
             "model": provider.model,
-            "messages": [*map(self._message, request.messages)],
+            "messages": [*map(self._build_message, request.messages)],
             "stream": True,
         }
         if provider.stream_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
-            body["tools"] = [*map(_tool, request.tools)]
+            body["tools"] = [*map(_build_tool, request.tools)]
             if request.tool_choice != "auto":
                 body["tool_choice"] = request.tool_choice
         if request.response_format == "json":
@@ -122,67 +122,69 @@ class ChatEndpoint:
         is_native = (
             model.reasoning == "native"
         )  # who knows efforts calls the limit, which counts thoughts too, by its new name
-        given = {
+        options = {
             "temperature": request.temperature,
             "top_p": request.top_p,
             "max_completion_tokens" if is_native else "max_tokens": request.max_tokens,
             "reasoning_effort": request.reasoning_effort if is_native else None,
         }
-        return body | {name: value for name, value in given.items() if value is not None}
+        return body | {name: value for name, value in options.items() if value is not None}
 
-    def _message(self, message: Message) -> dict[str, Any]:
-        found = message.as_object()
+    def _build_message(self, message: Message) -> dict[str, Any]:
+        fields = message.as_object()
         if not self._provider.returns_reasoning:
-            found.pop("reasoning_content", None)
-        return found
+            fields.pop("reasoning_content", None)
+        return fields
 
     def _opened(self) -> "tuple[OpenAI, str | None]":
         """A client for the key as it is now, and that key."""
         variable = self._provider.api_key_env
         key = ((self._secret(variable) if variable else None) or "").strip() or None
         if variable and not key:
-            said = f"has no key: the variable {variable} is not set"
-            raise self._fault("no_key", said, f"export {variable}=KEY")
+            problem = f"has no key: the variable {variable} is not set"
+            raise self._make_fault("no_key", problem, f"export {variable}=KEY")
         if not is_sendable(key):
-            said = "cannot be sent this key, which has characters that a header does not carry"
-            raise self._fault("no_key", said, f"check the key in {variable}")
+            problem = "cannot be sent this key, which has characters that a header does not carry"
+            raise self._make_fault("no_key", problem, f"check the key in {variable}")
         with self._making:
             if self._opened_with is None or self._opened_with[1] != key:
                 self._opened_with = opened(self._provider.base_url, key, self._provider.timeout_s, _MOST_BYTES), key
             return self._opened_with
 
-    def _refused(self, error: "APIStatusError", key: str | None) -> Unavailable:
+    def _convert_status_error(self, error: "APIStatusError", key: str | None) -> Unavailable:
         status, variable = error.status_code, self._provider.api_key_env
         reason = f"http_{status}"
         if status in (401, 403):
             remedy = f"set {variable} to a valid key" if variable else "name the key's variable in its api_key_env"
-            return self._fault(reason, f"refused the key (HTTP {status})", remedy)
+            return self._make_fault(reason, f"refused the key (HTTP {status})", remedy)
         if status == 429:
-            return self._fault(reason, "asks to be asked less often (HTTP 429)", "wait, or add another provider")
+            return self._make_fault(reason, "asks to be asked less often (HTTP 429)", "wait, or add another provider")
         if 300 <= status < 400:
-            return self._fault(reason, f"points elsewhere (HTTP {status})", "set its base_url to the final address")
+            return self._make_fault(
+                reason, f"points elsewhere (HTTP {status})", "set its base_url to the final address"
+            )
         if status in EXPLAINED:
-            said = explanation(error.body, key)
+            server_message = explanation(error.body, key)
             remedy = f"check the row global.models.{self._model.name}, and what was asked"
-            return self._fault(reason, f"refused the request (HTTP {status}){said}", remedy)
-        return self._fault(reason, f"failed (HTTP {status})", "try again later")
+            return self._make_fault(reason, f"refused the request (HTTP {status}){server_message}", remedy)
+        return self._make_fault(reason, f"failed (HTTP {status})", "try again later")
 
-    def _given_up(self, error: AnswerRefused) -> Unavailable:
+    def _convert_refusal(self, error: AnswerRefused) -> Unavailable:
         if error.reason == "cancelled":
             message = f"The answer of the chat model {self._model.name} was cancelled."
             return Unavailable(message, code="E_CANCELLED", details={"reason": "cancelled"})
-        return self._fault(error.reason, str(error), "try again, or raise its timeout_s")
+        return self._make_fault(error.reason, str(error), "try again, or raise its timeout_s")
 
-    def _wrong(self, error: WrongAnswer) -> Unavailable:
+    def _convert_wrong_answer(self, error: WrongAnswer) -> Unavailable:
         if error.reason == "bad_answer":
-            return self._fault(error.reason, f"gave an answer that cannot be used: {error}")
-        return self._fault(error.reason, str(error), "try again, or ask another provider")
+            return self._make_fault(error.reason, f"gave an answer that cannot be used: {error}")
+        return self._make_fault(error.reason, str(error), "try again, or ask another provider")
 
-    def _fault(self, reason: str, what: str, suggestion: str = "") -> Unavailable:
+    def _make_fault(self, reason: str, problem: str, suggestion: str = "") -> Unavailable:
         suggestion = suggestion or f"check what runs at {self._provider.host}"
-        return Unavailable(f"The provider {self.name} {what}.", "E_MODEL", suggestion, {"reason": reason})
+        return Unavailable(f"The provider {self.name} {problem}.", "E_MODEL", suggestion, {"reason": reason})
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _build_tool(tool: ToolSpec) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "function": function}

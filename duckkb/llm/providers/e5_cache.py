@@ -40,10 +40,10 @@ class Converted(Struct, frozen=True):
     def tokenizer(self) -> bytes:
         """The whole tokenizer as its library reads it; made again where the file is not there any more."""
         try:
-            found = (self.folder / _TOKENIZER).read_bytes()
+            data = (self.folder / _TOKENIZER).read_bytes()
         except OSError:
-            found = b""
-        return found if hashlib.sha256(found).hexdigest() == self.digest else _tokenizer_model(self.weights)
+            data = b""
+        return data if hashlib.sha256(data).hexdigest() == self.digest else _build_tokenizer_model(self.weights)
 
 
 def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Converted:
@@ -54,78 +54,81 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
     """
     if not source.is_file():
         raise ValueError(f"{source} is missing")
-    data, stamp = np.memmap(source, np.uint8, "r"), _times(source)
+    data, stamp = np.memmap(source, np.uint8, "r"), _read_times(source)
     folder, names = cache_home / "models" / sha256[:12], (_TOKENIZER, _PIECES, f"{mode}.onnx")
     manifest = _read_manifest(folder / f"{mode}.json")
-    known = {} if manifest is None else _intact(folder, names, manifest["files"])
-    if manifest is None or manifest["stamp"] != stamp or manifest["files"] != known:
+    entries = {} if manifest is None else _verify_files(folder, names, manifest["files"])
+    if manifest is None or manifest["stamp"] != stamp or manifest["files"] != entries:
         if hashlib.sha256(data.data).hexdigest() != sha256:
             raise ValueError(f"{source} is not the file that this version of duckkb knows")
-        known = known or _converted(parse_weights(data), folder, names, mode)
-        note = json.dumps({"format": _FORMAT, "stamp": stamp, "files": known}).encode()
+        entries = entries or _convert_weights(parse_weights(data), folder, names, mode)
+        note = json.dumps({"format": _FORMAT, "stamp": stamp, "files": entries}).encode()
         atomic_write.replace_file(folder / f"{mode}.json", note, mode=0o600, durable=False)
     pieces, graph = ((folder / name).read_bytes() for name in names[1:])
-    return Converted(parse_weights(data), pieces, graph, folder, str(known[_TOKENIZER][0]))
+    return Converted(parse_weights(data), pieces, graph, folder, str(entries[_TOKENIZER][0]))
 
 
 def stamp(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> tuple[object, ...] | None:
     """Differs as soon as a file differs that such a model is loaded from; None where one is missing."""
     folder = cache_home / "models" / sha256[:12]
     try:
-        found = [
+        stats = [
             path.stat()
             for path in (source, *(folder / name for name in (_TOKENIZER, _PIECES, f"{mode}.onnx", f"{mode}.json")))
         ]
     except OSError:
         return None
-    return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
+    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats)
 
 
-def _times(path: Path) -> list[int]:
+def _read_times(path: Path) -> list[int]:
     """Size, and when it was written."""
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
     """None where there is none that this version can use: the files are derived, so they are made again."""
     try:
-        found = json.loads(path.read_bytes())
-        usable = found["format"] == _FORMAT and isinstance(found["files"], dict) and "stamp" in found
-        return found if usable else None
+        manifest = json.loads(path.read_bytes())
+        usable = manifest["format"] == _FORMAT and isinstance(manifest["files"], dict) and "stamp" in manifest
+        return manifest if usable else None
     except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def _intact(folder: Path, names: tuple[str, ...], known: Mapping[str, Any]) -> dict[str, list[Any]]:
+def _verify_files(folder: Path, names: tuple[str, ...], known_entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Hash, size and time of the converted files by name, none at all where one is missing or was damaged. What has the size and
     time that are known of it is not read."""
-    found = {}
+    entries = {}
     for name in names:
         try:
-            digest, *times = known[name]
-            if times != _times(folder / name) and digest != hashlib.sha256((folder / name).read_bytes()).hexdigest():
+            digest, *times = known_entries[name]
+            if (
+                times != _read_times(folder / name)
+                and digest != hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            ):
                 return {}
-            found[name] = [digest, *_times(folder / name)]
+            entries[name] = [digest, *_read_times(folder / name)]
         except (FileNotFoundError, KeyError, ValueError, TypeError):
             return {}
-    return found
+    return entries
 
 
-def _converted(weights: Weights, folder: Path, names: tuple[str, ...], mode: "Mode") -> dict[str, list[Any]]:
+def _convert_weights(weights: Weights, folder: Path, names: tuple[str, ...], mode: "Mode") -> dict[str, list[Any]]:
     from duckkb.llm.providers.onnx_graph import encoder_graph
 
-    specifications = _tokenizer_model(weights, with_pieces=False)
-    made = (_tokenizer_model(weights), table(weights, specifications), encoder_graph(weights, mode))
+    specifications = _build_tokenizer_model(weights, with_pieces=False)
+    contents = (_build_tokenizer_model(weights), table(weights, specifications), encoder_graph(weights, mode))
     folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for name, content in zip(names, made, strict=True):
+    entries = {}
+    for name, content in zip(names, contents, strict=True):
         atomic_write.replace_file(folder / name, content, mode=0o600, durable=False)
-        found[name] = [hashlib.sha256(content).hexdigest(), *_times(folder / name)]
-    return found
+        entries[name] = [hashlib.sha256(content).hexdigest(), *_read_times(folder / name)]
+    return entries
 
 
-def _tokenizer_model(weights: Weights, *, with_pieces: bool = True) -> bytes:
+def _build_tokenizer_model(weights: Weights, *, with_pieces: bool = True) -> bytes:
     """A SentencePiece unigram model. Folding is done by us, as the original's compiled table is not in the weights."""
     schema: Any = import_module("sentencepiece.sentencepiece_model_pb2")  # made by protobuf at run time, without types
     kinds, vocabulary = schema.ModelProto.SentencePiece, weights.vocabulary

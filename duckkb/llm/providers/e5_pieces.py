@@ -25,57 +25,58 @@ def table(weights: Weights, specifications: bytes) -> bytes:
     checks = np.array([zlib.crc32(piece.encode()) for piece in pieces], "<u4")
     order = np.argsort(checks, kind="stable").astype("<u4")
     longest = max(map(len, pieces))
-    found: bytes = checks[order].tobytes() + order.tobytes()
-    return _HEAD.pack(longest, len(specifications)) + specifications + found
+    body: bytes = checks[order].tobytes() + order.tobytes()
+    return _HEAD.pack(longest, len(specifications)) + specifications + body
 
 
 def cut_by_few(weights: Weights, found: bytes, texts: Sequence[str]) -> list[list[int]]:
     """The tokens of texts that are folded already."""
     from sentencepiece import SentencePieceProcessor
 
-    model, numbers = _few(weights, found, texts)
+    model, numbers = _build_small_model(weights, found, texts)
     return [[numbers[token] for token in tokens] for tokens in SentencePieceProcessor(model_proto=model).encode(texts)]
 
 
-def _few(weights: Weights, found: bytes, texts: Sequence[str]) -> tuple[bytes, list[int]]:
+def _build_small_model(weights: Weights, piece_table: bytes, texts: Sequence[str]) -> tuple[bytes, list[int]]:
     """A serialised ModelProto that cuts these texts as the whole vocabulary does; and the number that each of its pieces has
     there."""
-    longest, size = _HEAD.unpack_from(found)
+    longest, size = _HEAD.unpack_from(piece_table)
     count = weights.vocabulary.count
     start = _HEAD.size + size
-    checks = np.frombuffer(found, "<u4", count, start)
-    order = np.frombuffer(found, "<u4", count, start + 4 * count)
-    parts = {zlib.crc32(part.encode()) for text in texts for part in _parts(text, longest)}
-    wanted = np.fromiter(parts, np.uint32, len(parts))
-    first, last = (np.searchsorted(checks, wanted, side) for side in ("left", "right"))
-    marks = _marks(weights)
+    checks = np.frombuffer(piece_table, "<u4", count, start)
+    order = np.frombuffer(piece_table, "<u4", count, start + 4 * count)
+    parts = {zlib.crc32(part.encode()) for text in texts for part in _iter_parts(text, longest)}
+    part_checks = np.fromiter(parts, np.uint32, len(parts))
+    first, last = (np.searchsorted(checks, part_checks, side) for side in ("left", "right"))
+    marks = _classify_marks(weights)
     numbers = [*marks, int(weights.scores().argmin())]
     for low, high in zip(first.tolist(), last.tolist(), strict=True):
         numbers += order[low:high].tolist()
     numbers = list(dict.fromkeys(numbers))
     pieces = zip(weights.pieces(numbers), weights.scores()[numbers].tolist(), strict=True)
     model = [
-        _piece(text, score, marks.get(number, _NORMAL)) for number, (text, score) in zip(numbers, pieces, strict=True)
+        _encode_piece(text, score, marks.get(number, _NORMAL))
+        for number, (text, score) in zip(numbers, pieces, strict=True)
     ]
-    return b"".join(model) + found[_HEAD.size : start], numbers
+    return b"".join(model) + piece_table[_HEAD.size : start], numbers
 
 
-def _marks(weights: Weights) -> dict[int, int]:
+def _classify_marks(weights: Weights) -> dict[int, int]:
     """The kind of each piece that stands for no text, by its number."""
-    known = weights.vocabulary
-    kinds = dict.fromkeys((known.begin, known.padding, known.end), _CONTROL)
-    return dict(sorted({**kinds, known.unknown: _UNKNOWN}.items()))
+    vocabulary = weights.vocabulary
+    kinds = dict.fromkeys((vocabulary.begin, vocabulary.padding, vocabulary.end), _CONTROL)
+    return dict(sorted({**kinds, vocabulary.unknown: _UNKNOWN}.items()))
 
 
-def _parts(text: str, longest: int) -> Iterator[str]:
+def _iter_parts(text: str, longest: int) -> Iterator[str]:
     """All that may be a piece: with a space before the text and one for several, as the normaliser has them."""
-    spaced = _SPACE + _SPACE.join(word for word in text.split(" ") if word)
-    for start in range(len(spaced)):
-        for end in range(start + 1, min(start + longest, len(spaced)) + 1):
-            yield spaced[start:end]
+    spaced_text = _SPACE + _SPACE.join(word for word in text.split(" ") if word)
+    for start in range(len(spaced_text)):
+        for end in range(start + 1, min(start + longest, len(spaced_text)) + 1):
+            yield spaced_text[start:end]
 
 
-def _piece(text: bytes, score: float, kind: int) -> bytes:
+def _encode_piece(text: bytes, score: float, kind: int) -> bytes:
     """Field 1 of a ModelProto: text, score and kind (https://protobuf.dev/programming-guides/encoding; a text is shorter than
     100 bytes, so that each length is one byte)."""
     body = b"\x0a" + bytes([len(text)]) + text + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])

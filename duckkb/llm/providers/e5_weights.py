@@ -101,12 +101,12 @@ def parse_weights(data: np.ndarray) -> Weights:
         raise ValueError("not a file of 4-bit E5 weights")
     cursor = _Cursor(data, 8)
     try:
-        hidden, layers, heads, inner, _, _, _ = cursor.take("<7i")
+        hidden_size, layers, heads, inner, _, _, _ = cursor.take("<7i")
         epsilon, _ = cursor.take("<fi")
-        read = _vocabulary(cursor), _folding(cursor), _tensors(cursor)
+        read = _read_vocabulary(cursor), _read_fold_table(cursor), _read_tensors(cursor)
     except (struct.error, OverflowError) as problem:
         raise ValueError("weights that are torn") from problem
-    return Weights(hidden, layers, heads, inner, epsilon, *read, data)
+    return Weights(hidden_size, layers, heads, inner, epsilon, *read, data)
 
 
 def block_levels(blocks: np.ndarray) -> np.ndarray:
@@ -134,15 +134,15 @@ class _Cursor:
         return values
 
 
-def _vocabulary(cursor: _Cursor) -> Vocabulary:
+def _read_vocabulary(cursor: _Cursor) -> Vocabulary:
     count, begin, end, padding, unknown = cursor.take("<5i")
     (size,) = cursor.take("<Q")
-    found = Vocabulary(count, begin, end, padding, unknown, cursor.at, size)
+    vocabulary = Vocabulary(count, begin, end, padding, unknown, cursor.at, size)
     cursor.at += 4 * (count + 1) + 4 * count + size
-    return found
+    return vocabulary
 
 
-def _folding(cursor: _Cursor) -> dict[int, str]:
+def _read_fold_table(cursor: _Cursor) -> dict[int, str]:
     count, size = cursor.take("<iI")
     behind = cursor.at + size
     folding = {}
@@ -153,7 +153,7 @@ def _folding(cursor: _Cursor) -> dict[int, str]:
     return folding
 
 
-def _tensors(cursor: _Cursor) -> dict[str, Tensor]:
+def _read_tensors(cursor: _Cursor) -> dict[str, Tensor]:
     (count,) = cursor.take("<i")
     tensors = {}
     for _ in range(count):

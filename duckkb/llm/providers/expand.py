@@ -40,12 +40,12 @@ class ChatExpander:
         }
         answer = self._endpoint.post("/chat/completions", body, seconds)
         try:
-            said = answer["choices"][0]["message"]["content"]
+            content = answer["choices"][0]["message"]["content"]
         except (LookupError, TypeError):
-            said = None
-        if not isinstance(said, str):
+            content = None
+        if not isinstance(content, str):
             raise self._endpoint.bad("no message")
-        found = tuple(read_variants(said, question))
+        found = tuple(read_variants(content, question))
         if not found:
             raise self._endpoint.bad("none of its lines begins with lex:, vec: or hyde:")
         return found

@@ -45,24 +45,28 @@ class GuardedClient(DefaultHttpxClient):
         self._most_bytes = most_bytes
 
     def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        plain = self._plain(request)
+        plain = self._build_plain_request(request)
         if call := CALL.get():
-            return self._streamed(plain, call, options)
-        answer = within(self._seconds + _GRACE, lambda: self._exchange(plain, **options))
+            return self._stream_answer(plain, call, options)
+        answer = within(self._seconds + _GRACE, lambda: self._fetch_answer(plain, **options))
         if answer is None:
-            raise self._late()
+            raise self._make_late_error()
         response, body = answer
-        return type(response)(response.status_code, headers=self._kept(response), content=body, request=request)
+        return type(response)(
+            response.status_code, headers=self._filter_headers(response), content=body, request=request
+        )
 
-    def _streamed(self, plain: Any, call: OpenCall, options: dict[str, Any]) -> Any:
+    def _stream_answer(self, plain: Any, call: OpenCall, options: dict[str, Any]) -> Any:
         """The head of an answer, whose body comes piece by piece; a thread of its own reads it."""
         plain.headers["Connection"] = "close"  # a connection of its own, which can be cut
         plain.extensions = {**plain.extensions, "trace": call.note}
-        threading.Thread(target=self._pump, args=(plain, call.arrive, options), daemon=True).start()
+        threading.Thread(target=self._forward_pieces, args=(plain, call.arrive, options), daemon=True).start()
         response = call.take()
-        return type(response)(response.status_code, headers=self._kept(response), content=call.rest(), request=plain)
+        return type(response)(
+            response.status_code, headers=self._filter_headers(response), content=call.rest(), request=plain
+        )
 
-    def _pump(self, plain: Any, arrive: Callable[[Any], None], options: dict[str, Any]) -> None:
+    def _forward_pieces(self, plain: Any, arrive: Callable[[Any], None], options: dict[str, Any]) -> None:
         try:
             response = super().send(plain, stream=True, **options)
         except BaseException as error:  # handed on to who asked, whatever it is
@@ -70,7 +74,7 @@ class GuardedClient(DefaultHttpxClient):
             return
         try:
             arrive(response)
-            for piece in self._pieces(response):
+            for piece in self._iter_pieces(response):
                 arrive(piece)
             arrive(None)
         except AnswerRefused as error:
@@ -80,32 +84,32 @@ class GuardedClient(DefaultHttpxClient):
         finally:
             response.close()
 
-    def _pieces(self, response: Any) -> Iterator[bytes]:
+    def _iter_pieces(self, response: Any) -> Iterator[bytes]:
         """Of the decoded body; of an error's the beginning."""
-        limit = left = self._most_bytes if response.is_success else _ERROR_BYTES
+        limit = remaining = self._most_bytes if response.is_success else _ERROR_BYTES
         for piece in response.iter_bytes():
-            if len(piece) > left and response.is_success:
+            if len(piece) > remaining and response.is_success:
                 raise AnswerRefused(f"sent more than {limit:,} bytes")
-            yield piece[:left]
-            left -= len(piece)
-            if left < 0:
+            yield piece[:remaining]
+            remaining -= len(piece)
+            if remaining < 0:
                 return
 
-    def _kept(self, response: Any) -> list[tuple[str, str]]:
+    def _filter_headers(self, response: Any) -> list[tuple[str, str]]:
         return [
             (name, value)
             for name, value in response.headers.multi_items()
-            if name.lower() not in _BODY_FORM and self._is_heeded(name.lower(), value)
+            if name.lower() not in _BODY_FORM and self._should_keep_header(name.lower(), value)
         ]
 
-    def _exchange(self, request: Any, **options: Any) -> tuple[Any, bytes]:
+    def _fetch_answer(self, request: Any, **options: Any) -> tuple[Any, bytes]:
         response = super().send(request, stream=True, **options)
         try:
             return response, self._read(response)
         finally:
             response.close()
 
-    def _is_heeded(self, name: str, value: str) -> bool:
+    def _should_keep_header(self, name: str, value: str) -> bool:
         """A server may ask for a pause, but for no longer than an answer may take."""
         unit = _PAUSES.get(name)
         try:
@@ -113,10 +117,10 @@ class GuardedClient(DefaultHttpxClient):
         except ValueError:
             return False
 
-    def _late(self) -> AnswerRefused:
+    def _make_late_error(self) -> AnswerRefused:
         return AnswerLate(f"did not finish its answer in {self._seconds:g} s")
 
-    def _plain(self, request: Any) -> Any:
+    def _build_plain_request(self, request: Any) -> Any:
         """A request of its own, as the openai client reads the headers of its own again after the answer."""
         headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
         headers["User-Agent"] = "duckkb"
@@ -128,8 +132,8 @@ class GuardedClient(DefaultHttpxClient):
     def _read(self, response: Any) -> bytes:
         """The decoded body; of an error's the beginning."""
         body, deadline = bytearray(), time.monotonic() + self._seconds
-        for piece in self._pieces(response):
+        for piece in self._iter_pieces(response):
             body += piece
             if time.monotonic() > deadline:
-                raise self._late()
+                raise self._make_late_error()
         return bytes(body)

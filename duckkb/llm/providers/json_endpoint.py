@@ -75,7 +75,7 @@ class JsonEndpoint:
             raise self._refusal
         data, until = json.dumps(body, separators=(",", ":")).encode(), time.monotonic() + seconds
         for attempt in count():
-            answer = self._asked(path, data, until, is_last=attempt == _REPEATS)
+            answer = self._try_request(path, data, until, is_last=attempt == _REPEATS)
             if answer is not None and 200 <= answer.status < 300:
                 return self._read(answer.body, most=_SLACK_BYTES + _ECHO * len(data))
             pause = _PAUSE_S * 2**attempt
@@ -106,10 +106,10 @@ class JsonEndpoint:
             raise self.fault(f"http_{status}", f"failed (HTTP {status})", "try again later")
         raise self.fault(f"http_{status}", f"refused the request (HTTP {status})")
 
-    def _asked(self, path: str, data: bytes, until: float, *, is_last: bool) -> _Answer | None:
+    def _try_request(self, path: str, data: bytes, until: float, *, is_last: bool) -> _Answer | None:
         """One answer; None where the connection was lost on the way, unless it is the `last` try."""
         try:
-            return self._exchange(path, data, until)
+            return self._send_request(path, data, until)
         except (OSError, HTTPException, ValueError, AttributeError) as error:
             # A connection that is cut where it is read fails in many ways, of TLS and of http.client
             if time.monotonic() >= until or isinstance(error, TimeoutError):
@@ -118,7 +118,7 @@ class JsonEndpoint:
                 raise self.fault("unreachable", "could not be reached, or broke off") from None
             return None
 
-    def _exchange(self, path: str, data: bytes, until: float) -> _Answer:
+    def _send_request(self, path: str, data: bytes, until: float) -> _Answer:
         connection = self._connection(max(0.001, until - time.monotonic()))
         connection.connect()
         # A limit for the whole: each single byte that comes late would begin the socket's own anew
@@ -126,7 +126,7 @@ class JsonEndpoint:
         cut.daemon = True
         cut.start()
         try:
-            connection.request("POST", self._address.path.rstrip("/") + path, data, self._headers())
+            connection.request("POST", self._address.path.rstrip("/") + path, data, self._build_headers())
             response = connection.getresponse()
             most = _SLACK_BYTES + _ECHO * len(data) + 1
             body = response.read(most)
@@ -147,12 +147,12 @@ class JsonEndpoint:
 
         return HTTPSConnection(host, port, timeout=seconds, context=create_default_context())
 
-    def _headers(self) -> dict[str, str]:
+    def _build_headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "duckkb"}
         if self._key:
             if not (self._key.isascii() and self._key.isprintable()):
-                said = "cannot be sent this key, which has characters that a header does not carry"
-                raise self.fault("no_key", said, f"check the key in {self._settings.api_key_env}")
+                problem = "cannot be sent this key, which has characters that a header does not carry"
+                raise self.fault("no_key", problem, f"check the key in {self._settings.api_key_env}")
             headers["Authorization"] = f"Bearer {self._key}"
         return headers | {"Connection": "close"}
 
@@ -170,22 +170,22 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        result = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    return result if math.isfinite(result) else None
 
 
 def _pause(response: HTTPResponse) -> float | None:
     """The seconds that Retry-After names; None without one, or with a date."""
     try:
-        found = float(response.headers.get("Retry-After", ""))
+        seconds = float(response.headers.get("Retry-After", ""))
     except ValueError:
         return None
-    return found if 0 <= found < math.inf else None
+    return seconds if 0 <= seconds < math.inf else None
 
 
-def _cut(opened: socket.socket) -> None:
+def _cut(open_socket: socket.socket) -> None:
     """End a connection from outside, so that whoever reads it goes on."""
     with suppress(OSError):
-        socket.socket.shutdown(opened, socket.SHUT_RDWR)
+        socket.socket.shutdown(open_socket, socket.SHUT_RDWR)

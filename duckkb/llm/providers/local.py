@@ -131,13 +131,13 @@ class LocalE5:
             from duckkb.llm.providers.e5_cache import open_model, stamp
             from duckkb.llm.providers.e5_weights import find_weights
 
-            named = (self._weights or find_weights(), LOCAL_WEIGHTS, self._mode, self._cache_home)
-            files, how = stamp(*named), (*named, self._batch, self._threads)
+            model_arguments = (self._weights or find_weights(), LOCAL_WEIGHTS, self._mode, self._cache_home)
+            files, how = stamp(*model_arguments), (*model_arguments, self._batch, self._threads)
             if files is not None and (*how, *files) in _kept:
                 return _kept[*how, *files]
-            encoder = _Encoder(open_model(*named), self._batch, self._threads)
+            encoder = _Encoder(open_model(*model_arguments), self._batch, self._threads)
             _keeping["loaded"] = True
-            if _keeping["on"] and (files := stamp(*named)) is not None:
+            if _keeping["on"] and (files := stamp(*model_arguments)) is not None:
                 _kept.clear()
                 _kept[*how, *files] = encoder
             return encoder
@@ -181,14 +181,14 @@ class _Encoder:
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Of each text. The first few hundred characters do not wait for the whole tokenizer."""
-        folded = [self._folded(text) for text in texts]
-        self._asked += sum(map(len, folded))
+        folded_texts = [self._folded(text) for text in texts]
+        self._asked += sum(map(len, folded_texts))
         if self._whole is None and self._asked <= _FEW:
             from duckkb.llm.providers.e5_pieces import cut_by_few
 
-            return cut_by_few(self._model.weights, self._model.pieces, folded)
-        encoded: list[list[int]] = self._tokenizer.encode(folded)
-        return encoded
+            return cut_by_few(self._model.weights, self._model.pieces, folded_texts)
+        token_lists: list[list[int]] = self._tokenizer.encode(folded_texts)
+        return token_lists
 
     def embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
         """One vector for each text; equal ones are computed once."""
@@ -200,8 +200,8 @@ class _Encoder:
         vectors = np.empty((len(each), DIMENSION), np.float32)
         for start in range(0, len(each), _SLAB):
             slab = [f"{prefix} {text}" for text in each[start : start + _SLAB]]
-            windows = [self._windows(tokens, head) for tokens in self.tokens(slab)]
-            vectors[start : start + len(slab)] = self._pooled(windows)
+            windows = [self._split_windows(tokens, head) for tokens in self.tokens(slab)]
+            vectors[start : start + len(slab)] = self._pool_windows(windows)
         return vectors if len(each) == len(texts) else vectors[[places[text] for text in texts]]
 
     def cut(self, text: str, prefix: str) -> Cut:
@@ -211,25 +211,25 @@ class _Encoder:
         original = len(whole) + _MARKS
         if original <= LIMIT_TOKENS:
             return Cut(text, original, original, LIMIT_TOKENS)
-        composed, head = _composed(text), f"{prefix} "
-        ends = self._ends(head + composed)
-        places = self._places(composed, len(head), ends[-1])
+        composed_text, head = _compose_text(text), f"{prefix} "
+        ends = self._find_token_ends(head + composed_text)
+        places = self._map_places(composed_text, len(head), ends[-1])
         for end in reversed(ends):
-            kept = composed[: places.get(end, 0)]
-            (tokens,) = self.tokens([head + kept])
-            if kept and tokens == whole[: len(tokens)]:
-                return Cut(kept, original, len(tokens) + _MARKS, LIMIT_TOKENS)
+            beginning = composed_text[: places.get(end, 0)]
+            (tokens,) = self.tokens([head + beginning])
+            if beginning and tokens == whole[: len(tokens)]:
+                return Cut(beginning, original, len(tokens) + _MARKS, LIMIT_TOKENS)
         raise AssertionError("the first token of a text reads as itself")
 
-    def _ends(self, text: str) -> list[int]:
+    def _find_token_ends(self, text: str) -> list[int]:
         """Where the first tokens of a text end that fit into a window, in characters of its folded form."""
-        folded = self._folded(text)
+        folded_text = self._folded(text)
         schema: Any = import_module("sentencepiece.sentencepiece_pb2")  # made by protobuf at run time, without types
-        found = schema.SentencePieceText.FromString(self._tokenizer.encode(folded, out_type="serialized_proto"))
-        raw = folded.encode()
-        return [len(raw[: piece.end].decode()) for piece in found.pieces[: LIMIT_TOKENS - _MARKS]]
+        encoding = schema.SentencePieceText.FromString(self._tokenizer.encode(folded_text, out_type="serialized_proto"))
+        raw = folded_text.encode()
+        return [len(raw[: piece.end].decode()) for piece in encoding.pieces[: LIMIT_TOKENS - _MARKS]]
 
-    def _places(self, text: str, start: int, last: int) -> dict[int, int]:
+    def _map_places(self, text: str, start: int, last: int) -> dict[int, int]:
         """How many characters of a text end at each place up to `last` in its folded form, where that begins at `start`."""
         lengths = (len(self._folding.get(ord(character), character)) for character in text)
         ends = takewhile(lambda end: end <= last, accumulate(lengths, initial=start))
@@ -237,44 +237,44 @@ class _Encoder:
 
     def _folded(self, text: str) -> str:
         """As the model was trained."""
-        return _composed(text).translate(self._folding)
+        return _compose_text(text).translate(self._folding)
 
-    def _windows(self, tokens: list[int], head: int) -> list[list[int]]:
+    def _split_windows(self, tokens: list[int], head: int) -> list[list[int]]:
         """What the model reads of a text, in one or several goes; each begins with the prefix, `head` tokens long."""
         opening, text = [self._begin, *tokens[:head]], tokens[head:]
         room = LIMIT_TOKENS - _MARKS - head
         return [[*opening, *text[start:end], self._end] for start, end in spans(len(text), room)]
 
-    def _pooled(self, windows: Sequence[Sequence[list[int]]]) -> "np.ndarray":
+    def _pool_windows(self, windows: Sequence[Sequence[list[int]]]) -> "np.ndarray":
         """One vector for the windows of each text."""
         import numpy as np
 
         vectors = self._run([window for several in windows for window in several])
-        pooled, start = np.empty((len(windows), DIMENSION), np.float32), 0
+        text_vectors, start = np.empty((len(windows), DIMENSION), np.float32), 0
         for row, several in enumerate(windows):
             part = vectors[start : start + len(several)]
-            pooled[row] = part[0] if len(several) == 1 else unit_mean(part, [len(window) for window in several])
+            text_vectors[row] = part[0] if len(several) == 1 else unit_mean(part, [len(window) for window in several])
             start += len(several)
-        return pooled
+        return text_vectors
 
     def _run(self, windows: Sequence[list[int]]) -> "np.ndarray":
         """One vector for each window. Batches hold windows of like length, as padding costs as much as text."""
         import numpy as np
 
         vectors = np.empty((len(windows), DIMENSION), np.float32)
-        for places in _alike([len(window) for window in windows], self._batch):
-            states, mask = self._inputs([windows[place] for place in places])
-            vectors[places] = self._encoded(states, mask)
+        for places in _group_by_length([len(window) for window in windows], self._batch):
+            states, mask = self._prepare_inputs([windows[place] for place in places])
+            vectors[places] = self._encode_states(states, mask)
         return vectors
 
-    def _encoded(self, states: "np.ndarray", mask: "np.ndarray") -> Any:
+    def _encode_states(self, states: "np.ndarray", mask: "np.ndarray") -> Any:
         try:
             return self._session.run(None, {"x": states, "mask": mask})[0]
-        except _faults() as error:
+        except _list_faults() as error:
             message = "The offline model failed, perhaps for want of memory."
             raise Unavailable(message, code="E_MODEL", suggestion="free memory and try again") from error
 
-    def _inputs(self, windows: Sequence[list[int]]) -> "tuple[np.ndarray, np.ndarray]":
+    def _prepare_inputs(self, windows: Sequence[list[int]]) -> "tuple[np.ndarray, np.ndarray]":
         """Embeddings of shape (windows, tokens, dimension) and the mask, padded to the longest window."""
         import numpy as np
 
@@ -288,11 +288,11 @@ class _Encoder:
         return words + self._positions[:width], mask
 
 
-def _alike(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+def _group_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
     """Places of windows that are given to the model together, the shortest first: at most so many, and none that is much
     shorter than the longest of them.
 
-    >>> list(_alike([100, 10, 104, 11, 102, 500], 4))
+    >>> list(_group_by_length([100, 10, 104, 11, 102, 500], 4))
     [[1, 3], [0, 4, 2], [5]]
     """
     batch: list[int] = []
@@ -305,7 +305,7 @@ def _alike(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
         yield batch
 
 
-def _composed(text: str) -> str:
+def _compose_text(text: str) -> str:
     """A text in NFC; lone surrogates, which no tokenizer takes, become question marks."""
     return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
 
@@ -313,30 +313,32 @@ def _composed(text: str) -> str:
 def _session(graph: bytes, threads: int) -> Any:
     """Without spinning threads and arena, which cost other work its cores and memory and win nothing here. Where it does not
     start like that it is tried once more as plainly as can be; the vectors are the same."""
-    onnxruntime = _runtime()
+    onnxruntime = _import_runtime()
     options, plain = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
     options.intra_op_num_threads, plain.intra_op_num_threads = threads, 1
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return _started(onnxruntime, graph, options)
-    except _faults():  # it may be the options, or threads that this machine does not give
+        return _start_session(onnxruntime, graph, options)
+    except _list_faults():  # it may be the options, or threads that this machine does not give
         try:
-            return _started(onnxruntime, graph, plain)
-        except _faults() as error:
-            said = f"onnxruntime {onnxruntime.__version__} does not take its graph, nor on one thread of the plain CPU"
-            raise ValueError(f"{said}: {_one_line(error)}") from error
+            return _start_session(onnxruntime, graph, plain)
+        except _list_faults() as error:
+            message = (
+                f"onnxruntime {onnxruntime.__version__} does not take its graph, nor on one thread of the plain CPU"
+            )
+            raise ValueError(f"{message}: {_format_error(error)}") from error
 
 
-def _started(onnxruntime: Any, graph: bytes, options: Any) -> Any:
+def _start_session(onnxruntime: Any, graph: bytes, options: Any) -> Any:
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-def _one_line(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return " ".join(str(error).split())[:_MOST_SAID]
 
 
-def _runtime() -> Any:
+def _import_runtime() -> Any:
     """onnxruntime without its telemetry, which is on by default: as soon as it is imported it writes a device id and a
     database of events into the user's cache, a session id into the temporary folder, and later sends them. The variable
     keeps all of it from being set up, for this process and its children; the call is for a caller who has imported it."""
@@ -347,9 +349,9 @@ def _runtime() -> Any:
     return onnxruntime
 
 
-def _faults() -> tuple[type[Exception], ...]:
+def _list_faults() -> tuple[type[Exception], ...]:
     """What onnxruntime raises; its classes have no base of their own."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    found = (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented, state.RuntimeException)
-    return (*found, state.EPFail, state.InvalidArgument, RuntimeError)  # the last one stands for errors of the system
+    faults = (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented, state.RuntimeException)
+    return (*faults, state.EPFail, state.InvalidArgument, RuntimeError)  # the last one stands for errors of the system

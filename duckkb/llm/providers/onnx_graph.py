@@ -32,8 +32,8 @@ def encoder_graph(weights: Weights, mode: Mode) -> bytes:
     graph = _Graph(weights, mode)
     states = graph.norm("x", "emb.ln")
     for layer in range(weights.layers):
-        states = _layer(graph, states, f"l{layer}.")
-    return graph.model(_pooled(graph, states))
+        states = _add_encoder_layer(graph, states, f"l{layer}.")
+    return graph.model(_pool_states(graph, states))
 
 
 class _Graph:
@@ -48,11 +48,11 @@ class _Graph:
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | float) -> str:
         nodes = self._model.graph.node
         output = f"{operator}_{len(nodes)}"
-        values = [self._attribute_of(name, value) for name, value in attributes.items()]
+        values = [self._make_attribute(name, value) for name, value in attributes.items()]
         nodes.add(op_type=operator, input=inputs, output=[output], domain=domain, attribute=values)
         return output
 
-    def _attribute_of(self, name: str, value: int | float) -> Any:
+    def _make_attribute(self, name: str, value: int | float) -> Any:
         if isinstance(value, float):
             return self._attribute(name=name, f=value, type=onnx_messages.ATTRIBUTE_FLOAT)
         return self._attribute(name=name, i=value, type=onnx_messages.ATTRIBUTE_INT)
@@ -76,24 +76,28 @@ class _Graph:
     def linear(self, states: str, name: str) -> str:
         bias = self.weights.floats(f"{name}.b")
         blocks = self.weights.blocks(f"{name}.w").reshape(len(bias), -1)
-        return self._int8(states, blocks, bias) if self.mode == "int8" else self._q4(states, blocks, bias)
+        return (
+            self._add_int8_layer(states, blocks, bias)
+            if self.mode == "int8"
+            else self._add_q4_layer(states, blocks, bias)
+        )
 
-    def _q4(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
+    def _add_q4_layer(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
         """Repacked: the operator wants neighbours in one byte, and takes 8 as zero by itself."""
         levels = block_levels(blocks)
-        packed = self.constant(levels[..., 0::2] | levels[..., 1::2] << 4)
+        packed_levels = self.constant(levels[..., 0::2] | levels[..., 1::2] << 4)
         scales = self.constant(blocks["scale"].astype(np.float32).reshape(-1))
         rows, columns = blocks.shape[0], blocks.shape[1] * BLOCK
         return self.node(
-            "MatMulNBits", states, packed, scales, "", "", self.constant(bias),
+            "MatMulNBits", states, packed_levels, scales, "", "", self.constant(bias),
             domain=_RUNTIME, K=columns, N=rows, bits=4, block_size=BLOCK, accuracy_level=_INT8_ACCURACY,
         )  # fmt: skip
 
-    def _int8(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
+    def _add_int8_layer(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
         values = block_values(blocks).reshape(len(bias), -1)
         scales = np.maximum(np.abs(values).max(axis=1), 1e-8) / _INT8_MAX
-        rounded = np.rint(values / scales[:, None]).astype(np.int8).T
-        constants = (rounded, scales, np.zeros(len(bias), np.int8), bias)
+        int8_values = np.rint(values / scales[:, None]).astype(np.int8).T
+        constants = (int8_values, scales, np.zeros(len(bias), np.int8), bias)
         return self.node("DynamicQuantizeMatMul", states, *map(self.constant, constants), domain=_RUNTIME)
 
     def model(self, output: str) -> bytes:
@@ -115,21 +119,21 @@ class _Graph:
         return bytes(self._model.SerializeToString(deterministic=True))
 
 
-def _layer(graph: _Graph, states: str, name: str) -> str:
+def _add_encoder_layer(graph: _Graph, states: str, name: str) -> str:
     query, key, value = (graph.linear(states, name + part) for part in "qkv")
     heads = graph.weights.heads
-    attended = graph.node("MultiHeadAttention", query, key, value, "", "mask", domain=_RUNTIME, num_heads=heads)
-    states = graph.norm(graph.node("Add", states, graph.linear(attended, name + "ao")), name + "aln")
+    attention = graph.node("MultiHeadAttention", query, key, value, "", "mask", domain=_RUNTIME, num_heads=heads)
+    states = graph.norm(graph.node("Add", states, graph.linear(attention, name + "ao")), name + "aln")
     inner = graph.node("Gelu", graph.linear(states, name + "fi"), domain=_RUNTIME)
     return graph.norm(graph.node("Add", states, graph.linear(inner, name + "fo")), name + "oln")
 
 
-def _pooled(graph: _Graph, states: str) -> str:
+def _pool_states(graph: _Graph, states: str) -> str:
     """The mean of the states of real tokens, divided by its length."""
     first = graph.constant(np.array([1], np.int64))
     last = graph.constant(np.array([2], np.int64))
     mask = graph.node("Cast", "mask", to=onnx_messages.FLOAT)
-    masked = graph.node("Mul", states, graph.node("Unsqueeze", mask, last))
-    total = graph.node("ReduceSum", masked, first, keepdims=0)
+    masked_states = graph.node("Mul", states, graph.node("Unsqueeze", mask, last))
+    total = graph.node("ReduceSum", masked_states, first, keepdims=0)
     mean = graph.node("Div", total, graph.node("ReduceSum", mask, first, keepdims=1))
     return graph.node("Div", mean, graph.node("ReduceL2", mean, first, keepdims=1))

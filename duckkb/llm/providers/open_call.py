@@ -66,10 +66,10 @@ class OpenCall:
     def cut(self) -> None:
         """End it, so that whoever reads goes on, and the server knows."""
         with self._lock:
-            self._is_over, opened = True, list(self._sockets)
-        for one in opened:
+            self._is_over, sockets = True, list(self._sockets)
+        for open_socket in sockets:
             with suppress(OSError, TypeError):
-                socket.socket.shutdown(one, socket.SHUT_RDWR)
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
     def hurry(self) -> None:
         """What is wanted is there: wait for the rest no longer than a moment."""
@@ -82,19 +82,21 @@ class OpenCall:
             if self._cancel is not None and self._cancel.is_set():
                 self.cut()
                 raise AnswerUnwanted("was not waited for")
-            left = max(0.0, self._until - time.monotonic())
+            remaining = max(0.0, self._until - time.monotonic())
             try:
-                at, found = self._arrived.get(timeout=min(left, _WATCH_S) if self._cancel is not None else left)
+                at, item = self._arrived.get(
+                    timeout=min(remaining, _WATCH_S) if self._cancel is not None else remaining
+                )
             except Empty:
-                if left > 0:
+                if remaining > 0:
                     continue
-                at, found = math.inf, None
+                at, item = math.inf, None
             if at > self._until:
                 self.cut()
                 raise AnswerLate(f"did not finish its answer in {self._seconds:g} s")
-            if isinstance(found, BaseException):
-                raise found
-            return found
+            if isinstance(item, BaseException):
+                raise item
+            return item
 
     def rest(self) -> Iterator[bytes]:
         """The pieces of the body."""

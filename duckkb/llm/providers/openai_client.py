@@ -35,15 +35,15 @@ def is_sendable(key: str | None) -> bool:
 
 def explanation(body: object, key: str | None) -> str:
     """One line of a server's own message, without anything that a terminal would obey, or that repeats a piece of the key."""
-    said = next((body[name] for name in ("message", "detail") if name in body), "") if isinstance(body, dict) else ""
-    line = "".join(character if character.isprintable() else " " for character in str(said))
-    if key and _repeats(line, key):
+    message = next((body[name] for name in ("message", "detail") if name in body), "") if isinstance(body, dict) else ""
+    line = "".join(character if character.isprintable() else " " for character in str(message))
+    if key and _has_key_piece(line, key):
         return ""
     return f": {line[:_MESSAGE_CHARACTERS]}" if line.strip() else ""
 
 
-def _repeats(text: str, key: str) -> bool:
+def _has_key_piece(text: str, key: str) -> bool:
     """Whether a piece of the key stands in a text, as it is, backwards or without the case of its letters."""
-    size, folded = min(_KEY_PIECE, len(key)), text.casefold()
+    size, folded_text = min(_KEY_PIECE, len(key)), text.casefold()
     pieces = {key[at : at + size].casefold() for at in range(len(key) - size + 1)}
-    return any(piece in folded or piece[::-1] in folded for piece in pieces)
+    return any(piece in folded_text or piece[::-1] in folded_text for piece in pieces)

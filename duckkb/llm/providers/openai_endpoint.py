@@ -78,11 +78,11 @@ class OpenAIEndpoint:
 
         size = self._settings.batch_size
         # Endpoints refuse the empty text, but an embedder has a vector for everything.
-        sent = [text if text.strip() else " " for text in texts]
-        batches = [self._batch(sent[start : start + size]) for start in range(0, len(sent), size)]
+        inputs = [text if text.strip() else " " for text in texts]
+        batches = [self._embed_batch(inputs[start : start + size]) for start in range(0, len(inputs), size)]
         return np.concatenate(batches) if batches else np.empty((0, self._dimension or 0), np.float32)
 
-    def _batch(self, texts: list[str]) -> "np.ndarray":
+    def _embed_batch(self, texts: list[str]) -> "np.ndarray":
         """One vector a text. A batch that is refused for its length is halved, then its texts are."""
         import numpy as np
         from openai import APIStatusError
@@ -91,12 +91,12 @@ class OpenAIEndpoint:
             return self._ask(texts)
         except APIStatusError as error:
             if error.status_code not in _TOO_LONG or (len(texts) == 1 and len(texts[0]) < 2 * _SHORTEST):
-                raise self._refusal(error) from None
+                raise self._convert_status_error(error) from None
         if len(texts) > 1:
             middle = len(texts) // 2
-            return np.concatenate([self._batch(texts[:middle]), self._batch(texts[middle:])])
+            return np.concatenate([self._embed_batch(texts[:middle]), self._embed_batch(texts[middle:])])
         parts = halves(texts[0])
-        vectors = self._batch([part if part.strip() else " " for part in parts])
+        vectors = self._embed_batch([part if part.strip() else " " for part in parts])
         return unit_mean(vectors, [len(part) for part in parts])[None].astype(np.float32)
 
     def _ask(self, texts: list[str]) -> "np.ndarray":
@@ -112,16 +112,16 @@ class OpenAIEndpoint:
             )
             vectors = read_answer(answer.content, len(texts), self._dimension)
         except APITimeoutError:
-            raise self._fault(f"did not answer in {settings.timeout_s:g} s") from None
+            raise self._make_fault(f"did not answer in {settings.timeout_s:g} s") from None
         except APIConnectionError as error:
             if isinstance(error.__cause__, AnswerRefused):  # openai 2 wraps it, openai 3 lets it pass
-                raise self._fault(str(error.__cause__)) from None
-            what = "could not be reached, or broke off"
-            raise self._fault(what, "check embedding.base_url and the network") from error
+                raise self._make_fault(str(error.__cause__)) from None
+            problem = "could not be reached, or broke off"
+            raise self._make_fault(problem, "check embedding.base_url and the network") from error
         except AnswerRefused as error:
-            raise self._fault(str(error)) from None
+            raise self._make_fault(str(error)) from None
         except BadAnswer as error:
-            raise self._fault(f"gave an answer that cannot be used: {error}") from error
+            raise self._make_fault(f"gave an answer that cannot be used: {error}") from error
         self._dimension = vectors.shape[1]
         return vectors
 
@@ -134,28 +134,30 @@ class OpenAIEndpoint:
     def _make_client(self) -> "OpenAI":
         settings = self._settings
         if not is_sendable(self._key):
-            raise self._fault("cannot be sent this key, which has characters that a header does not carry")
+            raise self._make_fault("cannot be sent this key, which has characters that a header does not carry")
         most_bytes = _SLACK_BYTES + settings.batch_size * (settings.dimensions or _MOST_DIMENSIONS) * _NUMBER_BYTES
         return opened(settings.base_url or "", self._key, settings.timeout_s, most_bytes, settings.max_retries)
 
-    def _refusal(self, error: "APIStatusError") -> Unavailable:
+    def _convert_status_error(self, error: "APIStatusError") -> Unavailable:
         status, variable = error.status_code, self._settings.api_key_env
         if status in (401, 403):
             remedy = (
                 f"set {variable} to a valid key" if variable else "name the key's variable in embedding.api_key_env"
             )
-            return self._fault(f"refused the key (HTTP {status})", remedy)
+            return self._make_fault(f"refused the key (HTTP {status})", remedy)
         if status == 429:
-            return self._fault("asks to be asked less often (HTTP 429)", "wait, or lower embedding.batch_size")
+            return self._make_fault("asks to be asked less often (HTTP 429)", "wait, or lower embedding.batch_size")
         if 300 <= status < 400:
-            return self._fault(f"points elsewhere (HTTP {status})", "set embedding.base_url to the final address")
+            return self._make_fault(f"points elsewhere (HTTP {status})", "set embedding.base_url to the final address")
         if status in EXPLAINED:
-            said = explanation(error.body, self._key)
-            return self._fault(f"refused the request (HTTP {status}){said}", "check embedding_model and embedding.*")
-        return self._fault(f"failed (HTTP {status})", "try again later")
+            server_message = explanation(error.body, self._key)
+            return self._make_fault(
+                f"refused the request (HTTP {status}){server_message}", "check embedding_model and embedding.*"
+            )
+        return self._make_fault(f"failed (HTTP {status})", "try again later")
 
-    def _fault(self, what: str, suggestion: str = "check embedding.base_url, or search with -m") -> Unavailable:
-        message = f"The embedding endpoint {self.host} {what}."
+    def _make_fault(self, problem: str, suggestion: str = "check embedding.base_url, or search with -m") -> Unavailable:
+        message = f"The embedding endpoint {self.host} {problem}."
         return Unavailable(message, code="E_MODEL", suggestion=suggestion)
 
 
@@ -171,12 +173,12 @@ def read_answer(content: bytes, count: int, dimension: int | None) -> "np.ndarra
     """
     import numpy as np
 
-    rows = _in_order(_rows(content), count)
-    vectors = [_vector(row) for row in rows]
-    expected = dimension or len(vectors[0])
-    other = next((len(vector) for vector in vectors if len(vector) != expected), None)
-    if other is not None:
-        raise BadAnswer(f"a vector of dimension {other} where {expected} was expected")
+    rows = _sort_rows(_parse_rows(content), count)
+    vectors = [_parse_vector(row) for row in rows]
+    expected_dimension = dimension or len(vectors[0])
+    wrong_dimension = next((len(vector) for vector in vectors if len(vector) != expected_dimension), None)
+    if wrong_dimension is not None:
+        raise BadAnswer(f"a vector of dimension {wrong_dimension} where {expected_dimension} was expected")
     matrix = np.stack(vectors)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported below, not warned about
         norms = np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -188,7 +190,7 @@ def read_answer(content: bytes, count: int, dimension: int | None) -> "np.ndarra
     return unit
 
 
-def _rows(content: bytes) -> list[dict[str, Any]]:
+def _parse_rows(content: bytes) -> list[dict[str, Any]]:
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
@@ -199,7 +201,7 @@ def _rows(content: bytes) -> list[dict[str, Any]]:
     return rows
 
 
-def _in_order(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def _sort_rows(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """By `index`; as they stand where none has one."""
     if len(rows) != count:
         raise BadAnswer(f"{len(rows)} vectors for {count} texts")
@@ -212,7 +214,7 @@ def _in_order(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     return [by_place[place] for place in range(count)]
 
 
-def _vector(row: dict[str, Any]) -> "np.ndarray":
+def _parse_vector(row: dict[str, Any]) -> "np.ndarray":
     import numpy as np
 
     numbers = row.get("embedding")

@@ -32,32 +32,34 @@ class HttpReranker:
     def scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
         if not texts:
             return []
-        results = self._results(self._endpoint.post("/rerank", self._body(query, [*map(_sent, texts)]), seconds))
-        if not isinstance(results, list) or not all(isinstance(one, dict) for one in results):
+        results = self._extract_results(
+            self._endpoint.post("/rerank", self._build_body(query, [*map(_fill_empty_text, texts)]), seconds)
+        )
+        if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
             raise self._endpoint.bad("no list of results")
-        return self._in_order(results, len(texts))
+        return self._sort_scores(results, len(texts))
 
-    def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
+    def _build_body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
         return {"model": self._endpoint.model, "query": query, "documents": texts, "top_n": len(texts)}
 
-    def _results(self, answer: Any) -> Any:
+    def _extract_results(self, answer: Any) -> Any:
         return answer.get("results") if isinstance(answer, dict) else None
 
-    def _in_order(self, results: Sequence[Mapping[str, Any]], wanted: int) -> list[float]:
+    def _sort_scores(self, results: Sequence[Mapping[str, Any]], count: int) -> list[float]:
         """The scores by their indices, each of which stands there once."""
-        found: dict[int, float] = {}
-        for one in results:
-            place, score = one.get("index"), number(one.get(self._score))
-            if type(place) is not int or not 0 <= place < wanted:
+        score_by_place: dict[int, float] = {}
+        for result in results:
+            place, score = result.get("index"), number(result.get(self._score))
+            if type(place) is not int or not 0 <= place < count:
                 raise self._endpoint.bad("an index that no document has")
-            if place in found:
+            if place in score_by_place:
                 raise self._endpoint.bad("an index twice")
             if score is None:
                 raise self._endpoint.bad("a score that is no finite number")
-            found[place] = score
-        if len(found) < wanted:
-            raise self._endpoint.bad(f"{len(found)} results for {wanted} documents")
-        return [found[place] for place in range(wanted)]
+            score_by_place[place] = score
+        if len(score_by_place) < count:
+            raise self._endpoint.bad(f"{len(score_by_place)} results for {count} documents")
+        return [score_by_place[place] for place in range(count)]
 
 
 class TeiReranker(HttpReranker):
@@ -68,10 +70,10 @@ class TeiReranker(HttpReranker):
     """What a server takes in one request unless it was started with another --max-client-batch-size."""
     _score = "score"
 
-    def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
+    def _build_body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
         return {"query": query, "texts": texts, "raw_scores": False, "truncate": True}
 
-    def _results(self, answer: Any) -> Any:
+    def _extract_results(self, answer: Any) -> Any:
         return answer
 
 
@@ -93,7 +95,7 @@ class ChatReranker:
         return [self._score(query, text, until - time.monotonic()) for text in texts]
 
     def _score(self, query: str, text: str, seconds: float) -> float:
-        passage = f"Question: {query}\n\nPassage:\n{_sent(text)}"
+        passage = f"Question: {query}\n\nPassage:\n{_fill_empty_text(text)}"
         body = {
             "model": self._endpoint.model,
             "messages": [{"role": "system", "content": _JUDGE}, {"role": "user", "content": passage}],
@@ -105,33 +107,35 @@ class ChatReranker:
         answer = self._endpoint.post("/chat/completions", body, seconds)
         try:
             first = answer["choices"][0]["logprobs"]["content"][0]
-            listed = [*first["top_logprobs"], first]
-            likely = {one["token"]: number(one["logprob"]) for one in listed if isinstance(one["token"], str)}
+            token_entries = [*first["top_logprobs"], first]
+            likely = {
+                entry["token"]: number(entry["logprob"]) for entry in token_entries if isinstance(entry["token"], str)
+            }
         except (LookupError, TypeError):
-            raise self._without() from None
-        return self._yes(likely)
+            raise self._make_logprobs_fault() from None
+        return self._calculate_yes_share(likely)
 
-    def _yes(self, likely: Mapping[str, float | None]) -> float:
+    def _calculate_yes_share(self, likely: Mapping[str, float | None]) -> float:
         """The part of yes in what speaks for either, by logarithms of probabilities."""
-        found: dict[str, list[float]] = {"yes": [], "no": []}
+        logarithms_by_word: dict[str, list[float]] = {"yes": [], "no": []}
         for token, logarithm in likely.items():
             word = token.strip(_BLANKS).casefold()
-            if word in found:
+            if word in logarithms_by_word:
                 if logarithm is None:
                     raise self._endpoint.bad("a probability that is no finite number")
-                found[word].append(logarithm)
-        both = [*found["yes"], *found["no"]]
+                logarithms_by_word[word].append(logarithm)
+        both = [*logarithms_by_word["yes"], *logarithms_by_word["no"]]
         if not both:
             raise self._endpoint.bad("neither yes nor no is among the likely words")
         highest = max(both)  # taken off, so that none of them becomes too small or too large
-        yes, no = (sum(math.exp(one - highest) for one in found[word]) for word in ("yes", "no"))
+        yes, no = (sum(math.exp(exponent - highest) for exponent in logarithms_by_word[word]) for word in ("yes", "no"))
         return yes / (yes + no)
 
-    def _without(self) -> Unavailable:
+    def _make_logprobs_fault(self) -> Unavailable:
         remedy = "use an endpoint that gives logprobs, or global.rerank.method http"
         return self._endpoint.fault("no_logprobs", "gives no logprobs, and prose is not taken for a score", remedy)
 
 
-def _sent(text: str) -> str:
+def _fill_empty_text(text: str) -> str:
     """Endpoints refuse the empty text."""
     return text if text.strip() else " "

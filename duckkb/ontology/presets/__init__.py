@@ -13,26 +13,26 @@ from duckkb.ontology.source import read_yaml, root_section
 @lru_cache(maxsize=1)
 def presets() -> Mapping[str, Policy]:
     """The policies of the package by name; each's `place` is its file. Raises ValueError for a file that is wrong."""
-    found: dict[str, Policy] = {}
+    policies: dict[str, Policy] = {}
     for path in sorted(files(__name__).iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):
             document = read_yaml(path.read_bytes(), f"presets/{path.name}")
             findings: list[Finding] = list(document.findings)
             root = root_section(document, "E_ONTOLOGY", findings)
-            found |= {name: policy(name, section) for name, section in root.each("policies")}
+            policies |= {name: policy(name, section) for name, section in root.each("policies")}
             if findings:
                 raise ValueError(f"the preset is wrong: {findings[0]}")
-    return found
+    return policies
 
 
 def find_policy(name: str, own: Mapping[str, Policy]) -> Policy | None:
     """The policy of this name or alias: the base's own first, then those of the package."""
     for policies in (own, presets()):
-        chosen = policies.get(name) or _by_alias(name, policies.values())
-        if chosen is not None:
-            return chosen
+        match = policies.get(name) or _find_by_alias(name, policies.values())
+        if match is not None:
+            return match
     return None
 
 
-def _by_alias(name: str, policies: Iterable[Policy]) -> Policy | None:
-    return next((one for one in policies if name in one.aliases), None)
+def _find_by_alias(name: str, policies: Iterable[Policy]) -> Policy | None:
+    return next((candidate for candidate in policies if name in candidate.aliases), None)

@@ -36,41 +36,46 @@ class CheckReport(Struct, frozen=True):
 
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
-    found = run.find_repository(base.root)
-    begun = begun_merge.left(base.root)
-    halfway = [Finding("E_MERGE_IN_PROGRESS", begun_merge.WHAT, remedy=begun_merge.REMEDY)] if begun else []
-    report = of_records(base, [*halfway, *absent.findings(base.root), *base.cache.findings, *_large_caches(base)])
-    return replace(report, prefix=found.prefix if found else "")
+    git_repository = run.find_repository(base.root)
+    merge_state = begun_merge.left(base.root)
+    halfway = [Finding("E_MERGE_IN_PROGRESS", begun_merge.WHAT, remedy=begun_merge.REMEDY)] if merge_state else []
+    report = of_records(base, [*halfway, *absent.findings(base.root), *base.cache.findings, *_find_large_caches(base)])
+    return replace(report, prefix=git_repository.prefix if git_repository else "")
 
 
 def of_records(base: Base, besides: Iterable[Finding] = ()) -> CheckReport:
     """As `check`, of the files of records alone."""
-    findings = [*besides, *base.tree.findings, *base.tree.unreadable, *_of_rules(base)]
+    findings = [*besides, *base.tree.findings, *base.tree.unreadable, *_check_rules(base)]
     return CheckReport(in_order(findings), sum(base.tree.count(kind) for kind in base.ontology))
 
 
-def _of_rules(base: Base) -> Iterable[Finding]:
+def _check_rules(base: Base) -> Iterable[Finding]:
     """What breaks a rule. A generation never changes, and is looked through once, whoever asks how often: of a million records that takes
     half a minute."""
     if not base.is_generation:
         return integrity.findings(guard.view(base))
-    known, seen = base.whole.checked, (base.is_narrowed, frozenset(kind.name for kind in base.ontology))
-    if seen not in known:
-        found = tuple(integrity.findings(guard.view(base)))
-        if len(found) > _MOST_KEPT:
-            return found
-        known[seen] = found
-    return known[seen]
+    cached_findings, cache_key = base.whole.checked, (base.is_narrowed, frozenset(kind.name for kind in base.ontology))
+    if cache_key not in cached_findings:
+        findings = tuple(integrity.findings(guard.view(base)))
+        if len(findings) > _MOST_KEPT:
+            return findings
+        cached_findings[cache_key] = findings
+    return cached_findings[cache_key]
 
 
-def _large_caches(base: Base) -> Iterator[Finding]:
+def _find_large_caches(base: Base) -> Iterator[Finding]:
     for path in base.cache.team_paths():
         size = (base.root / path).lstat().st_size
         if size > layout.LFS_BYTES and (repository.attributes(base.root, path) or {}).get("filter") != "lfs":
-            said = f"{size / 1e6:,.0f} MB, which git keeps whole each time that it changes"
-            yield Finding("W_CACHE_SIZE", said, path, remedy=CODES["W_CACHE_SIZE"].remedy)
+            message = f"{size / 1e6:,.0f} MB, which git keeps whole each time that it changes"
+            yield Finding("W_CACHE_SIZE", message, path, remedy=CODES["W_CACHE_SIZE"].remedy)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each once, in the order of path, line and rule."""
-    return tuple(sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message)))
+    return tuple(
+        sorted(
+            set(findings),
+            key=lambda finding: (finding.path, finding.line, finding.code, finding.field, finding.message),
+        )
+    )

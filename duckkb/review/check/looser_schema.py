@@ -62,24 +62,24 @@ def looser_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Looser]
     before, after = normal_schema(old), normal_schema(new)
     if before == after:
         return []
-    before = _grown(before, after)
+    before = _extend_schema(before, after)
     is_old, is_new = _judge(before), _judge(after)
     records = [record for record in Samples(before, after).records if not is_old(record)]
-    taken = [record for record in records if is_new(record)]
-    found = []
-    for suspicion in _suspicions(before, after, ()):
-        is_without = _judge(_removed(before, suspicion.path, suspicion.name))
+    accepted_records = [record for record in records if is_new(record)]
+    losses = []
+    for suspicion in _find_suspicions(before, after, ()):
+        is_without = _judge(_remove_part(before, suspicion.path, suspicion.name))
         by_it = [record for record in records if is_without(record)]
         record = next((record for record in by_it if is_new(record)), None)
         if record is not None or suspicion.opaque or not by_it:
-            if record is None and taken and not by_it:
-                record = taken[0]
-            found.append(Looser(suspicion.at, suspicion.said, record))
-            taken = [record for record in taken if not is_without(record)]
-    if taken and not found:
-        error = next(compiled(_valid_form(before)).iter_errors(taken[0]))
-        found.append(Looser(pointer(*error.schema_path), "asks less than it did", taken[0]))
-    return found[:_MOST_TOLD]
+            if record is None and accepted_records and not by_it:
+                record = accepted_records[0]
+            losses.append(Looser(suspicion.at, suspicion.said, record))
+            accepted_records = [record for record in accepted_records if not is_without(record)]
+    if accepted_records and not losses:
+        error = next(compiled(_wrap_false_schema(before)).iter_errors(accepted_records[0]))
+        losses.append(Looser(pointer(*error.schema_path), "asks less than it did", accepted_records[0]))
+    return losses[:_MOST_TOLD]
 
 
 def short(value: Any, most: int) -> str:
@@ -89,40 +89,42 @@ def short(value: Any, most: int) -> str:
 
 
 def _judge(schema: Schema) -> Callable[[Any], bool]:
-    validator = compiled(_valid_form(schema))
+    validator = compiled(_wrap_false_schema(schema))
     return lambda value: bool(validator.is_valid(value))
 
 
-def _valid_form(schema: Schema) -> Mapping[str, Any]:
+def _wrap_false_schema(schema: Schema) -> Mapping[str, Any]:
     return schema if isinstance(schema, Mapping) else {"not": {}}
 
 
-def _grown(old: Schema, new: Schema) -> Schema:
+def _extend_schema(old: Schema, new: Schema) -> Schema:
     """The older schema with the lists of values and types, and the fields of closed types, that the newer one has."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return old
-    found = dict(old)
+    wider_schema = dict(old)
     for key in ("type", "enum"):
         if key in old and key in new:
-            found[key] = [*old[key], *(value for value in new[key] if value not in old[key])]
+            wider_schema[key] = [*old[key], *(value for value in new[key] if value not in old[key])]
     names = {*old.get("properties", {}), *new.get("properties", {})}
     members = {
-        name: _grown(rule, new["properties"][name]) if name in new.get("properties", {}) else rule
+        name: _extend_schema(rule, new["properties"][name]) if name in new.get("properties", {}) else rule
         for name, rule in old.get("properties", {}).items()
     }
     if False in (old.get("additionalProperties"), old.get("unevaluatedProperties")):
         members |= {name: new["properties"][name] for name in names if name not in old.get("properties", {})}
-    found |= {"properties": members} if members else {}
+    wider_schema |= {"properties": members} if members else {}
     for key in ("items", "additionalProperties"):
         if key in old and key in new:
-            found[key] = _grown(old[key], new[key])
+            wider_schema[key] = _extend_schema(old[key], new[key])
     if "prefixItems" in old:
         first = old["prefixItems"]
-        found["prefixItems"] = [_grown(rule, element_rule(new, place)) for place, rule in enumerate(first)]
-    return found
+        wider_schema["prefixItems"] = [
+            _extend_schema(rule, element_rule(new, place)) for place, rule in enumerate(first)
+        ]
+    return wider_schema
 
 
-def _suspicions(old: Schema, new: Schema, path: Path) -> Iterator[_Suspicion]:
+def _find_suspicions(old: Schema, new: Schema, path: Path) -> Iterator[_Suspicion]:
     """Where the older schema's form asks for something that the newer one's does not."""
     if old == new or new is False:
         return
@@ -133,30 +135,30 @@ def _suspicions(old: Schema, new: Schema, path: Path) -> Iterator[_Suspicion]:
         if name not in new.get("required", ()):
             yield _Suspicion((*path, "required"), f"{name} is required no longer", name)
     for key, before in old.items():
-        if key != "$defs" and _leader(key) in (key, *new) and _asks_less(key, before, new):
-            said = f"{key} was {short(before, 80)}, is {short(new[key], 80) if key in new else 'gone'}"
-            yield _Suspicion((*path, key), said, opaque=key in _OPAQUE_KEYS)
+        if key != "$defs" and _find_leader(key) in (key, *new) and _is_weaker(key, before, new):
+            message = f"{key} was {short(before, 80)}, is {short(new[key], 80) if key in new else 'gone'}"
+            yield _Suspicion((*path, key), message, opaque=key in _OPAQUE_KEYS)
     for name, rule in old.get("properties", {}).items():
         place = (*path, "properties", name)
         if name in new.get("properties", {}):
-            yield from _suspicions(rule, new["properties"][name], place)
-        elif next(_suspicions(rule, member_rule(new, name), place), None):
+            yield from _find_suspicions(rule, new["properties"][name], place)
+        elif next(_find_suspicions(rule, member_rule(new, name), place), None):
             yield _Suspicion(place, f"the rules of {name} are gone")
     for number, rule in enumerate(old.get("prefixItems", ())):
-        yield from _suspicions(rule, element_rule(new, number), (*path, "prefixItems", number))
+        yield from _find_suspicions(rule, element_rule(new, number), (*path, "prefixItems", number))
     for key in ("items", "additionalProperties"):
         if isinstance(old.get(key), Mapping) and key in new:
-            yield from _suspicions(old[key], new[key], (*path, key))
+            yield from _find_suspicions(old[key], new[key], (*path, key))
     if old.get("$defs") != new.get("$defs"):
         yield _Suspicion((*path, "$defs"), "definitions that refer to themselves are others", opaque=True)
 
 
-def _leader(key: str) -> str:
+def _find_leader(key: str) -> str:
     """The keyword without which this one says nothing, and with which it is told."""
     return {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}.get(key, key)
 
 
-def _asks_less(key: str, before: Any, new: Mapping[str, Any]) -> bool:
+def _is_weaker(key: str, before: Any, new: Mapping[str, Any]) -> bool:
     after = new.get(key)
     if key in MOST or key in LEAST or key == "maxContains":
         return key not in new or (after < before if key in LEAST else after > before)
@@ -173,17 +175,17 @@ def _asks_less(key: str, before: Any, new: Mapping[str, Any]) -> bool:
     return key in _OPAQUE_KEYS and before != after
 
 
-def _removed(schema: Schema, path: Path, name: str) -> Schema:
+def _remove_part(schema: Schema, path: Path, name: str) -> Schema:
     """The schema without what a path leads to, or without one name of the list there."""
     if not path:
         return {}
-    step, rest = path[0], path[1:]
+    step, inner_path = path[0], path[1:]
     if step == "$defs":  # what refers to them would be no schema
         return {}
     if isinstance(schema, list):
-        return [*schema[:step], _removed(schema[step], rest, name), *schema[step + 1 :]]
-    if rest:
-        return {**schema, step: _removed(schema[step], rest, name)}
+        return [*schema[:step], _remove_part(schema[step], inner_path, name), *schema[step + 1 :]]
+    if inner_path:
+        return {**schema, step: _remove_part(schema[step], inner_path, name)}
     if name:
-        return {**schema, step: [one for one in schema[step] if one != name]}
+        return {**schema, step: [entry for entry in schema[step] if entry != name]}
     return {key: value for key, value in schema.items() if key != step}

@@ -42,17 +42,17 @@ Runs = frozenset[tuple[str, ...]]
 
 def near_duplicates(tree: Tree, diff: Diff) -> Iterator[Finding]:
     """A W_NEAR_DUPLICATE for each new node that is near another one, which it names; of two new ones for the later."""
-    added: dict[str, set[int]] = defaultdict(set)
+    new_ids: dict[str, set[int]] = defaultdict(set)
     for change in diff.changes:
         if change.op == "insert" and change.kind == "node":
-            added[change.type].add(change.id)
+            new_ids[change.type].add(change.id)
     for kind in tree.ontology:
-        if isinstance(kind, NodeType) and kind.name in added:
-            yield from _of_type(tree, kind, added[kind.name])
+        if isinstance(kind, NodeType) and kind.name in new_ids:
+            yield from _compare_texts(tree, kind, new_ids[kind.name])
 
 
-def _of_type(tree: Tree, kind: RecordType, added: set[int]) -> Iterator[Finding]:
-    every = ((row, runs_of(kind, row.record.fields)) for row in tree.rows(kind) if row.record.id in added)
+def _compare_texts(tree: Tree, kind: RecordType, new_ids: set[int]) -> Iterator[Finding]:
+    every = ((row, runs_of(kind, row.record.fields)) for row in tree.rows(kind) if row.record.id in new_ids)
     new = [(row, runs) for row, runs in every if runs]
     equal: dict[Runs, list[int]] = defaultdict(list)
     holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -63,71 +63,75 @@ def _of_type(tree: Tree, kind: RecordType, added: set[int]) -> Iterator[Finding]
     nearest: dict[int, tuple[float, StoredRow]] = {}
     for row in tree.rows(kind) if new else ():
         runs = runs_of(kind, row.record.fields)
-        for number in _candidates(runs, equal, holders):
-            other, others = new[number]
-            if row.position == other.position or (row.record.id in added and row.position > other.position):
+        for number in _find_candidates(runs, equal, holders):
+            new_row, new_runs = new[number]
+            if row.position == new_row.position or (row.record.id in new_ids and row.position > new_row.position):
                 continue  # itself, or a new one that comes after it
-            share = len(runs & others) / len(runs | others)
+            share = len(runs & new_runs) / len(runs | new_runs)
             if share >= NEAR and share > nearest.get(number, (0.0, row))[0]:
                 nearest[number] = share, row
     for number, (share, near) in sorted(nearest.items()):
-        who = _named(near)
-        said = f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
-        yield at(new[number][0], _CODE, said)
+        who = _describe_row(near)
+        message = (
+            f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
+        )
+        yield at(new[number][0], _CODE, message)
 
 
-def _candidates(
+def _find_candidates(
     runs: Runs, equal: Mapping[Runs, list[int]], holders: Mapping[tuple[str, ...], list[int]]
 ) -> Collection[int]:
     """The numbers of those that have the same runs, or enough of them that are not frequent."""
-    found = set(equal.get(runs, ())) if runs else set()
+    numbers = set(equal.get(runs, ())) if runs else set()
     common = holders.keys() & runs
     if runs and len(common) >= NEAR * len(runs):
-        found.update(number for run in common if len(holders[run]) <= _FREQUENT for number in holders[run])
-    return found
+        numbers.update(number for run in common if len(holders[run]) <= _FREQUENT for number in holders[run])
+    return numbers
 
 
-def _named(row: StoredRow) -> str:
+def _describe_row(row: StoredRow) -> str:
     return f"{row.record.type} {identity_text(row.record.identity)} ({row.path}:{row.line_no})"
 
 
 def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:
     """The runs of three words in the searched texts of a record (all its texts where no field is searched); empty where
     there are too few to tell."""
-    named = [item.name for item in (*kind.full_text, *kind.vectors) if not item.given and item.name != EVERY]
-    names = dict.fromkeys(named or [name for name in fields if name not in kind.identity_fields])
-    found: set[tuple[str, ...]] = set()
+    searched_names = [item.name for item in (*kind.full_text, *kind.vectors) if not item.given and item.name != EVERY]
+    names = dict.fromkeys(searched_names or [name for name in fields if name not in kind.identity_fields])
+    runs: set[tuple[str, ...]] = set()
     for name in names:
         value = searched_value(fields, name)
         if isinstance(value, str):
             words = _WORD.findall(value.casefold())
-            found.update(zip(*(words[shift:] for shift in range(_RUN)), strict=False))
-    return frozenset(found) if len(found) >= _LEAST_RUNS else frozenset()
+            runs.update(zip(*(words[shift:] for shift in range(_RUN)), strict=False))
+    return frozenset(runs) if len(runs) >= _LEAST_RUNS else frozenset()
 
 
 def near_by_vector(base: Base, diff: Diff) -> Iterator[Finding]:
     """A W_NEAR_DUPLICATE for each new node that is near one in the base, of types whose texts have vectors; those that have
     the finding already, and records without vectors, are passed over."""
-    told = {(one.type, one.identity) for one in diff.findings if one.code == _CODE}
+    reported_keys = {(item.type, item.identity) for item in diff.findings if item.code == _CODE}
     for kind in base.ontology.nodes.values():
         if not kind.has_text_vectors:
             continue
-        added = [one for one in diff.changes if one.op == "insert" and one.type == kind.name]
-        numbers = {one.id for one in added}
-        for change in added[:_MANY_IN_MEANING]:
-            if (change.type, change.identity) not in told:
-                yield from _near(base, kind, change, numbers)
+        new_changes = [item for item in diff.changes if item.op == "insert" and item.type == kind.name]
+        numbers = {item.id for item in new_changes}
+        for change in new_changes[:_MANY_IN_MEANING]:
+            if (change.type, change.identity) not in reported_keys:
+                yield from _compare_vectors(base, kind, change, numbers)
 
 
-def _near(base: Base, kind: RecordType, change: RecordChange, added: set[int]) -> Iterator[Finding]:
-    found = nearest(base, kind, change.id, 1)
+def _compare_vectors(base: Base, kind: RecordType, change: RecordChange, new_ids: set[int]) -> Iterator[Finding]:
+    neighbors = nearest(base, kind, change.id, 1)
     row = base.tree.by_id(kind, change.id)
-    if not found or found[0][1] < NEAR_IN_MEANING or row is None:
+    if not neighbors or neighbors[0][1] < NEAR_IN_MEANING or row is None:
         return
-    other, cosine = found[0]
-    if other.record.id not in added or other.position < row.position:  # of two new records the later one is told
-        said = f"it means what {_named(other)} means (cosine {cosine:.3f})"
-        yield at(row, _CODE, said)
+    neighbor, cosine = neighbors[0]
+    if (
+        neighbor.record.id not in new_ids or neighbor.position < row.position
+    ):  # of two new records the later one is told
+        message = f"it means what {_describe_row(neighbor)} means (cosine {cosine:.3f})"
+        yield at(row, _CODE, message)
 
 
 def nearest(

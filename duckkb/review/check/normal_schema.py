@@ -49,11 +49,14 @@ def normal_schema(schema: Any) -> Schema:
     """The normal form of a whole schema. One in which references stay has its own `$defs`."""
     root = schema if isinstance(schema, Mapping) else {}
     normal = _Normal(root)
-    found = normal.of(schema, ())
-    if found and '"$ref"' in json.dumps(found):
+    resolved_schema = normal.of(schema, ())
+    if resolved_schema and '"$ref"' in json.dumps(resolved_schema):
         definitions = root.get("$defs", {})
-        return {**found, "$defs": {name: normal.of(definitions[name], (reference(name),)) for name in definitions}}
-    return found
+        return {
+            **resolved_schema,
+            "$defs": {name: normal.of(definitions[name], (reference(name),)) for name in definitions},
+        }
+    return resolved_schema
 
 
 def reference(name: str) -> str:
@@ -75,7 +78,7 @@ class _Normal:
         self._parts += 1
         if not isinstance(schema, Mapping):
             return False if schema is False else {}
-        parts = [self._own(schema, names)]
+        parts = [self._normalize_keywords(schema, names)]
         name = schema.get("$ref")
         if name in names or (name is not None and self._parts > _MOST_PARTS):
             parts.append({"$ref": name})
@@ -86,48 +89,50 @@ class _Normal:
             if isinstance(parts[0], Mapping) and len(parts[0].get(keyword, ())) == 1:
                 parts.append(parts[0][keyword][0])
                 parts[0] = {key: value for key, value in parts[0].items() if key != keyword}
-        return _tidy(reduce(_meet, parts))
+        return _simplify(reduce(_meet, parts))
 
-    def _own(self, schema: Mapping[str, Any], names: tuple[str, ...]) -> Schema:
-        found = {key: schema[key] for key in _PLAIN if key in schema}
-        found |= {key: self.of(schema[key], names) for key in _ONE if key in schema}
+    def _normalize_keywords(self, schema: Mapping[str, Any], names: tuple[str, ...]) -> Schema:
+        keywords = {key: schema[key] for key in _PLAIN if key in schema}
+        keywords |= {key: self.of(schema[key], names) for key in _ONE if key in schema}
         for key in _NAMED:
-            found |= {key: {name: self.of(part, names) for name, part in schema[key].items()}} if key in schema else {}
+            keywords |= (
+                {key: {name: self.of(part, names) for name, part in schema[key].items()}} if key in schema else {}
+            )
         for key in _LISTS:
-            found |= {key: [self.of(part, names) for part in schema[key]]} if key in schema else {}
+            keywords |= {key: [self.of(part, names) for part in schema[key]]} if key in schema else {}
         if "required" in schema:
-            found["required"] = sorted(set(schema["required"]))
+            keywords["required"] = sorted(set(schema["required"]))
         if "type" in schema:
-            found["type"] = sorted({schema["type"]} if isinstance(schema["type"], str) else set(schema["type"]))
+            keywords["type"] = sorted({schema["type"]} if isinstance(schema["type"], str) else set(schema["type"]))
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if values is not None:
-            found["enum"] = sorted(values, key=as_text)
-        if "anyOf" in found:
-            found["anyOf"] = _distinct(part for part in found["anyOf"] if part is not False)
-            if not found["anyOf"]:
+            keywords["enum"] = sorted(values, key=as_text)
+        if "anyOf" in keywords:
+            keywords["anyOf"] = _dedupe_schemas(part for part in keywords["anyOf"] if part is not False)
+            if not keywords["anyOf"]:
                 return False
-            if {} in found["anyOf"]:
-                del found["anyOf"]
-        if "oneOf" in found:
-            found["oneOf"] = sorted(found["oneOf"], key=as_text)
-        return _tidy(found)
+            if {} in keywords["anyOf"]:
+                del keywords["anyOf"]
+        if "oneOf" in keywords:
+            keywords["oneOf"] = sorted(keywords["oneOf"], key=as_text)
+        return _simplify(keywords)
 
 
-def _tidy(schema: Schema) -> Schema:
+def _simplify(schema: Schema) -> Schema:
     """Without the keywords that say nothing."""
     if schema is False:
         return False
-    found = {key: value for key, value in schema.items() if key not in _SAYS_NOTHING or value != _SAYS_NOTHING[key]}
-    if "contains" not in found or (found.get("minContains") == 0 and "maxContains" not in found):
-        found = {key: value for key, value in found.items() if key not in OPAQUE[8]}
-    if found.get("minContains") == 1:
-        del found["minContains"]
-    if "if" not in found or not {"then", "else"} & found.keys():
-        found = {key: value for key, value in found.items() if key not in OPAQUE[4]}
-    if "enum" in found and "type" in found:
-        kinds = found.pop("type")
-        found["enum"] = [value for value in found["enum"] if _is_of(value, kinds)]
-    return False if found.get("enum") == [] or found.get("type") == [] else found
+    keywords = {key: value for key, value in schema.items() if key not in _SAYS_NOTHING or value != _SAYS_NOTHING[key]}
+    if "contains" not in keywords or (keywords.get("minContains") == 0 and "maxContains" not in keywords):
+        keywords = {key: value for key, value in keywords.items() if key not in OPAQUE[8]}
+    if keywords.get("minContains") == 1:
+        del keywords["minContains"]
+    if "if" not in keywords or not {"then", "else"} & keywords.keys():
+        keywords = {key: value for key, value in keywords.items() if key not in OPAQUE[4]}
+    if "enum" in keywords and "type" in keywords:
+        kinds = keywords.pop("type")
+        keywords["enum"] = [value for value in keywords["enum"] if _is_of(value, kinds)]
+    return False if keywords.get("enum") == [] or keywords.get("type") == [] else keywords
 
 
 def _is_of(value: Any, kinds: list[str]) -> bool:
@@ -135,57 +140,68 @@ def _is_of(value: Any, kinds: list[str]) -> bool:
     return kind in kinds or (kind == "integer" and "number" in kinds)
 
 
-def _distinct(schemas: Iterable[Schema]) -> list[Schema]:
+def _dedupe_schemas(schemas: Iterable[Schema]) -> list[Schema]:
     return [schema for _, schema in sorted({as_text(schema): schema for schema in schemas}.items())]
 
 
-def _meet(one: Schema, other: Schema) -> Schema:
+def _meet(first_schema: Schema, second_schema: Schema) -> Schema:
     """What takes what both take."""
-    if one is False or other is False:
+    if first_schema is False or second_schema is False:
         return False
-    if not one or not other:
-        return one or other
-    if {"unevaluatedItems", "unevaluatedProperties"} & other.keys():  # they see their own neighbours alone
-        return {**one, "allOf": _distinct([*one.get("allOf", ()), other])}
-    found = _bounds(one, other) | _members(one, other) | _elements(one, other)
-    rest = [*one.get("allOf", ()), *other.get("allOf", ())]
+    if not first_schema or not second_schema:
+        return first_schema or second_schema
+    if {"unevaluatedItems", "unevaluatedProperties"} & second_schema.keys():  # they see their own neighbours alone
+        return {**first_schema, "allOf": _dedupe_schemas([*first_schema.get("allOf", ()), second_schema])}
+    keywords = (
+        _merge_bounds(first_schema, second_schema)
+        | _merge_members(first_schema, second_schema)
+        | _merge_elements(first_schema, second_schema)
+    )
+    conjuncts = [*first_schema.get("allOf", ()), *second_schema.get("allOf", ())]
     for group in OPAQUE:
-        mine, theirs = ({key: schema[key] for key in group if key in schema} for schema in (one, other))
+        mine, theirs = (
+            {key: schema[key] for key in group if key in schema} for schema in (first_schema, second_schema)
+        )
         if mine and theirs and mine != theirs:
-            rest += [mine, theirs]
+            conjuncts += [mine, theirs]
         else:
-            found |= mine or theirs
-    if "patternProperties" in {**one, **other} and {"properties", "additionalProperties"} & one.keys() & other.keys():
-        return {"allOf": _distinct([one, other])}
-    return {**found, "allOf": _distinct(rest)}
+            keywords |= mine or theirs
+    if (
+        "patternProperties" in {**first_schema, **second_schema}
+        and {"properties", "additionalProperties"} & first_schema.keys() & second_schema.keys()
+    ):
+        return {"allOf": _dedupe_schemas([first_schema, second_schema])}
+    return {**keywords, "allOf": _dedupe_schemas(conjuncts)}
 
 
-def _bounds(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _merge_bounds(first_schema: Mapping[str, Any], second_schema: Mapping[str, Any]) -> dict[str, Any]:
+    bounds: dict[str, Any] = {}
     for keys, choose in ((MOST, min), (LEAST, max)):
         for key in keys:
-            values = [schema[key] for schema in (one, other) if key in schema]
-            found |= {key: choose(values)} if values else {}
-    found["required"] = sorted({*one.get("required", ()), *other.get("required", ())})
-    found["uniqueItems"] = bool(one.get("uniqueItems") or other.get("uniqueItems"))
-    needs = [schema.get("dependentRequired", {}) for schema in (one, other)]
+            values = [schema[key] for schema in (first_schema, second_schema) if key in schema]
+            bounds |= {key: choose(values)} if values else {}
+    bounds["required"] = sorted({*first_schema.get("required", ()), *second_schema.get("required", ())})
+    bounds["uniqueItems"] = bool(first_schema.get("uniqueItems") or second_schema.get("uniqueItems"))
+    needs = [schema.get("dependentRequired", {}) for schema in (first_schema, second_schema)]
     names = {name for need in needs for name in need}
-    found["dependentRequired"] = {name: sorted({key for need in needs for key in need.get(name, ())}) for name in names}
-    for key, common in (("type", _common_types), ("enum", _common_values)):
-        values = [schema[key] for schema in (one, other) if key in schema]
-        found |= {key: reduce(common, values)} if values else {}
-    return found
+    bounds["dependentRequired"] = {
+        name: sorted({key for need in needs for key in need.get(name, ())}) for name in names
+    }
+    for key, common in (("type", _intersect_types), ("enum", _intersect_values)):
+        values = [schema[key] for schema in (first_schema, second_schema) if key in schema]
+        bounds |= {key: reduce(common, values)} if values else {}
+    return bounds
 
 
-def _common_types(one: list[str], other: list[str]) -> list[str]:
-    wide = [{*names, "integer"} if "number" in names else {*names} for names in (one, other)]
-    found = wide[0] & wide[1]
-    return sorted(found - {"integer"} if "number" in found else found)
+def _intersect_types(first_types: list[str], second_types: list[str]) -> list[str]:
+    wide = [{*names, "integer"} if "number" in names else {*names} for names in (first_types, second_types)]
+    common_types = wide[0] & wide[1]
+    return sorted(common_types - {"integer"} if "number" in common_types else common_types)
 
 
-def _common_values(one: list[Any], other: list[Any]) -> list[Any]:
-    known = {as_text(value) for value in other}
-    return [value for value in one if as_text(value) in known]
+def _intersect_values(first_values: list[Any], second_values: list[Any]) -> list[Any]:
+    known_texts = {as_text(value) for value in second_values}
+    return [value for value in first_values if as_text(value) in known_texts]
 
 
 def member_rule(schema: Schema, name: str) -> Schema:
@@ -199,14 +215,22 @@ def element_rule(schema: Schema, place: int) -> Schema:
     return first[place] if place < len(first) else schema.get("items", {})
 
 
-def _members(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    names = {*one.get("properties", {}), *other.get("properties", {})}
-    rest = [schema.get("additionalProperties", {}) for schema in (one, other)]
-    rules = {name: _tidy(_meet(member_rule(one, name), member_rule(other, name))) for name in sorted(names)}
-    return {"properties": rules, "additionalProperties": _tidy(_meet(*rest))}
+def _merge_members(first_schema: Mapping[str, Any], second_schema: Mapping[str, Any]) -> dict[str, Any]:
+    names = {*first_schema.get("properties", {}), *second_schema.get("properties", {})}
+    extra_rules = [schema.get("additionalProperties", {}) for schema in (first_schema, second_schema)]
+    rules = {
+        name: _simplify(_meet(member_rule(first_schema, name), member_rule(second_schema, name)))
+        for name in sorted(names)
+    }
+    return {"properties": rules, "additionalProperties": _simplify(_meet(*extra_rules))}
 
 
-def _elements(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    most = max(len(schema.get("prefixItems", ())) for schema in (one, other))
-    first = [_tidy(_meet(element_rule(one, place), element_rule(other, place))) for place in range(most)]
-    return {"prefixItems": first, "items": _tidy(_meet(one.get("items", {}), other.get("items", {})))}
+def _merge_elements(first_schema: Mapping[str, Any], second_schema: Mapping[str, Any]) -> dict[str, Any]:
+    most = max(len(schema.get("prefixItems", ())) for schema in (first_schema, second_schema))
+    first = [
+        _simplify(_meet(element_rule(first_schema, place), element_rule(second_schema, place))) for place in range(most)
+    ]
+    return {
+        "prefixItems": first,
+        "items": _simplify(_meet(first_schema.get("items", {}), second_schema.get("items", {}))),
+    }

@@ -20,9 +20,9 @@ def lost_answers(base: Base, documents: Sequence[Document]) -> Iterator[Finding]
             kind = base.ontology.find(question.type)
             for name in question.expected if kind is not None else ():
                 if kind is not None and not _is_there(base, kind, name):
-                    said = f"the question {question.text!r} expects {kind.name} {name}, which is not there"
+                    message = f"the question {question.text!r} expects {kind.name} {name}, which is not there"
                     yield document.finding(
-                        _CODE, pointer("questions", number, "expected", name), said, CODES[_CODE].remedy
+                        _CODE, pointer("questions", number, "expected", name), message, CODES[_CODE].remedy
                     )
 
 

@@ -33,29 +33,29 @@ class Samples:
 
     @cached_property
     def records(self) -> list[Mapping[str, Any]]:
-        return [value for value in self._objects(self._sides, 0) if isinstance(value, Mapping)]
+        return [value for value in self._iter_objects(self._sides, 0) if isinstance(value, Mapping)]
 
-    def _values(self, sides: Sides, depth: int) -> list[Any]:
+    def _sample_values(self, sides: Sides, depth: int) -> list[Any]:
         """Values for a part, first a usual one."""
         if depth > _DEEPEST:
             return ["a", 0, None, {}, []]
-        found: list[Any] = []
-        rules = [*_rules(sides)]
+        candidates: list[Any] = []
+        rules = [*_iter_rules(sides)]
         kinds = {kind for rule in rules[:2] for kind in rule.get("type", ANY)}
-        found += [value for rule in rules for value in rule.get("enum", ())]
-        found += _texts(rules) if "string" in kinds else []
-        found += _numbers(rules) if kinds & {"integer", "number"} else []
-        found += [True, False] if "boolean" in kinds else []
-        found += islice(self._arrays(sides, depth), 4 * _MOST_VALUES) if "array" in kinds else ()
-        found += islice(self._objects(sides, depth), 4 * _MOST_VALUES) if "object" in kinds else ()
-        found += [None] if "null" in kinds else []
-        found += ["a", 0, 0.5, True, None, [], {}]  # of the wrong type, for whoever does not ask for one
-        distinct = list({f"{type(value).__name__}{as_text(value)}": value for value in found}.values())
+        candidates += [value for rule in rules for value in rule.get("enum", ())]
+        candidates += _sample_texts(rules) if "string" in kinds else []
+        candidates += _sample_numbers(rules) if kinds & {"integer", "number"} else []
+        candidates += [True, False] if "boolean" in kinds else []
+        candidates += islice(self._iter_arrays(sides, depth), 4 * _MOST_VALUES) if "array" in kinds else ()
+        candidates += islice(self._iter_objects(sides, depth), 4 * _MOST_VALUES) if "object" in kinds else ()
+        candidates += [None] if "null" in kinds else []
+        candidates += ["a", 0, 0.5, True, None, [], {}]  # of the wrong type, for whoever does not ask for one
+        distinct = list({f"{type(value).__name__}{as_text(value)}": value for value in candidates}.values())
         judges = [self._judge(number, side) for number, side in enumerate(sides)]
-        taken = [(judges[1](value), judges[0](value)) for value in distinct]
-        usual = max(range(len(distinct)), key=lambda number: taken[number])
+        verdicts = [(judges[1](value), judges[0](value)) for value in distinct]
+        usual = max(range(len(distinct)), key=lambda number: verdicts[number])
         # Then what the newer one alone takes: it tells the two apart.
-        order = sorted(range(len(distinct)), key=lambda number: (number != usual, _ORDER.index(taken[number])))
+        order = sorted(range(len(distinct)), key=lambda number: (number != usual, _ORDER.index(verdicts[number])))
         return [distinct[number] for number in order][: 4 * _MOST_VALUES]
 
     def _judge(self, number: int, schema: Schema) -> Callable[[Any], bool]:
@@ -67,76 +67,83 @@ class Samples:
         validator = self._known[key]
         return lambda value: bool(validator.is_valid(value))
 
-    def _arrays(self, sides: Sides, depth: int) -> Iterator[list[Any]]:
-        rules = [*_rules(sides)]
+    def _iter_arrays(self, sides: Sides, depth: int) -> Iterator[list[Any]]:
+        rules = [*_iter_rules(sides)]
         for rule in rules:
-            wanted = self._values((rule["contains"], rule["contains"]), depth + 1)[:3] if "contains" in rule else []
-            counts = {1, *_borders([rule], ("minContains", "maxContains"))}
-            yield from ([value] * count for value in wanted for count in sorted(counts) if 0 <= count <= _LONGEST)
+            contained_values = (
+                self._sample_values((rule["contains"], rule["contains"]), depth + 1)[:3] if "contains" in rule else []
+            )
+            counts = {1, *_list_borders([rule], ("minContains", "maxContains"))}
+            yield from (
+                [value] * count for value in contained_values for count in sorted(counts) if 0 <= count <= _LONGEST
+            )
         first = max((len(rule.get("prefixItems", ())) for rule in rules), default=0)
-        places = [[self._merged(rules, element_rule, place, depth)] for place in range(first + 1)]
+        places = [[self._merge_values(rules, element_rule, place, depth)] for place in range(first + 1)]
         usual = [values[0][0] for values in places]
-        sizes = {0, 1, first, first + 1, first + 2, *_borders(rules, ("minItems", "maxItems"))}
+        sizes = {0, 1, first, first + 1, first + 2, *_list_borders(rules, ("minItems", "maxItems"))}
         for size in sorted(size for size in sizes if 0 <= size <= _LONGEST):
             yield [*usual[:first], *[usual[first]] * max(0, size - first)][:size]
-        others = places[first][0]
-        yield [*usual[:first], *others[:3]]
+        extra_values = places[first][0]
+        yield [*usual[:first], *extra_values[:3]]
         for place, (values,) in enumerate(places):
             for value in values:
-                for size in {place + 1, *(size for size in _borders(rules, ("minItems",)) if place < size <= _LONGEST)}:
-                    made = [*usual[:first], *[usual[first]] * (size - first)]
-                    yield [*made[:place], value, *made[place + 1 :]]
+                for size in {
+                    place + 1,
+                    *(size for size in _list_borders(rules, ("minItems",)) if place < size <= _LONGEST),
+                }:
+                    array = [*usual[:first], *[usual[first]] * (size - first)]
+                    yield [*array[:place], value, *array[place + 1 :]]
 
-    def _objects(self, sides: Sides, depth: int) -> Iterator[Mapping[str, Any]]:
-        rules = [*_rules(sides)]
-        names = sorted({name for rule in rules for name in (*rule.get("properties", ()), *_needed(rule))})
-        values = {name: self._merged(rules, member_rule, name, depth) for name in names}
-        for required in _distinct_sets(
-            [*({*side.get("required", ())} for side in sides if side), *_required_in(rules)]
+    def _iter_objects(self, sides: Sides, depth: int) -> Iterator[Mapping[str, Any]]:
+        rules = [*_iter_rules(sides)]
+        names = sorted({name for rule in rules for name in (*rule.get("properties", ()), *_iter_needed_names(rule))})
+        values = {name: self._merge_values(rules, member_rule, name, depth) for name in names}
+        for required_names in _dedupe_sets(
+            [*({*side.get("required", ())} for side in sides if side), *_collect_required_sets(rules)]
         ):
-            usual = {name: values[name][0] for name in sorted(required)}
+            usual = {name: values[name][0] for name in sorted(required_names)}
             yield usual
-            yield from (_without(usual, name) for name in usual)
+            yield from (_drop_field(usual, name) for name in usual)
             for rank in range(
                 max(map(len, values.values()), default=0)
             ):  # of each field some, where not all are looked at
                 yield from ({**usual, name: values[name][rank]} for name in names if rank < len(values[name]))
-            others = self._merged(rules, member_rule, _STRANGER, depth)
-            yield from ({**usual, _STRANGER: value} for value in others[:_MOST_VALUES])
-            for size in _borders(rules, ("minProperties", "maxProperties")):
+            extra_values = self._merge_values(rules, member_rule, _STRANGER, depth)
+            yield from ({**usual, _STRANGER: value} for value in extra_values[:_MOST_VALUES])
+            for size in _list_borders(rules, ("minProperties", "maxProperties")):
                 if len(usual) < size <= _LONGEST:
-                    yield {**usual, **{f"{_STRANGER}{number}": others[0] for number in range(size - len(usual))}}
+                    yield {**usual, **{f"{_STRANGER}{number}": extra_values[0] for number in range(size - len(usual))}}
             yield {name: values[name][0] for name in names}
 
-    def _merged(self, rules: Sequence[Mapping[str, Any]], rule_at: Any, place: Any, depth: int) -> list[Any]:
+    def _merge_values(self, rules: Sequence[Mapping[str, Any]], rule_at: Any, place: Any, depth: int) -> list[Any]:
         """Values for a member or an element: of what both sides themselves say, then of what parts of them say."""
         parts = [rule_at(rule, place) for rule in rules]
         first = parts[0] if parts else {}
         last = parts[1] if len(parts) > 1 else first
-        found = self._values((first, last), depth + 1)
+        values = self._sample_values((first, last), depth + 1)
         for part in parts[2:]:
-            found = [*found, *self._values((part, part), depth + 1)[:_MOST_VALUES]] if part else found
-        return found
+            values = [*values, *self._sample_values((part, part), depth + 1)[:_MOST_VALUES]] if part else values
+        return values
 
 
-def _rules(sides: Sides) -> Iterator[Mapping[str, Any]]:
+def _iter_rules(sides: Sides) -> Iterator[Mapping[str, Any]]:
     """Both sides, then the schemas that they combine at the same place."""
     yield from (side if isinstance(side, Mapping) else {} for side in sides)
-    pending = [part for side in sides for part in _combined(side)]
+    pending = [part for side in sides for part in _list_subschemas(side)]
     for part in pending[:_MOST_VALUES]:
         if isinstance(part, Mapping):
             yield part
-            pending += _combined(part)[:_MOST_VALUES]
+            pending += _list_subschemas(part)[:_MOST_VALUES]
 
 
-def _combined(schema: Schema) -> list[Schema]:
+def _list_subschemas(schema: Schema) -> list[Schema]:
     if not isinstance(schema, Mapping):
         return []
     several = [part for key in ("allOf", "anyOf", "oneOf") for part in schema.get(key, ())]
     return [*several, *(schema[key] for key in ("not", "if", "then", "else") if key in schema)]
 
 
-def _needed(rule: Mapping[str, Any]) -> Iterator[str]:
+def _iter_needed_names(rule: Mapping[str, Any]) -> Iterator[str]:
     yield from rule.get("required", ())
     for name, names in rule.get("dependentRequired", {}).items():
         yield from (name, *names)
@@ -144,33 +151,33 @@ def _needed(rule: Mapping[str, Any]) -> Iterator[str]:
     yield from (pattern.strip("^$") for pattern in rule.get("patternProperties", ()))
 
 
-def _required_in(rules: Sequence[Mapping[str, Any]]) -> list[set[str]]:
+def _collect_required_sets(rules: Sequence[Mapping[str, Any]]) -> list[set[str]]:
     """With each part's own beside what the whole asks for."""
     whole = {name for rule in rules[:2] for name in rule.get("required", ())}
     return [whole | {*rule.get("required", ())} for rule in rules[2:]]
 
 
-def _distinct_sets(sets: Iterable[set[str]]) -> list[set[str]]:
-    return [set(names) for names in sorted({tuple(sorted(one)) for one in sets} or {()})]
+def _dedupe_sets(sets: Iterable[set[str]]) -> list[set[str]]:
+    return [set(names) for names in sorted({tuple(sorted(name_set)) for name_set in sets} or {()})]
 
 
-def _without(record: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _drop_field(record: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != name}
 
 
-def _borders(rules: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[Any]:
+def _list_borders(rules: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[Any]:
     """The limits that schemas set, and what lies just beside them."""
     limits = sorted({rule[key] for rule in rules for key in keys if key in rule})
     return [limit + step for limit in limits for step in (-1, 0, 1)]
 
 
-def _texts(rules: Sequence[Mapping[str, Any]]) -> list[str]:
-    sizes = [size for size in _borders(rules, ("minLength", "maxLength")) if 0 <= size <= _LONGEST]
+def _sample_texts(rules: Sequence[Mapping[str, Any]]) -> list[str]:
+    sizes = [size for size in _list_borders(rules, ("minLength", "maxLength")) if 0 <= size <= _LONGEST]
     return [*_TEXTS, *(letter * int(size) for size in sizes for letter in ("a", "A", "0"))]
 
 
-def _numbers(rules: Sequence[Mapping[str, Any]]) -> list[float]:
-    limits = _borders(rules, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+def _sample_numbers(rules: Sequence[Mapping[str, Any]]) -> list[float]:
+    limits = _list_borders(rules, ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
     steps = [rule["multipleOf"] for rule in rules if "multipleOf" in rule]
     near = [limit + half for limit in limits for half in (-0.5, 0.5)]
     return [*_NUMBERS, *limits, *near, *(step * factor for step in steps for factor in (1, 2, 3))]

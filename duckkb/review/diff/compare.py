@@ -37,8 +37,8 @@ class Types(Struct, frozen=True):
     def of(self, key: Key) -> tuple[RecordType, RecordType] | None:
         """A type as each side has it, or as the other has where one does not; None for a table that neither knows."""
         old, new = self.old.by_table(*key), self.new.by_table(*key)
-        found = new or old
-        return (old or found, new or found) if found is not None else None
+        record_type = new or old
+        return (old or record_type, new or record_type) if record_type is not None else None
 
 
 def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable[OntologyChange] = ()) -> Diff:
@@ -46,18 +46,20 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
     findings = list(versions.findings)
     changes: list[RecordChange] = []
     moves: list[RecordChange] = []
-    respelled = parts = 0
+    respelled_count = parts = 0
     for key, paths in of_tables(versions, types):
-        found = types.of(key) if key else None
+        record_types = types.of(key) if key else None
         parts += len(paths) if key else 0
-        if found is None:
-            findings += _unexpected([path for path in paths if path in versions.new], has_table=key is not None)
+        if record_types is None:
+            findings += _report_unexpected_files(
+                [path for path in paths if path in versions.new], has_table=key is not None
+            )
             continue
-        table = _TableChanges(found[1], limits)
-        table.read(versions, paths, found[0])
+        table = _TableChanges(record_types[1], limits)
+        table.read(versions, paths, record_types[0])
         changes += table.changes(versions.renamed)
         moves += table.moves
-        respelled += table.respelled
+        respelled_count += table.respelled
         findings += table.findings
     return Diff(
         versions.base,
@@ -66,15 +68,15 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
         tuple(ontology),
         tuple(findings),
         parts,
-        respelled,
+        respelled_count,
         tuple(moves),
     )
 
 
-def _unexpected(paths: Iterable[str], *, has_table: bool) -> Iterator[Finding]:
-    said = "no type of the ontology has this table or label" if has_table else "no part of records"
+def _report_unexpected_files(paths: Iterable[str], *, has_table: bool) -> Iterator[Finding]:
+    message = "no type of the ontology has this table or label" if has_table else "no part of records"
     remedy = "" if has_table else CODES["E_UNEXPECTED_FILE"].remedy
-    return (Finding("E_UNEXPECTED_FILE", said, path, remedy=remedy) for path in paths)
+    return (Finding("E_UNEXPECTED_FILE", message, path, remedy=remedy) for path in paths)
 
 
 def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[str]]]:
@@ -82,16 +84,16 @@ def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[s
     tables: dict[Key, list[str]] = defaultdict(list)
     strange = []
     for path in versions.paths:
-        if (key := _table_at(path, types)) is not None:
+        if (key := _find_table(path, types)) is not None:
             tables[key].append(path)
         elif path.startswith(f"{DATA}/") and not path.startswith((f"{DATA}/indices/", f"{DATA}/FORMAT.json")):
             strange.append(path)
     order = [(kind.kind, kind.table) for kind in (*types.new, *types.old)]
-    known = sorted(tables, key=lambda key: (order.index(key) if key in order else len(order), key))
-    return [(None, strange), *((key, tables[key]) for key in known)]
+    keys = sorted(tables, key=lambda key: (order.index(key) if key in order else len(order), key))
+    return [(None, strange), *((key, tables[key]) for key in keys)]
 
 
-def _table_at(path: str, types: Types) -> Key | None:
+def _find_table(path: str, types: Types) -> Key | None:
     """The table of a part; also of one whose type nobody declares any more."""
     if address := parse_part(path):
         return address.kind, address.table
@@ -113,14 +115,14 @@ class _TableChanges:
 
     def read(self, versions: Versions, paths: Collection[str], old_kind: RecordType) -> None:
         """Decode the lines that are not alike in both versions."""
-        known = alike(versions.old, versions.new, paths)
+        same_lines = alike(versions.old, versions.new, paths)
         for path in paths:
             if (raw := versions.old.get(path)) is not None:
-                rows = self._lines(path, raw, old_kind, known).rows
+                rows = self._read_lines(path, raw, old_kind, same_lines).rows
                 for row in placed_in_file(rows, versions.numbers[0].get(path)):
                     self._old.setdefault(row.record.id, row)
             if (raw := versions.new.get(path)) is not None:
-                lines = self._lines(path, raw, self._kind, known)
+                lines = self._read_lines(path, raw, self._kind, same_lines)
                 self.findings += lines.findings
                 self._take(placed_in_file(lines.rows, versions.numbers[1].get(path)))
 
@@ -130,22 +132,22 @@ class _TableChanges:
             if first is not row:
                 same = first.record.identity == row.record.identity
                 code = "E_DUP_IDENTITY" if same else "E_DUP_ID"
-                said = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
-                self.findings.append(at(row, code, said))
+                message = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
+                self.findings.append(at(row, code, message))
             self.findings += spelling(row)
 
-    def _lines(self, path: str, raw: bytes, kind: RecordType, known: Collection[bytes]) -> Lines:
-        lines = Lines(path, kind, self._limits, known)
+    def _read_lines(self, path: str, raw: bytes, kind: RecordType, same_lines: Collection[bytes]) -> Lines:
+        lines = Lines(path, kind, self._limits, same_lines)
         lines.read(raw)
         return lines
 
     def changes(self, renamed: Mapping[str, str]) -> list[RecordChange]:
         """By identity, the new one where there is one; `renamed` has former paths of documents."""
         pairs = [(self._old.get(number), self._new.get(number)) for number in {**self._old, **self._new}]
-        pairs = _renamed(pairs, renamed) if renamed else pairs
-        found = [(old, new) for old, new in self._matched(pairs) if not self._is_same(old, new)]
-        found.sort(key=lambda pair: identity_key((pair[1] or pair[0]).record.identity))
-        return [change_of(self._kind, old, new) for old, new in found]
+        pairs = _join_renames(pairs, renamed) if renamed else pairs
+        changed_pairs = [(old, new) for old, new in self._join_changed_ids(pairs) if not self._is_same(old, new)]
+        changed_pairs.sort(key=lambda pair: identity_key((pair[1] or pair[0]).record.identity))
+        return [change_of(self._kind, old, new) for old, new in changed_pairs]
 
     def _is_same(self, old: StoredRow | None, new: StoredRow | None) -> bool:
         """Whether a record only moved to another part, or is only written otherwise, which is noted."""
@@ -157,34 +159,38 @@ class _TableChanges:
             self.moves.append(replace(change_of(self._kind, old, new), op="move"))
         return True
 
-    def _matched(self, pairs: list[tuple[StoredRow | None, StoredRow | None]]) -> list[tuple[Any, Any]]:
+    def _join_changed_ids(self, pairs: list[tuple[StoredRow | None, StoredRow | None]]) -> list[tuple[Any, Any]]:
         """A record that vanished under one `__id` and came under another is one record whose id was changed."""
-        vanished = {old.record.identity: old for old, new in pairs if old is not None and new is None}
-        found: list[tuple[StoredRow | None, StoredRow | None]] = []
-        joined: set[Identity] = set()
+        vanished_rows = {old.record.identity: old for old, new in pairs if old is not None and new is None}
+        matches: list[tuple[StoredRow | None, StoredRow | None]] = []
+        joined_identities: set[Identity] = set()
         for old, new in pairs:
-            if old is None and new is not None and (before := vanished.get(new.record.identity)) is not None:
-                said = f"__id was {before.record.id} and is {new.record.id}: citations and edges by id are lost"
-                self.findings.append(at(new, "E_ID_CHANGED", said))
-                joined.add(new.record.identity)
-                found.append((before, new))
+            if old is None and new is not None and (before := vanished_rows.get(new.record.identity)) is not None:
+                message = f"__id was {before.record.id} and is {new.record.id}: citations and edges by id are lost"
+                self.findings.append(at(new, "E_ID_CHANGED", message))
+                joined_identities.add(new.record.identity)
+                matches.append((before, new))
             else:
-                found.append((old, new))
-        return [(old, new) for old, new in found if new is not None or old is None or old.record.identity not in joined]
+                matches.append((old, new))
+        return [
+            (old, new)
+            for old, new in matches
+            if new is not None or old is None or old.record.identity not in joined_identities
+        ]
 
 
-def _renamed(
+def _join_renames(
     pairs: list[tuple[StoredRow | None, StoredRow | None]], former: Mapping[str, str]
 ) -> list[tuple[StoredRow | None, StoredRow | None]]:
     """A document whose file got another name is one record."""
-    gone = {old.path: old for old, new in pairs if old is not None and new is None}
+    removed_rows = {old.path: old for old, new in pairs if old is not None and new is None}
     come = {new.path: former.get(new.path, "") for old, new in pairs if new is not None and old is None}
-    joined = {path: gone[was] for path, was in come.items() if was in gone}
-    lost = {old.path for old in joined.values()}
+    joined_rows = {path: removed_rows[was] for path, was in come.items() if was in removed_rows}
+    joined_paths = {old.path for old in joined_rows.values()}
     return [
-        (joined.get(new.path, old) if new is not None else old, new)
+        (joined_rows.get(new.path, old) if new is not None else old, new)
         for old, new in pairs
-        if new is not None or old is None or old.path not in lost
+        if new is not None or old is None or old.path not in joined_paths
     ]
 
 
@@ -201,7 +207,7 @@ def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) ->
         "insert" if old is None else "delete" if new is None else "update" if was is None else "rename",
         identity_text(row.record.identity),
         was,
-        _fields(old, new),
+        _compare_fields(old, new),
         _place(old) if old else None,
         _place(new) if new else None,
         kind.display,
@@ -211,31 +217,35 @@ def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) ->
 def alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
     """The lines that both versions have in the same parts alone, and as often."""
     both: set[bytes] = set()
-    others: set[bytes] = set()
+    differing_lines: set[bytes] = set()
     for path in paths:
         before, after = (side.get(path, b"").split(b"\n") for side in (old, new))
-        held, holds = set(before), set(after)
-        both |= held & holds
-        others |= held ^ holds
-        if len(held) < len(before) or len(holds) < len(after):  # some stand there more than once
+        old_lines, holds = set(before), set(after)
+        both |= old_lines & holds
+        differing_lines |= old_lines ^ holds
+        if len(old_lines) < len(before) or len(holds) < len(after):  # some stand there more than once
             counts = Counter(before), Counter(after)
-            others.update(line for line in held & holds if counts[0][line] != counts[1][line])
-    return frozenset(both - others - {b""})
+            differing_lines.update(line for line in old_lines & holds if counts[0][line] != counts[1][line])
+    return frozenset(both - differing_lines - {b""})
 
 
-def _fields(old: StoredRow | None, new: StoredRow | None) -> tuple[FieldChange, ...]:
+def _compare_fields(old: StoredRow | None, new: StoredRow | None) -> tuple[FieldChange, ...]:
     before, after = (split(row.line) if row is not None else {} for row in (old, new))
-    found = [
-        FieldChange(name, _text(before.get(name)), _text(after.get(name)))
+    differences = [
+        FieldChange(name, _extract_text(before.get(name)), _extract_text(after.get(name)))
         for name in {**after, **before}
-        if _text(before.get(name)) != _text(after.get(name))
+        if _extract_text(before.get(name)) != _extract_text(after.get(name))
     ]
-    named = [one for one in found if one.name not in (ID, UPDATED_AT)] if old is not None and new is not None else found
-    return tuple(named or found)
+    visible_fields = (
+        [field_change for field_change in differences if field_change.name not in (ID, UPDATED_AT)]
+        if old is not None and new is not None
+        else differences
+    )
+    return tuple(visible_fields or differences)
 
 
-def _text(found: tuple[str, str] | None) -> str | None:
-    return None if found is None else found[1]
+def _extract_text(entry: tuple[str, str] | None) -> str | None:
+    return None if entry is None else entry[1]
 
 
 def _place(row: StoredRow) -> RecordPlace:

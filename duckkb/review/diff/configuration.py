@@ -22,10 +22,10 @@ def ontology_changes(old: Sequence[Document], new: Sequence[Document]) -> tuple[
     """
     if old == new:
         return ()
-    before, after = dict(_parts(old)), dict(_parts(new))
-    before, after = _whole(before, after), _whole(after, before)
+    before, after = dict(_iter_parts(old)), dict(_iter_parts(new))
+    before, after = _select_parts(before, after), _select_parts(after, before)
     names = sorted({**before, **after}, key=lambda name: (not name.startswith("setting "), name))
-    pairs = [(name, _text(before.get(name)), _text(after.get(name))) for name in names]
+    pairs = [(name, _extract_text(before.get(name)), _extract_text(after.get(name))) for name in names]
     return tuple(
         OntologyChange(name, old_text, new_text, (after.get(name) or before[name])[1])
         for name, old_text, new_text in pairs
@@ -33,54 +33,54 @@ def ontology_changes(old: Sequence[Document], new: Sequence[Document]) -> tuple[
     )
 
 
-def _text(said: Said | None) -> str | None:
-    return said[0] if said is not None else None
+def _extract_text(statement: Said | None) -> str | None:
+    return statement[0] if statement is not None else None
 
 
-def _whole(side: Mapping[str, Said], other: Mapping[str, Said]) -> dict[str, Said]:
+def _select_parts(side: Mapping[str, Said], other_side: Mapping[str, Said]) -> dict[str, Said]:
     """Without the pieces of types that the other side does not have at all, and without the whole of those it has."""
-    found = {}
-    for name, said in side.items():
-        kind, owner, *rest = name.split(" ", 2)
-        is_shared = kind == "setting" or f"{kind} {owner}" in other
-        if kind == "setting" or is_shared == bool(rest):
-            found[name] = said
-    return found
+    statements = {}
+    for name, statement in side.items():
+        kind, owner, *piece_names = name.split(" ", 2)
+        is_common = kind == "setting" or f"{kind} {owner}" in other_side
+        if kind == "setting" or is_common == bool(piece_names):
+            statements[name] = statement
+    return statements
 
 
-def _parts(documents: Sequence[Document]) -> Iterator[tuple[str, Said]]:
+def _iter_parts(documents: Sequence[Document]) -> Iterator[tuple[str, Said]]:
     for document in documents:
         for key, value in document.value.items():
             if key in _KINDS and isinstance(value, Mapping):
-                for name, declared in value.items():
-                    yield f"{_KINDS[key]} {name}", (_json(declared), document.path)
-                    for what, said in _declared(declared):
-                        yield f"{_KINDS[key]} {name} {what}", (_json(said), document.path)
+                for name, declaration in value.items():
+                    yield f"{_KINDS[key]} {name}", (_to_json(declaration), document.path)
+                    for piece_name, content in _iter_pieces(declaration):
+                        yield f"{_KINDS[key]} {name} {piece_name}", (_to_json(content), document.path)
             elif key != "questions":
-                for what, said in _settings(key, value):
-                    yield f"setting {what}", (_json(said), document.path)
+                for piece_name, content in _iter_settings(key, value):
+                    yield f"setting {piece_name}", (_to_json(content), document.path)
 
 
-def _declared(declared: Any) -> Iterator[tuple[str, Any]]:
+def _iter_pieces(declaration: Any) -> Iterator[tuple[str, Any]]:
     """The pieces of a type or policy: `field /title`, `search full_text`, `identity`."""
-    for key, value in declared.items() if isinstance(declared, Mapping) else ():
+    for key, value in declaration.items() if isinstance(declaration, Mapping) else ():
         if key not in _APART or not isinstance(value, Mapping):
             yield key, value
             continue
-        for name, said in value.items():
-            if key == "schema" and name == "properties" and isinstance(said, Mapping):
-                yield from ((f"field {pointer(field)}", rule) for field, rule in said.items())
+        for name, content in value.items():
+            if key == "schema" and name == "properties" and isinstance(content, Mapping):
+                yield from ((f"field {pointer(field)}", rule) for field, rule in content.items())
             else:
-                yield f"{key} {name}", said
+                yield f"{key} {name}", content
 
 
-def _settings(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def _iter_settings(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
         for key, inside in value.items():
-            yield from _settings(f"{name}.{key}", inside)
+            yield from _iter_settings(f"{name}.{key}", inside)
     else:
         yield name, value
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -20,55 +20,59 @@ _SCRIPT = Path(__file__).parent / "page.js"
 
 def render(diff: Diff, options: DiffOptions, judged: tuple[str, Sequence[str]] = ("", ())) -> Iterator[str]:
     """The page, piece by piece. `judged` is a headline for it all, and what the change does to search, in lines."""
-    title = f"Knowledge: {_shown(diff.base)} → {_shown(diff.head)}"
-    yield from document(title, _data(diff.rooted, options, judged), _SCRIPT)
+    title = f"Knowledge: {_format_label(diff.base)} → {_format_label(diff.head)}"
+    yield from document(title, _render_data(diff.rooted, options, judged), _SCRIPT)
 
 
-def _data(diff: Diff, options: DiffOptions, judged: tuple[str, Sequence[str]]) -> Iterator[str]:
+def _render_data(diff: Diff, options: DiffOptions, judgement: tuple[str, Sequence[str]]) -> Iterator[str]:
     page = EntryPage(diff, options)
     page.tell_findings()
-    headline, impact = judged
-    said = {"headline": visible(headline), "impact": [visible(line) for line in impact]}
-    yield f'{{"summary":{safe(_summary(diff, options) | said)},"changes":['
+    headline, impact = judgement
+    texts = {"headline": visible(headline), "impact": [visible(line) for line in impact]}
+    yield f'{{"summary":{safe(_summarize_diff(diff, options) | texts)},"changes":['
     comma = ""
     for piece in page.fit(page.changes, lambda change: safe(_change(change, options))):
         yield comma + piece
         comma = ","
-    left = Counter(change.type for change in page.changes)
-    yield f'],"left":{safe(dict(left))},"next":{safe(visible(page.next))}}}'
+    remaining_counts = Counter(change.type for change in page.changes)
+    yield f'],"left":{safe(dict(remaining_counts))},"next":{safe(visible(page.next))}}}'
 
 
-def _shown(label: Label) -> str:
+def _format_label(label: Label) -> str:
     return visible(label.shown).replace("\n", " ")
 
 
-def _summary(diff: Diff, options: DiffOptions) -> dict[str, Any]:
+def _summarize_diff(diff: Diff, options: DiffOptions) -> dict[str, Any]:
     links = options.links
     return {
         "commits": [links.commit(is_old=True), links.commit(is_old=False)] if links else ["", ""],
-        "base": _shown(diff.base),
-        "head": _shown(diff.head),
+        "base": _format_label(diff.base),
+        "head": _format_label(diff.head),
         "words": WORDS,
         "ops": diff.numbers.totals,
         "types": {name: sum(count.values()) for name, count in diff.counts.items()},
         "respelled": diff.respelled,
-        "findings": [finding(one) for one in sorted(told(diff.findings), key=lambda one: not one.is_error)],
-        "ontology": [[visible(one.what), _row(Leaf((), one.before, one.after))[2]] for one in diff.ontology],
+        "findings": [finding(item) for item in sorted(told(diff.findings), key=lambda item: not item.is_error)],
+        "ontology": [[visible(item.what), _build_row(Leaf((), item.before, item.after))[2]] for item in diff.ontology],
     }
 
 
 def _change(change: RecordChange, options: DiffOptions) -> dict[str, Any]:
-    told = {"op": change.op, "type": change.type, "id": visible(change.identity)}
-    told |= {"was": visible(change.was)} if change.was is not None else {}
-    shown = [one for one in change.fields if not one.name.startswith("__") or change.op in ("update", "rename")]
-    return told | {
-        "shown": [_plain(source) for source in change.shown.values()],
+    entry = {"op": change.op, "type": change.type, "id": visible(change.identity)}
+    entry |= {"was": visible(change.was)} if change.was is not None else {}
+    shown_fields = [
+        field for field in change.fields if not field.name.startswith("__") or change.op in ("update", "rename")
+    ]
+    return entry | {
+        "shown": [_to_plain_text(source) for source in change.shown.values()],
         "places": [_place(change.before), _place(change.after)],
         "links": [
             options.links.line(place.path, place.line_no, is_old=is_old) if options.links and place else ""
             for place, is_old in ((change.before, True), (change.after, False))
         ],
-        "fields": [_row(leaf) for one in shown for leaf in leaves(one.name, one.before, one.after)],
+        "fields": [
+            _build_row(leaf) for field in shown_fields for leaf in leaves(field.name, field.before, field.after)
+        ],
     }
 
 
@@ -76,13 +80,13 @@ def _place(place: RecordPlace | None) -> str:
     return visible(f"{place.path}:{place.line_no}") if place is not None else ""
 
 
-def _plain(source: str) -> str:
+def _to_plain_text(source: str) -> str:
     """A value for people, as far as a heading has room for it."""
     value = json.loads(source)
     return visible(cut(value if isinstance(value, str) else source, _LONGEST_NAME))
 
 
-def _row(leaf: Leaf) -> tuple[str, int, list[tuple[int, str]]]:
+def _build_row(leaf: Leaf) -> tuple[str, int, list[tuple[int, str]]]:
     """A value that differs: its path, the sides that it has (1 the old, 2 the new, 3 both), and the runs of both."""
     sides = (leaf.before is not None) + 2 * (leaf.after is not None)
     return visible(leaf.pointer[1:]), sides, [(KINDS[kind], visible(text)) for kind, text in leaf.runs()]

@@ -35,19 +35,26 @@ def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
     """The comment, and how many records it has no room for."""
     diff = diff.rooted
     page = EntryPage(diff, options)
-    changed, removed, added = (
+    changed_numbers, removed_numbers, added_numbers = (
         [number for number, change in enumerate(diff.changes, 1) if change.op in ops]
         for ops in (("update", "rename"), ("delete",), ("insert",))
     )
     before = len(diff.findings)
-    rest = [[number for number in some if before + number > page.start] for some in (changed, removed, added)]
-    head = [*_told_once(diff, options)] if page.is_first else []
+    pending_numbers = [
+        [number for number in some if before + number > page.start]
+        for some in (changed_numbers, removed_numbers, added_numbers)
+    ]
+    head = [*_build_summary_sections(diff, options)] if page.is_first else []
 
-    def end(shown: Sequence[int]) -> str:
+    def end(shown_counts: Sequence[int]) -> str:
         """The first record that is not shown is where to go on; one of another section may then be told again."""
-        left = [some[count] for some, count in zip(rest, shown[-len(rest) :], strict=True) if count < len(some)]
-        page.told = before + (min(left) - 1 if left else len(diff.changes))
-        if not left:
+        remaining_numbers = [
+            some[count]
+            for some, count in zip(pending_numbers, shown_counts[-len(pending_numbers) :], strict=True)
+            if count < len(some)
+        ]
+        page.told = before + (min(remaining_numbers) - 1 if remaining_numbers else len(diff.changes))
+        if not remaining_numbers:
             return ""
         return f"\n{_ROOM}{span(page.next if page.told > max(page.start, before) else options.again('--full'))}\n"
 
@@ -55,8 +62,8 @@ def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
     start, text = _start(diff, options), ""
     total = before + len(diff.changes)
     for detail in _DETAIL:
-        sections = [*head, *_records(diff, rest, options, detail)]
-        text = fitted(start, sections, options.budget, end, room if any(rest) else 0).rstrip("\n")
+        sections = [*head, *_build_record_sections(diff, pending_numbers, options, detail)]
+        text = fitted(start, sections, options.budget, end, room if any(pending_numbers) else 0).rstrip("\n")
         if page.told == total:
             break
     return text, total - page.told
@@ -64,70 +71,78 @@ def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
 
 def _start(diff: Diff, options: DiffOptions) -> str:
     totals = diff.numbers.totals
-    said = [f"{totals[op]:,} {WORDS[op]}" for op in OPS if totals[op]]
-    said += [f"{len(diff.ontology):,} in the configuration"] if diff.ontology else []
-    said += [f"{diff.respelled:,} only written otherwise"] if diff.respelled else []
-    found = counted(diff.findings)
+    phrases = [f"{totals[op]:,} {WORDS[op]}" for op in OPS if totals[op]]
+    phrases += [f"{len(diff.ontology):,} in the configuration"] if diff.ontology else []
+    phrases += [f"{diff.respelled:,} only written otherwise"] if diff.respelled else []
+    finding_counts = counted(diff.findings)
     sides = [
         linked(cut(label.shown, 120), options.links.commit(is_old=is_old) if options.links else "")
         for label, is_old in ((diff.base, True), (diff.head, False))
     ]
     between = f"From {sides[0]} to {sides[1]}"
-    tail = f"; **{' and '.join(found)}**" if found else ""
-    return f"### Knowledge: {', '.join(said) or 'no record differs'}\n\n{between}{tail}.\n\n"
+    tail = f"; **{' and '.join(finding_counts)}**" if finding_counts else ""
+    return f"### Knowledge: {', '.join(phrases) or 'no record differs'}\n\n{between}{tail}.\n\n"
 
 
-def _told_once(diff: Diff, options: DiffOptions) -> Iterator[ReportSection]:
+def _build_summary_sections(diff: Diff, options: DiffOptions) -> Iterator[ReportSection]:
     """Numbers, a row a type, those with the most changes first; findings, and what the configuration says otherwise."""
-    counts = sorted(diff.counts.items(), key=lambda one: (-sum(one[1].values()), one[0]))
+    counts = sorted(diff.counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))
     rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
     head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
     yield ReportSection(head, lambda: rows, [name for name, _ in counts], 0.1)
-    ordered = sorted(told(diff.findings), key=lambda one: not one.is_error)
+    sorted_findings = sorted(told(diff.findings), key=lambda item: not item.is_error)
 
     def listed(finding: Finding) -> str:
         links = options.links if finding.path and finding.line else None
         return finding_line(finding, links.line(finding.path, finding.line, is_old=False) if links else "")
 
-    yield ReportSection("#### Findings\n", lambda: map(listed, ordered), [one.code for one in ordered], 0.25)
-    named = [change.what.split(" ")[0] for change in diff.ontology]
-    yield ReportSection("\n#### Configuration\n", lambda: map(_configured, diff.ontology), named, 0.1)
+    yield ReportSection(
+        "#### Findings\n", lambda: map(listed, sorted_findings), [item.code for item in sorted_findings], 0.25
+    )
+    kinds = [change.what.split(" ")[0] for change in diff.ontology]
+    yield ReportSection("\n#### Configuration\n", lambda: map(_format_ontology_change, diff.ontology), kinds, 0.1)
 
 
-def _records(
+def _build_record_sections(
     diff: Diff, numbers: Sequence[Sequence[int]], options: DiffOptions, detail: int
 ) -> Iterator[ReportSection]:
     """Those that changed, went and came, by their numbers among all changes."""
-    changed, removed, added = ([diff.changes[number - 1] for number in some] for some in numbers)
-    kinds = [[change.type for change in some] for some in (changed, removed, added)]
-    yield ReportSection("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds[0], 0.35)
+    changed_records, removed_records, added_records = (
+        [diff.changes[number - 1] for number in some] for some in numbers
+    )
+    kinds = [[change.type for change in some] for some in (changed_records, removed_records, added_records)]
+    yield ReportSection(
+        "\n#### Changed\n", lambda: (_format_change(change, options) for change in changed_records), kinds[0], 0.35
+    )
 
     def whole(change: RecordChange) -> str:
-        return _whole(change, options, detail) if detail else _brief(change, options)
+        return _format_record(change, options, detail) if detail else _format_brief(change, options)
 
-    yield ReportSection("\n#### Removed\n", lambda: map(whole, removed), kinds[1], 0.1)
-    fold = f"\n<details>\n<summary>{len(added):,} added</summary>\n"
-    yield ReportSection(fold, lambda: map(whole, added), kinds[2], 0.1, "\n</details>\n")
+    yield ReportSection("\n#### Removed\n", lambda: map(whole, removed_records), kinds[1], 0.1)
+    fold = f"\n<details>\n<summary>{len(added_records):,} added</summary>\n"
+    yield ReportSection(fold, lambda: map(whole, added_records), kinds[2], 0.1, "\n</details>\n")
 
 
-def _configured(change: OntologyChange) -> str:
+def _format_ontology_change(change: OntologyChange) -> str:
     sides = [span(cut(side, 200)) if side is not None else "_nothing_" for side in (change.before, change.after)]
     return f"- {span(cut(change.what, 200))}: {' → '.join(sides)}"
 
 
-def _brief(change: RecordChange, options: DiffOptions) -> str:
+def _format_brief(change: RecordChange, options: DiffOptions) -> str:
     """One line: what it is, and its first fields."""
-    shown = _own_fields(change)
+    shown_fields = _select_fields(change)
     # Short texts tell most of what a record is.
-    shown.sort(key=lambda one: not (_value(one).startswith('"') and len(_value(one)) <= _INLINE))
-    fields = [f"{span(cut(one.name, 60))} {span(cut(_value(one), 80))}" for one in shown[:_BRIEF_FIELDS]]
-    fields += [many(len(shown) - _BRIEF_FIELDS, "more field")] if len(shown) > _BRIEF_FIELDS else []
-    return f"- {_name(change)} {_places(change, options)}{': ' if fields else ''}{', '.join(fields)}"
+    shown_fields.sort(key=lambda field: not (_pick_value(field).startswith('"') and len(_pick_value(field)) <= _INLINE))
+    fields = [
+        f"{span(cut(field.name, 60))} {span(cut(_pick_value(field), 80))}" for field in shown_fields[:_BRIEF_FIELDS]
+    ]
+    fields += [many(len(shown_fields) - _BRIEF_FIELDS, "more field")] if len(shown_fields) > _BRIEF_FIELDS else []
+    return f"- {_name(change)} {_format_places(change, options)}{': ' if fields else ''}{', '.join(fields)}"
 
 
-def _own_fields(change: RecordChange) -> list[FieldChange]:
+def _select_fields(change: RecordChange) -> list[FieldChange]:
     """The fields that say more than the name that stands before them."""
-    return [one for one in change.fields if not one.name.startswith("__") and not _is_identity(change, one)]
+    return [field for field in change.fields if not field.name.startswith("__") and not _is_identity(change, field)]
 
 
 def _name(change: RecordChange) -> str:
@@ -140,14 +155,14 @@ def _name(change: RecordChange) -> str:
     return f"{span(change.type)} {span(cut(change.identity, 200))}{was}{f' · {span(cut(title, 120))}' if title else ''}"
 
 
-def _context(change: RecordChange) -> str:
+def _format_context(change: RecordChange) -> str:
     """The fields beside the title that say which record it is and that did not change."""
-    changed = {field.name for field in change.fields}
-    kept = [(name, source) for name, source in [*change.shown.items()][1:] if name not in changed]
-    return "".join(f" · {span(cut(name, 60))} {span(cut(source, 80))}" for name, source in kept)
+    changed_names = {field.name for field in change.fields}
+    context_fields = [(name, source) for name, source in [*change.shown.items()][1:] if name not in changed_names]
+    return "".join(f" · {span(cut(name, 60))} {span(cut(source, 80))}" for name, source in context_fields)
 
 
-def _places(change: RecordChange, options: DiffOptions) -> str:
+def _format_places(change: RecordChange, options: DiffOptions) -> str:
     """Where the record stands, and stood where that was another file."""
     sides = [(place, is_old) for place, is_old in ((change.before, True), (change.after, False)) if place is not None]
     if len(sides) == 2 and sides[0][0].path == sides[1][0].path:
@@ -165,64 +180,64 @@ def _is_identity(change: RecordChange, field: FieldChange) -> bool:
     """Whether the identity, which stands before it, says as much."""
     if change.kind == "edge" and field.name in ("from", "to"):
         return True
-    value = json.loads(_value(field))
+    value = json.loads(_pick_value(field))
     return isinstance(value, str | int) and str(value) == change.identity
 
 
-def _value(field: FieldChange) -> str:
+def _pick_value(field: FieldChange) -> str:
     return field.after if field.after is not None else field.before or ""
 
 
-def _changed(change: RecordChange, options: DiffOptions) -> str:
+def _format_change(change: RecordChange, options: DiffOptions) -> str:
     """What differs in a record; its fields by name alone where one record would take most of the room."""
-    head = f"\n##### {_name(change)}\n\n{_places(change, options)}{_context(change)}\n"
-    whole = "\n".join([head, *_in_full(change.fields, options, _LINES_OF_FIELD)])
-    return whole if size(whole) <= options.budget // 4 else f"{head}\n{_brief(change, options)}"
+    head = f"\n##### {_name(change)}\n\n{_format_places(change, options)}{_format_context(change)}\n"
+    whole = "\n".join([head, *_format_fields(change.fields, options, _LINES_OF_FIELD)])
+    return whole if size(whole) <= options.budget // 4 else f"{head}\n{_format_brief(change, options)}"
 
 
-def _whole(change: RecordChange, options: DiffOptions, longest: int) -> str:
+def _format_record(change: RecordChange, options: DiffOptions, longest: int) -> str:
     """A record that came or went, with its texts."""
-    head = f"\n##### {_name(change)}\n\n{_places(change, options)}\n"
-    whole = "\n".join([head, *_in_full(_own_fields(change), options, longest, is_whole=True)])
-    return whole if size(whole) <= options.budget // 4 else f"\n{_brief(change, options)}\n"
+    head = f"\n##### {_name(change)}\n\n{_format_places(change, options)}\n"
+    whole = "\n".join([head, *_format_fields(_select_fields(change), options, longest, is_whole=True)])
+    return whole if size(whole) <= options.budget // 4 else f"\n{_format_brief(change, options)}\n"
 
 
-def _in_full(
+def _format_fields(
     fields: Iterable[FieldChange], options: DiffOptions, longest: int, *, is_whole: bool = False
 ) -> Iterator[str]:
     """The fields one below the other, of a text `longest` lines; of a record that came or went `is_whole` the side that it has."""
-    every = [one for field in fields for one in _values(field)]
-    short, long = ([one for one in every if _is_short(one) is wanted] for wanted in (True, False))
+    every = [item for field in fields for item in _split_values(field)]
+    short, long = ([item for item in every if _is_short(item) is should_be_short] for should_be_short in (True, False))
     for some in short[:_FIELDS]:
-        yield f"- {span(cut(some[0].name, 200))}: {_sides(some[0], is_whole)}"
+        yield f"- {span(cut(some[0].name, 200))}: {_format_sides(some[0], is_whole)}"
     for some in long[:_FIELDS]:
-        lines = [one for leaf in some for one in _lines(leaf.runs() if options.full else around(leaf.runs()))]
+        lines = [item for leaf in some for item in _format_lines(leaf.runs() if options.full else around(leaf.runs()))]
         more = len(lines) - longest
         lines = [*lines[:longest], f"  … {many(more, 'more line')}"] if more > 0 else lines
         yield f"- {span(cut(some[0].name, 200))}:\n\n{block(lines, 'diff')}"
-    left = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
-    if left:
-        yield f"- {many(left, 'more field')}"
+    remaining_count = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
+    if remaining_count:
+        yield f"- {many(remaining_count, 'more field')}"
 
 
-def _sides(leaf: Leaf, is_whole: bool) -> str:
+def _format_sides(leaf: Leaf, is_whole: bool) -> str:
     sides = [span(text) if text is not None else "_none_" for text in (leaf.before, leaf.after)]
     return sides[leaf.before is None] if is_whole else " → ".join(sides)
 
 
-def _values(field: FieldChange) -> list[list[Leaf]]:
+def _split_values(field: FieldChange) -> list[list[Leaf]]:
     """What differs in a field: each value by itself, of a long list the elements that came and went together."""
     whole = Leaf((field.name,), field.before, field.after)
     every = list(leaves(field.name, field.before, field.after))
     if _is_short([whole]) and all(len(leaf.keys) - leaf.is_element == 1 for leaf in every):
         return [[whole]]
-    found: list[list[Leaf]] = []
+    groups: list[list[Leaf]] = []
     for leaf in every:
-        if leaf.is_element and found and found[-1][-1].is_element and found[-1][-1].name == leaf.name:
-            found[-1].append(leaf)
+        if leaf.is_element and groups and groups[-1][-1].is_element and groups[-1][-1].name == leaf.name:
+            groups[-1].append(leaf)
         else:
-            found.append([leaf])
-    return found
+            groups.append([leaf])
+    return groups
 
 
 def _is_short(some: Sequence[Leaf]) -> bool:
@@ -231,17 +246,17 @@ def _is_short(some: Sequence[Leaf]) -> bool:
     return is_one and all(side is None or len(side) <= _INLINE for side in sides)
 
 
-def _lines(runs: Iterable[Run]) -> Iterator[str]:
+def _format_lines(runs: Iterable[Run]) -> Iterator[str]:
     marks = {"same": "  ", "gone": "- ", "new": "+ "}
     for kind, text in runs:
         if kind == "cut":
             yield f"  … ({len(text):,} characters alike)"
             continue
         for line in text.removesuffix("\n").split("\n"):
-            yield from (marks[kind] + piece for piece in _wrapped(line))
+            yield from (marks[kind] + piece for piece in _wrap_line(line))
 
 
-def _wrapped(line: str) -> Iterator[str]:
+def _wrap_line(line: str) -> Iterator[str]:
     """Pieces of at most `_WIDTH` characters, cut behind a blank where there is one."""
     while len(line) > _WIDTH:
         at = line.rfind(" ", _WIDTH // 2, _WIDTH) + 1 or _WIDTH

@@ -85,9 +85,9 @@ class RecordChange(Struct, frozen=True):
 
     @property
     def place(self) -> RecordPlace:
-        found = self.after or self.before
-        assert found is not None, "a change has a side"
-        return found
+        side = self.after or self.before
+        assert side is not None, "a change has a side"
+        return side
 
     @property
     def shown(self) -> Mapping[str, str]:
@@ -164,8 +164,8 @@ class Diff(Struct, frozen=True):
 
     @property
     def numbers(self) -> Numbers:
-        told = (len(self.moves), len(self.ontology), len(self.findings))
-        return Numbers(self.counts, self.parts, self.respelled, *told)
+        totals = (len(self.moves), len(self.ontology), len(self.findings))
+        return Numbers(self.counts, self.parts, self.respelled, *totals)
 
     @property
     def rooted(self) -> "Diff":
@@ -180,18 +180,20 @@ class Diff(Struct, frozen=True):
         return replace(
             self,
             prefix="",
-            changes=tuple(replace(one, before=rooted(one.before), after=rooted(one.after)) for one in self.changes),
-            ontology=tuple(replace(one, path=self.prefix + one.path) if one.path else one for one in self.ontology),
-            findings=tuple(one.rooted(self.prefix) for one in self.findings),
+            changes=tuple(replace(item, before=rooted(item.before), after=rooted(item.after)) for item in self.changes),
+            ontology=tuple(
+                replace(item, path=self.prefix + item.path) if item.path else item for item in self.ontology
+            ),
+            findings=tuple(item.rooted(self.prefix) for item in self.findings),
         )
 
     @property
     def counts(self) -> Counts:
         """How many of each op, by type; every op stands there."""
-        found: dict[str, Counter[str]] = {}
+        counters: dict[str, Counter[str]] = {}
         for change in self.changes:
-            found.setdefault(change.type, Counter())[change.op] += 1
-        return {name: {op: count[op] for op in OPS} for name, count in found.items()}
+            counters.setdefault(change.type, Counter())[change.op] += 1
+        return {name: {op: count[op] for op in OPS} for name, count in counters.items()}
 
 
 LineNumbers = Mapping[str, Sequence[int]]

@@ -26,41 +26,45 @@ _TAIL = b'Z"}'
 
 def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
     """What `compare` would count; its findings are those of lines and files, as nothing else is looked at."""
-    found = Numbers(findings=len(versions.findings))
+    totals = Numbers(findings=len(versions.findings))
     with collector_paused():
         for key, paths in of_tables(versions, types):
             kinds = types.of(key) if key else None
-            counted = _counted(versions, paths, kinds, limits) if kinds else None
-            found += counted or compare(replace(versions, findings=(), paths=tuple(paths)), types, limits).numbers
-    return found
+            table_numbers = _count_table(versions, paths, kinds, limits) if kinds else None
+            totals += (
+                table_numbers or compare(replace(versions, findings=(), paths=tuple(paths)), types, limits).numbers
+            )
+    return totals
 
 
-def _counted(
+def _count_table(
     versions: Versions, paths: list[str], kinds: tuple[RecordType, RecordType], limits: Limits
 ) -> Numbers | None:
     """The numbers of one table; None where a line has to be looked at closely."""
     if not versions.renamed.keys().isdisjoint(paths):
         return None
-    known = alike(versions.old, versions.new, paths)
-    old = _records(versions.old, paths, known, kinds[0])
-    new = _records(versions.new, paths, known, kinds[1], limits)
+    same_lines = alike(versions.old, versions.new, paths)
+    old = _read_records(versions.old, paths, same_lines, kinds[0])
+    new = _read_records(versions.new, paths, same_lines, kinds[1], limits)
     if old is None or new is None:
         return None
-    gone, come = old.keys() - new.keys(), new.keys() - old.keys()
-    if gone and come and {old[number][0] for number in gone} & {new[number][0] for number in come}:
+    removed_ids, come = old.keys() - new.keys(), new.keys() - old.keys()
+    if removed_ids and come and {old[number][0] for number in removed_ids} & {new[number][0] for number in come}:
         return None  # a record got another __id
-    count = Counter(insert=len(come), delete=len(gone))
+    count = Counter(insert=len(come), delete=len(removed_ids))
     pairs = [(old[number], new[number]) for number in old.keys() & new.keys()]
-    changed = [(before, after) for before, after in pairs if before[1] != after[1]]  # the others moved to another part
-    count.update("update" if before[0] == after[0] else "rename" for before, after in changed)
+    changed_pairs = [
+        (before, after) for before, after in pairs if before[1] != after[1]
+    ]  # the others moved to another part
+    count.update("update" if before[0] == after[0] else "rename" for before, after in changed_pairs)
     counts: Counts = {kinds[1].name: {op: count[op] for op in OPS}} if count.total() else {}
-    return Numbers(counts, len(paths), moved=len(pairs) - len(changed))
+    return Numbers(counts, len(paths), moved=len(pairs) - len(changed_pairs))
 
 
-def _records(
+def _read_records(
     side: Mapping[str, bytes],
     paths: Iterable[str],
-    known: frozenset[bytes],
+    same_lines: frozenset[bytes],
     kind: RecordType,
     limits: Limits | None = None,
 ) -> _Records | None:
@@ -74,17 +78,22 @@ def _records(
         )
         + b","
     ).match
-    found: _Records = {}
+    records: _Records = {}
     total = 0
     for path in paths:
         raw = side.get(path)
         if raw is None:
             continue
-        *lines, rest = raw.split(b"\n")
-        own = [line for line in lines if line not in known] if known else lines
-        heads = [(match.groups(), line) for line in own if (match := head(line)) and line.endswith(_TAIL)]
-        if rest or not raw or len(heads) < len(own) or not (limits is None or are_compact(own, limits)):
+        *lines, tail = raw.split(b"\n")
+        differing_lines = [line for line in lines if line not in same_lines] if same_lines else lines
+        heads = [(match.groups(), line) for line in differing_lines if (match := head(line)) and line.endswith(_TAIL)]
+        if (
+            tail
+            or not raw
+            or len(heads) < len(differing_lines)
+            or not (limits is None or are_compact(differing_lines, limits))
+        ):
             return None
-        found.update((one[0], (one[1:], line)) for one, line in heads)
-        total += len(own)
-    return found if len(found) == total else None
+        records.update((groups[0], (groups[1:], line)) for groups, line in heads)
+        total += len(differing_lines)
+    return records if len(records) == total else None

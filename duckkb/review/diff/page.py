@@ -50,14 +50,14 @@ class EntryPage:
     @property
     def next(self) -> str:
         """The command that tells what comes next; empty where nothing does."""
-        return self._options.again(f"--after {self._cursor(self.told)}") if self.left else ""
+        return self._options.again(f"--after {self._format_cursor(self.told)}") if self.left else ""
 
     @property
     def next_object(self) -> dict[str, Any] | None:
         """The same for programs."""
         if not self.left:
             return None
-        return {"after": self._cursor(self.told), "left": self.left, "command": self.next}
+        return {"after": self._format_cursor(self.told), "left": self.left, "command": self.next}
 
     def spend(self, text: str) -> str:
         """Take what is always told off the budget."""
@@ -66,26 +66,26 @@ class EntryPage:
 
     def tell_findings(self) -> tuple[Finding, ...]:
         """Those that are left, for a form that tells them together."""
-        found = self.findings
-        self.told += len(found)
-        return found
+        findings = self.findings
+        self.told += len(findings)
+        return findings
 
     def fit(
         self,
         entries: Iterable[_Entry],
         make: Callable[[_Entry], _Made],
-        measure: Callable[[_Made], int] = lambda made: size(str(made)),
+        measure: Callable[[_Made], int] = lambda piece: size(str(piece)),
     ) -> Iterator[_Made]:
         """What is made of the entries that there is room for; one at least."""
-        for one in entries:
-            made = make(one)
-            self._left -= measure(made)
+        for entry in entries:
+            piece = make(entry)
+            self._left -= measure(piece)
             self._is_full = self._is_full or (self._left < 0 and self._fitted > 0)
             if self._is_full:
                 return
             self._fitted += 1
             self.told += 1
-            yield made
+            yield piece
 
     def _start(self, after: str) -> int:
         number = re.fullmatch("([1-9][0-9]{0,9})-[0-9a-f]{8}", after)
@@ -93,19 +93,24 @@ class EntryPage:
             raise UsageError(
                 f"--after {after}: that is no cursor", suggestion="take the command that the page before ends with"
             )
-        told = int(number[1]) if number else 0
-        if told > len(self._entries) or (told and self._cursor(told) != after):
+        count = int(number[1]) if number else 0
+        if count > len(self._entries) or (count and self._format_cursor(count) != after):
             raise Conflict(
                 "the difference is not the one any more that this cursor is of",
                 suggestion="begin again without --after",
             )
-        return told
+        return count
 
-    def _cursor(self, told: int) -> str:
-        one = self._entries[told - 1]
-        if isinstance(one, Finding):
-            last: tuple[str, ...] = (one.code, one.place, one.field, one.type, one.identity)
+    def _format_cursor(self, count: int) -> str:
+        entry = self._entries[count - 1]
+        if isinstance(entry, Finding):
+            last: tuple[str, ...] = (entry.code, entry.place, entry.field, entry.type, entry.identity)
         else:
-            last = (one.op, one.type, str(one.id), *(place.etag if place else "" for place in (one.before, one.after)))
+            last = (
+                entry.op,
+                entry.type,
+                str(entry.id),
+                *(place.etag if place else "" for place in (entry.before, entry.after)),
+            )
         digest = hashlib.sha256("\0".join((str(len(self._entries)), *last)).encode("utf-8", "replace")).hexdigest()
-        return f"{told}-{digest[:8]}"
+        return f"{count}-{digest[:8]}"

@@ -31,18 +31,20 @@ _ROOM = 13
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The lines of the patch. Raises `errors.Unreadable` where the newer version has lines that would be lost in it."""
-    lost = [finding for finding in diff.findings if finding.is_error and finding.path and finding.code not in _KEPT]
-    if lost:
+    lost_findings = [
+        finding for finding in diff.findings if finding.is_error and finding.path and finding.code not in _KEPT
+    ]
+    if lost_findings:
         raise Unreadable(
-            f"{len(lost)} places of {diff.head.shown} are no records; a patch would leave them out",
+            f"{len(lost_findings)} places of {diff.head.shown} are no records; a patch would leave them out",
             suggestion="mend the lines named, then repeat",
-            findings=tuple(lost),
+            findings=tuple(lost_findings),
         )
-    steps = [step for change in (*diff.changes, *diff.moves) for step in _steps(change)]
+    steps = [step for change in (*diff.changes, *diff.moves) for step in _iter_steps(change)]
     head = {"duckkb_patch": VERSION, "base": diff.base.as_object, "head": diff.head.as_object, "records": len(steps)}
     yield dumps(head)
     for op, kind, identity, before, after in steps:
-        yield dumps({"op": op, "type": kind, "identity": identity} | _places(before, after))
+        yield dumps({"op": op, "type": kind, "identity": identity} | _build_places(before, after))
 
 
 def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = False) -> Apply:
@@ -52,14 +54,14 @@ def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = Fa
     lines = parse_objects(data, Limits(_ROOM * limits.max_record_bytes, limits.depth))
     number, head = next(lines, (1, {}))
     if not isinstance(head, Mapping) or head.get("duckkb_patch") != VERSION:
-        raise _refusal([Finding("E_PATCH", f"no patch of version {VERSION} begins here", line=number)])
+        raise _build_error([Finding("E_PATCH", f"no patch of version {VERSION} begins here", line=number)])
     changes: dict[tuple[str, int], Change] = {}
     places: dict[tuple[str, int], str] = {}
     findings: list[Finding] = []
     steps, sides = list(lines), ("after", "before") if reverse else ("before", "after")
-    for number, one in steps:
+    for number, step in steps:
         try:
-            change, path = _step(one, sides, ontology, limits)
+            change, path = _parse_step(step, sides, ontology, limits)
         except LineError as error:
             findings += [Finding("E_PATCH", wrong.message, line=number, field=wrong.field) for wrong in error.findings]
             continue
@@ -70,35 +72,35 @@ def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = Fa
         if path:
             places[key] = path
     if not findings and head.get("records") != len(steps):
-        said = f"has {len(steps)} records, and its first line names {head.get('records')}"
-        findings.append(Finding("E_PATCH", said, line=1))
+        message = f"has {len(steps)} records, and its first line names {head.get('records')}"
+        findings.append(Finding("E_PATCH", message, line=1))
     if findings:
-        raise _refusal(findings)
+        raise _build_error(findings)
     return Apply(Changeset(tuple(changes.values())), exact=True, places=places)
 
 
-def _refusal(findings: Sequence[Finding]) -> InvalidRecord:
+def _build_error(findings: Sequence[Finding]) -> InvalidRecord:
     """The error for a patch that does not make sense (E_PATCH); each finding has its line in the patch."""
     first, remedy = findings[0], CODES["E_PATCH"].remedy
-    said = f"line {first.line}: {first.message}" if len(findings) == 1 else f"{len(findings)} lines are wrong"
-    return InvalidRecord(f"the patch: {said}", "E_PATCH", remedy, findings=tuple(findings), exit_code=1)
+    message = f"line {first.line}: {first.message}" if len(findings) == 1 else f"{len(findings)} lines are wrong"
+    return InvalidRecord(f"the patch: {message}", "E_PATCH", remedy, findings=tuple(findings), exit_code=1)
 
 
-def _step(
-    one: Mapping[str, Any] | LineError, sides: tuple[str, str], ontology: Ontology, limits: Limits
+def _parse_step(
+    step: Mapping[str, Any] | LineError, sides: tuple[str, str], ontology: Ontology, limits: Limits
 ) -> tuple[Change, str]:
     """What a line of a patch does to one record, and the part to which the record moves or in which it comes, else empty."""
-    if isinstance(one, LineError):
-        raise one
-    (left, old), (path, new) = (_side(one.get(side), side, ontology, limits) for side in sides)
+    if isinstance(step, LineError):
+        raise step
+    (old_path, old), (path, new) = (_parse_side(step.get(side), side, ontology, limits) for side in sides)
     if old is None and new is None:
         raise LineError([Finding("E_PATCH", "has neither before nor after")])
     if old is not None and new is not None and (old.type, old.id) != (new.type, new.id):
         raise LineError([Finding("E_PATCH", "before and after are two records: their types or __id differ")])
-    return Change(old, new), path if path != left else ""
+    return Change(old, new), path if path != old_path else ""
 
 
-def _side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tuple[str, Record | None]:
+def _parse_side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tuple[str, Record | None]:
     """The part and the record that a side names; empty and None where there is none."""
     if value is None:
         return "", None
@@ -115,21 +117,21 @@ def _side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tuple[st
     return path, record_of(kind, values)
 
 
-def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, RecordPlace | None, RecordPlace | None]]:
+def _iter_steps(change: RecordChange) -> Iterator[tuple[str, str, str, RecordPlace | None, RecordPlace | None]]:
     """One, or two where a record got another `__id`: to an engine these are two records."""
     before, after = change.before, change.after
-    if before is not None and after is not None and _id(before) != _id(after):
+    if before is not None and after is not None and _extract_id(before) != _extract_id(after):
         yield "delete", change.type, change.was or change.identity, before, None
         yield "insert", change.type, change.identity, None, after
     else:
         yield change.op, change.type, change.identity, before, after
 
 
-def _id(place: RecordPlace) -> bytes:
+def _extract_id(place: RecordPlace) -> bytes:
     """The beginning of a canonical line, which is its `__id`."""
     return place.line.partition(b",")[0]
 
 
-def _places(before: RecordPlace | None, after: RecordPlace | None) -> dict[str, Any]:
+def _build_places(before: RecordPlace | None, after: RecordPlace | None) -> dict[str, Any]:
     sides = (("before", before), ("after", after))
     return {side: {"path": place.path, "line": place.line.decode()} for side, place in sides if place is not None}

@@ -41,18 +41,18 @@ _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The configuration, the records, the findings, then all of it in numbers; a piece a block. What the budget has no
     room for is counted in the last line, with the command that goes on."""
-    shown = _Shown(options)
+    formatter = _Shown(options)
     page = EntryPage(diff, options)
-    for one in diff.ontology if page.is_first else ():
-        yield page.spend("\n".join(shown.configuration(one)))
-    findings = [page.spend(shown.finding(one)) for one in told(page.tell_findings())]
+    for item in diff.ontology if page.is_first else ():
+        yield page.spend("\n".join(formatter.configuration(item)))
+    findings = [page.spend(formatter.finding(item)) for item in told(page.tell_findings())]
     last = page.spend(total(diff.numbers))
-    made = page.fit(
+    blocks = page.fit(
         page.changes,
-        lambda change: (_compared(change), "\n".join(shown.record(change))),
-        lambda one: one[0] // _A_BYTE + size(one[1]),
+        lambda change: (_measure_values(change), "\n".join(formatter.record(change))),
+        lambda item: item[0] // _A_BYTE + size(item[1]),
     )
-    yield from (text for _, text in made)
+    yield from (text for _, text in blocks)
     yield from findings
     yield last
     if page.left:
@@ -64,7 +64,7 @@ def in_numbers(numbers: Numbers) -> Iterator[str]:
     counts = numbers.counts
     wide = max(map(places, counts), default=0)
     for name, count in counts.items():
-        yield f" {name}{' ' * (wide - places(name))} | {_counted(count)}"
+        yield f" {name}{' ' * (wide - places(name))} | {_format_counts(count)}"
     yield total(numbers)
 
 
@@ -72,7 +72,7 @@ def annotations(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """A workflow command a line."""
     yield from commands(diff.findings, diff.prefix)
     for name, count in diff.counts.items():
-        yield command("notice", _counted(count), title=name)
+        yield command("notice", _format_counts(count), title=name)
     if diff.ontology:
         yield command("notice", "\n".join(change.what for change in diff.ontology), title="configuration")
 
@@ -81,25 +81,25 @@ def total(numbers: Numbers) -> str:
     """`3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
     all_of = numbers.totals
     records = sum(all_of.values())
-    said = [f"{many(records, 'record')} in {many(numbers.parts, 'part')}"]
+    phrases = [f"{many(records, 'record')} in {many(numbers.parts, 'part')}"]
     if records:
-        said[0] += f": {_counted(all_of)}"
+        phrases[0] += f": {_format_counts(all_of)}"
     if numbers.moved:
-        said.append(f"{numbers.moved} only moved to another part")
+        phrases.append(f"{numbers.moved} only moved to another part")
     if numbers.ontology:
-        said.append(many(numbers.ontology, "change") + " of the configuration")
+        phrases.append(many(numbers.ontology, "change") + " of the configuration")
     if numbers.respelled:
-        said.append(f"{numbers.respelled} only written otherwise")
+        phrases.append(f"{numbers.respelled} only written otherwise")
     if numbers.findings:
-        said.append(many(numbers.findings, "finding"))
-    return "; ".join(said)
+        phrases.append(many(numbers.findings, "finding"))
+    return "; ".join(phrases)
 
 
-def _counted(count: Mapping[str, int]) -> str:
+def _format_counts(count: Mapping[str, int]) -> str:
     return ", ".join(f"{count[op]:,} {word}" for op, word in WORDS.items() if count[op])
 
 
-def _compared(change: RecordChange) -> int:
+def _measure_values(change: RecordChange) -> int:
     """The characters of values that both sides have and that are long."""
     both = ((field.before, field.after) for field in change.fields)
     sizes = (len(before) + len(after) for before, after in both if before is not None and after is not None)
@@ -113,40 +113,40 @@ class _Shown:
     def record(self, change: RecordChange) -> Iterator[str]:
         was = f" (was {line(change.was)})" if change.was is not None else ""
         name = f"{WORDS[change.op]} {change.type} {line(change.identity)}{was}"
-        yield f"{self._painted(name, 'head')}  {change.place.path}:{change.place.line_no}"
+        yield f"{self._paint(name, 'head')}  {change.place.path}:{change.place.line_no}"
         is_whole = change.op in ("insert", "delete")
         for field in change.fields:
             if not (is_whole and field.name in _OWN) or self._full:
-                yield from self._leaves(leaves(field.name, field.before, field.after))
+                yield from self._format_leaves(leaves(field.name, field.before, field.after))
 
     def configuration(self, change: OntologyChange) -> Iterator[str]:
-        yield self._painted(f"configuration: {line(change.what)}", "head") + f"  {line(change.path)}"
-        yield from self._leaves(leaves("", change.before, change.after))
+        yield self._paint(f"configuration: {line(change.what)}", "head") + f"  {line(change.path)}"
+        yield from self._format_leaves(leaves("", change.before, change.after))
 
     def finding(self, finding: Finding) -> str:
         remedy = finding.remedy or (CODES[finding.code].remedy if finding.code in CODES else "")
-        said = line(str(replace(finding, remedy=remedy)))
-        return self._painted(said, "error" if finding.is_error else "warning")
+        text = line(str(replace(finding, remedy=remedy)))
+        return self._paint(text, "error" if finding.is_error else "warning")
 
-    def _leaves(self, found: Iterable[Leaf]) -> Iterator[str]:
-        told, left = 0, 0
-        for leaf in found:
-            told += leaf.is_element
-            if leaf.is_element and told > _MOST and not self._full:
-                left += 1
+    def _format_leaves(self, changed_leaves: Iterable[Leaf]) -> Iterator[str]:
+        element_count, omitted_count = 0, 0
+        for leaf in changed_leaves:
+            element_count += leaf.is_element
+            if leaf.is_element and element_count > _MOST and not self._full:
+                omitted_count += 1
             else:
-                yield from self._leaf(leaf)
-        if left:
-            yield f"      … {left:,} more elements (--full)"
+                yield from self._format_leaf(leaf)
+        if omitted_count:
+            yield f"      … {omitted_count:,} more elements (--full)"
 
-    def _leaf(self, leaf: Leaf) -> Iterator[str]:
+    def _format_leaf(self, leaf: Leaf) -> Iterator[str]:
         mark = {"gone": "-", "new": "+", "changed": " "}[leaf.kind]
         name = f"{line(leaf.name)}: " if leaf.name else ""
         whole = leaf.kind != "changed"
         runs = leaf.runs()
-        lines = _lines(runs if self._full else _shortened(runs, whole))
+        lines = _split_lines(runs if self._full else _truncate_runs(runs, whole))
         if len(lines) > 1 and name:
-            yield self._painted(f"  {mark} {name.rstrip()}", leaf.kind if whole else "")
+            yield self._paint(f"  {mark} {name.rstrip()}", leaf.kind if whole else "")
             yield from (self._row(f"  {mark}     ", runs, whole) for runs in lines)
         else:
             yield from (self._row(f"  {mark} {name}", runs, whole) for runs in lines)
@@ -155,44 +155,44 @@ class _Shown:
         """What came or went whole is marked at its beginning, other changes where they are."""
         if whole:
             text = head + "".join(_cut(run) if run.kind == "cut" else visible(run.text) for run in runs)
-            return self._painted(text, next((run.kind for run in runs if run.kind != "cut"), ""))
+            return self._paint(text, next((run.kind for run in runs if run.kind != "cut"), ""))
         return head + "".join(map(self._run, runs))
 
     def _run(self, run: Run) -> str:
         if run.kind == "cut":
-            return self._painted(_cut(run), "cut")
+            return self._paint(_cut(run), "cut")
         text = visible(run.text)
         if run.kind == "same":
             return text
         before, after = ("", "") if self._color else _MARKS[run.kind]
-        return before + self._painted(text, run.kind) + after
+        return before + self._paint(text, run.kind) + after
 
-    def _painted(self, text: str, what: str) -> str:
-        return f"\x1b[{_COLORS[what]}m{text}\x1b[m" if self._color and what in _COLORS and text else text
+    def _paint(self, text: str, style: str) -> str:
+        return f"\x1b[{_COLORS[style]}m{text}\x1b[m" if self._color and style in _COLORS and text else text
 
 
-def _shortened(runs: Sequence[Run], whole: bool) -> Sequence[Run]:
+def _truncate_runs(runs: Sequence[Run], whole: bool) -> Sequence[Run]:
     if not whole:
         return around(runs, _REACH)
-    found: list[Run] = []
+    pieces: list[Run] = []
     for run in runs:
-        rest = run.text[_LONGEST:]
-        found += [run] if len(rest) < _REACH else [Run(run.kind, run.text[:_LONGEST]), Run("cut", rest)]
-    return found
+        remainder = run.text[_LONGEST:]
+        pieces += [run] if len(remainder) < _REACH else [Run(run.kind, run.text[:_LONGEST]), Run("cut", remainder)]
+    return pieces
 
 
 def _cut(run: Run) -> str:
     return f" … {len(run.text):,} characters … "
 
 
-def _lines(runs: Iterable[Run]) -> list[list[Run]]:
+def _split_lines(runs: Iterable[Run]) -> list[list[Run]]:
     """The runs by line of the text; what is cut out stays one piece."""
-    found: list[list[Run]] = [[]]
+    lines: list[list[Run]] = [[]]
     for run in runs:
         if run.kind == "cut":
-            found[-1].append(run)
+            lines[-1].append(run)
             continue
-        first, *others = run.text.split("\n")
-        found[-1].append(Run(run.kind, first))
-        found += [[Run(run.kind, line)] for line in others]
-    return [[run for run in line if run.text] for line in found]
+        first, *next_lines = run.text.split("\n")
+        lines[-1].append(Run(run.kind, first))
+        lines += [[Run(run.kind, line)] for line in next_lines]
+    return [[run for run in line if run.text] for line in lines]

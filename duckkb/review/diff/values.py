@@ -53,10 +53,10 @@ def leaves(name: str, before: str | None, after: str | None) -> Iterator[Leaf]:
     >>> [(leaf.pointer, leaf.before, leaf.after) for leaf in leaves("place", '{"a":1,"b":[1,2]}', '{"a":2,"b":[2,3]}')]
     [('/place/a', '1', '2'), ('/place/b/0', '1', None), ('/place/b/1', None, '3')]
     """
-    return _leaves((name,) if name else (), before, after)
+    return _compare_values((name,) if name else (), before, after)
 
 
-def _leaves(keys: Keys, before: str | None, after: str | None) -> Iterator[Leaf]:
+def _compare_values(keys: Keys, before: str | None, after: str | None) -> Iterator[Leaf]:
     starts = (before or " ")[:1] + (after or " ")[:1]
     if before is None or after is None or starts not in ("{{", "[["):
         yield Leaf(keys, before, after)
@@ -64,35 +64,37 @@ def _leaves(keys: Keys, before: str | None, after: str | None) -> Iterator[Leaf]
         old, new = ({key: text for key, (_, text) in split(side.encode()).items()} for side in (before, after))
         for key in {**new, **old}:
             if old.get(key) != new.get(key):
-                yield from _leaves((*keys, key), old.get(key), new.get(key))
+                yield from _compare_values((*keys, key), old.get(key), new.get(key))
     else:
-        for index, old_text, new_text in _elements(elements(before) or [], elements(after) or []):
-            yield from _leaves((*keys, index), old_text, new_text)
+        for index, old_text, new_text in _compare_elements(elements(before) or [], elements(after) or []):
+            yield from _compare_values((*keys, index), old_text, new_text)
 
 
-def _elements(old: list[str], new: list[str]) -> Iterator[tuple[int, str | None, str | None]]:
+def _compare_elements(old: list[str], new: list[str]) -> Iterator[tuple[int, str | None, str | None]]:
     """The elements that are gone or new, in reading order; those that only moved are both. An object or a list in whose
     place another stands has changed inside."""
     if len(old) * len(new) > _MOST_STEPS:
-        yield from ((index, text, None) for index, text in _beyond(old, Counter(new)))
-        yield from ((index, None, text) for index, text in _beyond(new, Counter(old)))
+        yield from ((index, text, None) for index, text in _find_surplus(old, Counter(new)))
+        yield from ((index, None, text) for index, text in _find_surplus(new, Counter(old)))
         return
     from difflib import SequenceMatcher
 
     for tag, start, end, to, goal in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        gone, come = old[start:end], new[to:goal]
+        removed_texts, come = old[start:end], new[to:goal]
         if tag == "equal":
             continue
-        if len(gone) == len(come) and all(one[0] == other[0] in "{[" for one, other in zip(gone, come, strict=True)):
-            yield from zip(range(to, goal), gone, come, strict=True)
+        if len(removed_texts) == len(come) and all(
+            old_text[0] == new_text[0] in "{[" for old_text, new_text in zip(removed_texts, come, strict=True)
+        ):
+            yield from zip(range(to, goal), removed_texts, come, strict=True)
         else:
-            yield from ((start + number, text, None) for number, text in enumerate(gone))
+            yield from ((start + number, text, None) for number, text in enumerate(removed_texts))
             yield from ((to + number, None, text) for number, text in enumerate(come))
 
 
-def _beyond(some: list[str], others: Counter[str]) -> Iterator[tuple[int, str]]:
+def _find_surplus(some: list[str], counts: Counter[str]) -> Iterator[tuple[int, str]]:
     """The elements of which there are more than the others have."""
     for index, text in enumerate(some):
-        others[text] -= 1
-        if others[text] < 0:
+        counts[text] -= 1
+        if counts[text] < 0:
             yield index, text

@@ -52,73 +52,77 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
     >>> parse_range("main...topic")
     Range(base='main', against='commit', head='topic', since_parting=True)
     """
-    found = re.fullmatch(r"(.*?)(\.\.\.?)(.*)", text or "", re.DOTALL)
-    if text == "" or (found and (".." in found[3] or found[3].startswith("."))):
+    match = re.fullmatch(r"(.*?)(\.\.\.?)(.*)", text or "", re.DOTALL)
+    if text == "" or (match and (".." in match[3] or match[3].startswith("."))):
         raise UsageError(
             f"{text!r} is no range: it names no revision, or more than two",
             suggestion="give BASE, BASE..HEAD or BASE...HEAD; nothing at all stands for HEAD",
         )
     if staged and worktree:
         raise UsageError("--staged and --worktree contradict each other; give one of them")
-    if found and (staged or worktree):
+    if match and (staged or worktree):
         raise UsageError(
             f"{text} names two commits, which leaves nothing for --{'staged' if staged else 'worktree'}",
             suggestion="give one revision, or leave the option out",
         )
-    if found:
-        return Range(found[1] or "HEAD", "commit", found[3] or "HEAD", found[2] == "...")
+    if match:
+        return Range(match[1] or "HEAD", "commit", match[3] or "HEAD", match[2] == "...")
     return Range(text or "HEAD", "index" if staged else "worktree")
 
 
 def read(root: Path, wanted: Range, places: Sequence[str] = WATCHED) -> Versions:
     """The files that differ in some places, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and
     `errors.Unavailable`."""
-    base, head = _ends(root, wanted)
+    base, head = _resolve_ends(root, wanted)
     if wanted.against == "worktree":
         return _with_worktree(root, base, wanted.base, places)
     is_index = wanted.against == "index"
-    found = revisions.staged(root, base, places) if is_index else revisions.between(root, base, head, places)
-    everything = [one for one in found if one.old != one.new or one.unmerged]
-    touched = [one for one in everything if not one.unmerged]
-    sides = {(side, one.path): entry for one in touched for side, entry in enumerate((one.old, one.new))}
+    entries = revisions.staged(root, base, places) if is_index else revisions.between(root, base, head, places)
+    everything = [file for file in entries if file.old != file.new or file.unmerged]
+    touched_files = [file for file in everything if not file.unmerged]
+    sides = {(side, file.path): entry for file in touched_files for side, entry in enumerate((file.old, file.new))}
     content = revisions.contents(root, sides)
     old, new = ({path: data for (at, path), data in content.items() if at == side} for side in (0, 1))
-    findings = [_no_file(one.path, one.new) for one in touched if one.new is not None and one.path not in new]
+    findings = [
+        _describe_irregular(file.path, file.new)
+        for file in touched_files
+        if file.new is not None and file.path not in new
+    ]
     code = "E_MERGE_IN_PROGRESS"
-    said, remedy = "is in conflict: the index has several versions of it, and was not compared", CODES[code].remedy
-    findings += [Finding(code, said, one.path, remedy=remedy) for one in everything if one.unmerged]
+    message, remedy = "is in conflict: the index has several versions of it, and was not compared", CODES[code].remedy
+    findings += [Finding(code, message, file.path, remedy=remedy) for file in everything if file.unmerged]
     label = Label("the index") if is_index else _label(wanted.head, head)
     return Versions(
-        _label(wanted.base, base, wanted), label, old, new, tuple(findings), tuple(one.path for one in touched)
+        _label(wanted.base, base, wanted), label, old, new, tuple(findings), tuple(file.path for file in touched_files)
     )
 
 
-def _ends(root: Path, wanted: Range) -> tuple[Revision, Revision]:
+def _resolve_ends(root: Path, revision_range: Range) -> tuple[Revision, Revision]:
     """The base and what it is compared with; HEAD for index and working tree."""
-    head = wanted.head or "HEAD"
-    if wanted.base == head == "HEAD":
-        known = revisions.head(root)
-        return known, known
-    if wanted.against != "commit" and not wanted.since_parting:
-        known = revisions.revision(root, wanted.base)
-        return known, known
-    base, other = revisions.revisions(root, wanted.base, head)
-    return (revisions.merge_base(root, base, other) if wanted.since_parting else base), other
+    head = revision_range.head or "HEAD"
+    if revision_range.base == head == "HEAD":
+        revision = revisions.head(root)
+        return revision, revision
+    if revision_range.against != "commit" and not revision_range.since_parting:
+        revision = revisions.revision(root, revision_range.base)
+        return revision, revision
+    base, target = revisions.revisions(root, revision_range.base, head)
+    return (revisions.merge_base(root, base, target) if revision_range.since_parting else base), target
 
 
-def _label(name: str, found: Revision, parting: Range | None = None) -> Label:
-    other = (parting.head or "HEAD") if parting is not None and parting.since_parting else ""
-    return Label(name, found.commit or found.tree, other)
+def _label(name: str, revision: Revision, parting: Range | None = None) -> Label:
+    parting_name = (parting.head or "HEAD") if parting is not None and parting.since_parting else ""
+    return Label(name, revision.commit or revision.tree, parting_name)
 
 
 def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str]) -> Versions:
     """The new side lies in files, whatever git knows of them."""
-    staged = {one.path: one.old for one in revisions.staged(root, base, places)}
-    paths = sorted({*staged, *revisions.unsaved(root, places)})
-    unknown = [path for path in paths if path not in staged]
+    staged_entries = {file.path: file.old for file in revisions.staged(root, base, places)}
+    paths = sorted({*staged_entries, *revisions.unsaved(root, places)})
+    unknown = [path for path in paths if path not in staged_entries]
     if unknown:
-        staged |= revisions.entries(root, base, unknown if len(unknown) < 200 else places)
-    old = revisions.contents(root, {path: staged.get(path) for path in paths})
+        staged_entries |= revisions.entries(root, base, unknown if len(unknown) < 200 else places)
+    old = revisions.contents(root, {path: staged_entries.get(path) for path in paths})
     new: dict[str, bytes] = {}
     findings: list[Finding] = []
     for path in paths:
@@ -140,21 +144,21 @@ def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str])
     )
 
 
-def _served(root: Path, files: Versions, places: Sequence[str], both: "Configurations") -> Versions:
+def _serve_files(root: Path, files: Versions, places: Sequence[str], both: "Configurations") -> Versions:
     """The files that differ, on either side without those that its .gitignore files leave out; also the files that do not
     differ, but are left out on one side alone."""
     there = revisions.entries(root, Revision(files.base.name, files.base.commit, files.base.commit), places)
-    ignored = IgnoreFiles.read(root, there)
-    ignored_now = ignored.changed(root, files.paths, files.new)
+    ignore_files = IgnoreFiles.read(root, there)
+    ignored_now = ignore_files.changed(root, files.paths, files.new)
     old, new = dict(files.old), dict(files.new)
-    if ignored_now is not ignored:
+    if ignored_now is not ignore_files:
         same = {path: entry for path, entry in there.items() if path not in files.paths}
-        before, now = ignored.serve(both.old.ontology, same), ignored_now.serve(both.new.ontology, same)
+        before, now = ignore_files.serve(both.old.ontology, same), ignored_now.serve(both.new.ontology, same)
         content = revisions.contents(root, {path: same[path] for path in before.keys() ^ now.keys()})
         old |= {path: raw for path, raw in content.items() if path in before}
         new |= {path: raw for path, raw in content.items() if path in now}
-    old, new = ignored.serve(both.old.ontology, old), ignored_now.serve(both.new.ontology, new)
-    return replace(files, old=old, new=new, ignored=ignored)
+    old, new = ignore_files.serve(both.old.ontology, old), ignored_now.serve(both.new.ontology, new)
+    return replace(files, old=old, new=new, ignored=ignore_files)
 
 
 def _with_documents(root: Path, versions: Versions, files: Versions, both: "Configurations") -> Versions:
@@ -164,8 +168,8 @@ def _with_documents(root: Path, versions: Versions, files: Versions, both: "Conf
         read = dict[str, DocumentLines]()
         for file, raw in content.items():
             read |= lines_of({path: kind for path, kind in parts_in(ontology, file) if kind.source is not None}, raw)
-        sides.append({path: one.data for path, one in read.items()})
-        numbers.append({path: one.numbers for path, one in read.items()})
+        sides.append({path: lines.data for path, lines in read.items()})
+        numbers.append({path: lines.numbers for path, lines in read.items()})
     old, new = sides
     differing = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     return replace(
@@ -173,28 +177,28 @@ def _with_documents(root: Path, versions: Versions, files: Versions, both: "Conf
         old={**versions.old, **{path: old[path] for path in differing if path in old}},
         new={**versions.new, **{path: new[path] for path in differing if path in new}},
         paths=(*versions.paths, *differing),
-        renamed=_renamed(root, files, both),
+        renamed=_find_renames(root, files, both),
         numbers=(numbers[0], numbers[1]),
         ignored=files.ignored,
     )
 
 
-def _renamed(root: Path, files: Versions, both: "Configurations") -> dict[str, str]:
+def _find_renames(root: Path, files: Versions, both: "Configurations") -> dict[str, str]:
     """The former names of documents, each of one collection before and now."""
     went, came = defaultdict[str, dict[str, bytes]](dict), defaultdict[str, dict[str, bytes]](dict)
-    for found, side, other, ontology in (
+    for documents, side, other_side, ontology in (
         (went, files.old, files.new, both.old.ontology),
         (came, files.new, files.old, both.new.ontology),
     ):
-        for path in side.keys() - other.keys():
+        for path in side.keys() - other_side.keys():
             if (kind := type_at(ontology, path)) is not None and kind.source is not None:
-                found[kind.name][path] = side[path]
+                documents[kind.name][path] = side[path]
     return {path: was for name, some in came.items() for path, was in renames(root, went[name], some).items()}
 
 
-def _no_file(path: str, entry: TreeEntry) -> Finding:
-    code, what = _NO_FILE.get(entry.mode, ("E_NOT_REGULAR", f"an entry of mode {entry.mode}"))
-    return Finding(code, f"{what}, where only files belong", path, remedy=CODES[code].remedy)
+def _describe_irregular(path: str, entry: TreeEntry) -> Finding:
+    code, description = _NO_FILE.get(entry.mode, ("E_NOT_REGULAR", f"an entry of mode {entry.mode}"))
+    return Finding(code, f"{description}, where only files belong", path, remedy=CODES[code].remedy)
 
 
 class Described(Struct, frozen=True):
@@ -242,17 +246,19 @@ class Comparison(Struct, frozen=True):
         """Raises `errors.StateError` (E_REVISION, E_GIT), `errors.Unavailable`, and `errors.OntologyError` where no side's
         configuration loads."""
         versions = read(root, range)
-        both = _configurations(root, range, versions, files)
+        both = _load_configurations(root, range, versions, files)
         kinds = [*both.old.ontology.nodes.values(), *both.new.ontology.nodes.values()]
         if places := folders(kinds):
             places += places_above(root, kinds)
-            versions = _with_documents(root, versions, _served(root, read(root, range, places), places, both), both)
+            versions = _with_documents(
+                root, versions, _serve_files(root, read(root, range, places), places, both), both
+            )
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 
     def narrowed(self, names: Container[str]) -> "Comparison":
         """What somebody sees of it who may see the types with these names: of the configuration nothing."""
         sides = (self.both.old, self.both.new)
-        old, new = (replace(one, ontology=one.ontology.narrowed(names), documents=()) for one in sides)
+        old, new = (replace(item, ontology=item.ontology.narrowed(names), documents=()) for item in sides)
 
         def is_known(path: str) -> bool:
             return any(type_at(side.ontology, path) is not None for side in (new, old))
@@ -265,7 +271,7 @@ class Comparison(Struct, frozen=True):
             old=known(self.versions.old),
             new=known(self.versions.new),
             paths=tuple(filter(is_known, self.versions.paths)),
-            findings=tuple(one for one in self.versions.findings if is_known(one.path)),
+            findings=tuple(item for item in self.versions.findings if is_known(item.path)),
             renamed=known(self.versions.renamed),
         )
         return Comparison(self.root, self.range, versions, Configurations(old, new), ())
@@ -282,17 +288,21 @@ class Comparison(Struct, frozen=True):
         """The same in numbers, for a fraction of the time."""
         from duckkb.review.diff.numbers import numbers
 
-        found = numbers(self.versions, self.types, self.both.new.limits)
-        return found + Numbers(ontology=len(self.ontology), findings=len(self.both.findings))
+        totals = numbers(self.versions, self.types, self.both.new.limits)
+        return totals + Numbers(ontology=len(self.ontology), findings=len(self.both.findings))
 
 
-def _configurations(root: Path, wanted: Range, versions: Versions, files: Files) -> Configurations:
+def _load_configurations(root: Path, revision_range: Range, versions: Versions, files: Files) -> Configurations:
     """The configurations of both sides; raises `errors.OntologyError` where none that could stand in for them loads."""
-    touched = {path: versions.old.get(path) for path in versions.paths if is_configuration(path)}
-    at_head = {} if wanted.against == "worktree" else _at_head(root, wanted, versions.head, files.paths())
-    at_base = {**at_head, **touched}
-    new, wrong = _loaded(files, at_head)
-    old, wrong_before = (new, None) if at_base == at_head else _loaded(files, at_base)
+    changed_files = {path: versions.old.get(path) for path in versions.paths if is_configuration(path)}
+    at_head = (
+        {}
+        if revision_range.against == "worktree"
+        else _read_head_files(root, revision_range, versions.head, files.paths())
+    )
+    at_base = {**at_head, **changed_files}
+    new, wrong = _load_side(files, at_head)
+    old, wrong_before = (new, None) if at_base == at_head else _load_side(files, at_base)
     if new is None and old is None:
         # The files as they stand are the last that may know the types.
         new = files.load({})
@@ -300,12 +310,12 @@ def _configurations(root: Path, wanted: Range, versions: Versions, files: Files)
     assert standing is not None, "one of them has loaded"
     findings = [*(wrong.findings if wrong else ())]
     if wrong_before is not None:
-        said = f"the configuration of {versions.base.shown} does not load: {wrong_before.message}"
-        findings.append(Finding("W_BASE_CONFIG", said, remedy=CODES["W_BASE_CONFIG"].remedy))
+        message = f"the configuration of {versions.base.shown} does not load: {wrong_before.message}"
+        findings.append(Finding("W_BASE_CONFIG", message, remedy=CODES["W_BASE_CONFIG"].remedy))
     return Configurations(old or standing, new or standing, tuple(findings))
 
 
-def _loaded(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Described | None, OntologyError | None]:
+def _load_side(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Described | None, OntologyError | None]:
     if _CONFIG in instead and instead[_CONFIG] is None:
         return Described(Ontology(), Limits()), None  # there was no base yet
     try:
@@ -314,12 +324,14 @@ def _loaded(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Describe
         return None, problem
 
 
-def _at_head(root: Path, wanted: Range, head: Label, standing: Sequence[str]) -> dict[str, bytes | None]:
+def _read_head_files(
+    root: Path, revision_range: Range, head: Label, standing: Sequence[str]
+) -> dict[str, bytes | None]:
     """The head's files instead of those that stand in the working tree."""
-    if wanted.against == "index":
-        found = revisions.index_entries(root, CONFIGURATION)
+    if revision_range.against == "index":
+        entries = revisions.index_entries(root, CONFIGURATION)
     else:
         at = Revision(head.name, head.commit, head.commit)  # git takes a commit for its tree
-        found = revisions.entries(root, at, CONFIGURATION)
-    gone: dict[str, bytes | None] = dict.fromkeys(standing)
-    return gone | revisions.contents(root, {path: found[path] for path in found if is_configuration(path)})
+        entries = revisions.entries(root, at, CONFIGURATION)
+    absent_files: dict[str, bytes | None] = dict.fromkeys(standing)
+    return absent_files | revisions.contents(root, {path: entries[path] for path in entries if is_configuration(path)})

@@ -39,7 +39,7 @@ def words(old: str, new: str) -> list[Run]:
     """
     if old == new:
         return [Run("same", old)] if old else []
-    return _readable(_runs(_WORD.findall(old), _WORD.findall(new)))
+    return _merge_runs(_iter_runs(_WORD.findall(old), _WORD.findall(new)))
 
 
 def json_words(before: str | None, after: str | None) -> list[Run]:
@@ -48,8 +48,8 @@ def json_words(before: str | None, after: str | None) -> list[Run]:
     >>> json_words('"a"', None)
     [Run(kind='gone', text='a')]
     """
-    if _kind(before) is _kind(after):
-        return words(_shown(before), _shown(after))
+    if _classify_text(before) is _classify_text(after):
+        return words(_decode_text(before), _decode_text(after))
     return words(before or "", after or "")
 
 
@@ -58,72 +58,72 @@ def around(runs: Sequence[Run], reach: int = 60) -> list[Run]:
 
     Cuts fall between words, near enough; what is no longer than twice the reach and a little is kept whole.
     """
-    found: list[Run] = []
+    shortened_runs: list[Run] = []
     for number, run in enumerate(runs):
         head = 0 if number == 0 else reach
         tail = 0 if number == len(runs) - 1 else reach
         if run.kind != "same" or len(run.text) <= head + tail + 20:
-            found.append(run)
+            shortened_runs.append(run)
             continue
-        start, end = _at_word(run.text, head), _at_word(run.text, len(run.text) - tail)
+        start, end = _find_word_boundary(run.text, head), _find_word_boundary(run.text, len(run.text) - tail)
         pieces = (Run("same", run.text[:start]), Run("cut", run.text[start:end]), Run("same", run.text[end:]))
-        found += [piece for piece in pieces if piece.text]
-    return found
+        shortened_runs += [piece for piece in pieces if piece.text]
+    return shortened_runs
 
 
-def _kind(text: str | None) -> type:
+def _classify_text(text: str | None) -> type:
     return str if text is None or text.startswith('"') else object
 
 
-def _shown(text: str | None) -> str:
+def _decode_text(text: str | None) -> str:
     return str(json.loads(text)) if text and text.startswith('"') else text or ""
 
 
-def _at_word(text: str, at: int) -> int:
+def _find_word_boundary(text: str, at: int) -> int:
     """A place near `at` at which no word is cut."""
     if at in (0, len(text)):
         return at
-    found = re.compile(r"\s|[\u2e80-\u9fff]").search(text, at, at + 20)
-    return found.end() if found else at
+    match = re.compile(r"\s|[\u2e80-\u9fff]").search(text, at, at + 20)
+    return match.end() if match else at
 
 
-def _runs(one: list[str], other: list[str]) -> Iterator[tuple[Kind, str]]:
+def _iter_runs(old_words: list[str], new_words: list[str]) -> Iterator[tuple[Kind, str]]:
     """Kinds and texts, none of them empty."""
     at, to = 0, 0
-    for start, goal, length in _matches(one, other):
+    for start, goal, length in _iter_matches(old_words, new_words):
         if at < start:
-            yield "gone", "".join(one[at:start])
+            yield "gone", "".join(old_words[at:start])
         if to < goal:
-            yield "new", "".join(other[to:goal])
+            yield "new", "".join(new_words[to:goal])
         at, to = start + length, goal + length
-        yield "same", "".join(one[start:at])
-    if at < len(one):
-        yield "gone", "".join(one[at:])
-    if to < len(other):
-        yield "new", "".join(other[to:])
+        yield "same", "".join(old_words[start:at])
+    if at < len(old_words):
+        yield "gone", "".join(old_words[at:])
+    if to < len(new_words):
+        yield "new", "".join(new_words[to:])
 
 
-def _matches(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+def _iter_matches(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     """What both have, in order: (place in old, place in new, length)."""
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = _count_common(old, new)
+    tail = _count_common(old[head:][::-1], new[head:][::-1])
     end, goal = len(old) - tail, len(new) - tail
     if head:
         yield 0, 0, head
     if (end - head) * (goal - head) <= _MOST:
-        yield from _longest(old[head:end], new[head:goal], head, head)
+        yield from _find_subsequence(old[head:end], new[head:goal], head, head)
     if tail:
         yield end, goal, tail
 
 
-def _common(old: Sequence[str], new: Sequence[str]) -> int:
+def _count_common(old: Sequence[str], new: Sequence[str]) -> int:
     """How many words at the beginning are the same."""
     return next(
         (at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), min(len(old), len(new))
     )
 
 
-def _rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
+def _iter_rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
     """Row by row of `new` one bit a word of `old`, 0 where a longest common sequence grows by that word (Hyyrö 2004)."""
     places = dict.fromkeys(old, 0)
     for number, word in enumerate(old):
@@ -136,49 +136,49 @@ def _rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
         yield row
 
 
-def _longest(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:
+def _find_subsequence(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:
     """A longest common sequence; the rows are kept to walk back on. A word that one side alone has would change no row and no
     bit."""
     both = {*old}.intersection(new)
-    kept = [number for number, word in enumerate(old) if word in both]
-    met = [number for number, word in enumerate(new) if word in both]
-    rows = list(_rows([old[number] for number in kept], (new[number] for number in met)))
-    found: list[list[int]] = []
-    one, other = len(kept) - 1, len(met)
-    while one >= 0 and other > 0:
-        if rows[other] >> one & 1:
-            one -= 1
+    old_numbers = [number for number, word in enumerate(old) if word in both]
+    new_numbers = [number for number, word in enumerate(new) if word in both]
+    rows = list(_iter_rows([old[number] for number in old_numbers], (new[number] for number in new_numbers)))
+    matches: list[list[int]] = []
+    old_index, new_index = len(old_numbers) - 1, len(new_numbers)
+    while old_index >= 0 and new_index > 0:
+        if rows[new_index] >> old_index & 1:
+            old_index -= 1
             continue
-        other -= 1
-        if rows[other] >> one & 1:
-            start, goal = at + kept[one], to + met[other]
-            if found and found[-1][0] == start + 1 and found[-1][1] == goal + 1:
-                found[-1] = [start, goal, found[-1][2] + 1]
+        new_index -= 1
+        if rows[new_index] >> old_index & 1:
+            start, goal = at + old_numbers[old_index], to + new_numbers[new_index]
+            if matches and matches[-1][0] == start + 1 and matches[-1][1] == goal + 1:
+                matches[-1] = [start, goal, matches[-1][2] + 1]
             else:
-                found.append([start, goal, 1])
-            one -= 1
-    yield from ((start, goal, length) for start, goal, length in reversed(found))
+                matches.append([start, goal, 1])
+            old_index -= 1
+    yield from ((start, goal, length) for start, goal, length in reversed(matches))
 
 
-def _readable(runs: Iterable[tuple[Kind, str]]) -> list[Run]:
+def _merge_runs(runs: Iterable[tuple[Kind, str]]) -> list[Run]:
     """Neighbours of one kind as one run, and no lone blank or word kept between two changes that are longer than it."""
-    found: list[list[str]] = [["", "", ""]]  # gone, new, same after it
+    groups: list[list[str]] = [["", "", ""]]  # gone, new, same after it
     for kind, text in runs:
         if kind == "same":
-            found[-1][2] += text
+            groups[-1][2] += text
         else:
-            if found[-1][2]:
-                found.append(["", "", ""])
-            found[-1][kind == "new"] += text
-    joined: list[list[str]] = []
-    for gone, new, same in found:
-        if joined and _is_lost_between(joined[-1], (gone, new)):
-            between = joined[-1][2]
-            joined[-1] = [joined[-1][0] + between + gone, joined[-1][1] + between + new, same]
+            if groups[-1][2]:
+                groups.append(["", "", ""])
+            groups[-1][kind == "new"] += text
+    pieces: list[list[str]] = []
+    for removed_text, new, same in groups:
+        if pieces and _is_lost_between(pieces[-1], (removed_text, new)):
+            between = pieces[-1][2]
+            pieces[-1] = [pieces[-1][0] + between + removed_text, pieces[-1][1] + between + new, same]
         else:
-            joined.append([gone, new, same])
+            pieces.append([removed_text, new, same])
     kinds: tuple[Kind, ...] = ("gone", "new", "same")
-    return [Run(kind, text) for piece in joined for kind, text in zip(kinds, piece, strict=True) if text]
+    return [Run(kind, text) for piece in pieces for kind, text in zip(kinds, piece, strict=True) if text]
 
 
 def _is_lost_between(before: Sequence[str], after: Sequence[str]) -> bool:

@@ -46,13 +46,15 @@ def configuration(ground: Surroundings) -> Verdict:
 
 def trust(ground: Surroundings) -> Verdict:
     try:
-        demanded, trusted = ground.demands()
+        demands, has_trust = ground.demands()
     except DuckkbError:
         raise Skipped("the configuration does not load") from None
-    named = ", ".join(f"{key} {value}" for key, value in sorted(demanded.items()))
-    if demanded and not trusted:
-        yield warning(f"not accepted on this machine: {named}", "`duckkb trust --show`, then `duckkb trust`")
-    return f"accepted on this machine: {named}" if demanded else "the configuration names no hosts and no key variables"
+    summary = ", ".join(f"{key} {value}" for key, value in sorted(demands.items()))
+    if demands and not has_trust:
+        yield warning(f"not accepted on this machine: {summary}", "`duckkb trust --show`, then `duckkb trust`")
+    return (
+        f"accepted on this machine: {summary}" if demands else "the configuration names no hosts and no key variables"
+    )
 
 
 def data_format(ground: Surroundings) -> Verdict:
@@ -72,7 +74,7 @@ def data_present(ground: Surroundings) -> Verdict:
 
 def readable(ground: Surroundings) -> Verdict:
     tree = ground.base.tree
-    yield from _summary(tree.unreadable)
+    yield from _summarize_findings(tree.unreadable)
     return f"{many(len(tree.parts), 'part')} can be read"
 
 
@@ -81,18 +83,20 @@ def none_of(codes: Collection[str], otherwise: str) -> Look:
 
     def look(ground: Surroundings) -> Verdict:
         unreadable = set(ground.base.tree.unreadable)
-        yield from _summary([one for one in ground.report.findings if one.code in codes and one not in unreadable])
+        yield from _summarize_findings(
+            [finding for finding in ground.report.findings if finding.code in codes and finding not in unreadable]
+        )
         return otherwise
 
     return look
 
 
-def _summary(found: Sequence[Finding]) -> Iterator[Problem]:
+def _summarize_findings(findings: Sequence[Finding]) -> Iterator[Problem]:
     """How many, the first of them, and the remedies of all."""
-    if found:
-        remedies = dict.fromkeys(finding.remedy for finding in found if finding.remedy)
-        said = f"{many(len(found), 'finding')}, the first: {_place(found[0])} (`duckkb check` lists all)"
-        yield error(said, "; ".join(list(remedies)[:_SHOWN]) or "duckkb check")
+    if findings:
+        remedies = dict.fromkeys(finding.remedy for finding in findings if finding.remedy)
+        message = f"{many(len(findings), 'finding')}, the first: {_place(findings[0])} (`duckkb check` lists all)"
+        yield error(message, "; ".join(list(remedies)[:_SHOWN]) or "duckkb check")
 
 
 def _place(finding: Finding) -> str:
@@ -105,9 +109,9 @@ def writable(ground: Surroundings) -> Verdict:
     folders += sorted(Path(folder) for folder, _, _ in os.walk(root / "data"))
     shut = [folder for folder in folders if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)]
     if shut:
-        named = "the base" if shut[0] == root else shut[0].relative_to(root).as_posix()
-        said = f"{named} cannot be written, so the base is read without lock and local caches"
-        yield warning(said, "chmod -R u+w . , or work in a checkout that you own")
+        folder_name = "the base" if shut[0] == root else shut[0].relative_to(root).as_posix()
+        message = f"{folder_name} cannot be written, so the base is read without lock and local caches"
+        yield warning(message, "chmod -R u+w . , or work in a checkout that you own")
     return "the base can be written"
 
 
@@ -122,8 +126,12 @@ def lock_file(ground: Surroundings) -> Verdict:
         if problem.code != "E_LOCKED":
             yield error(problem.message, f"rm -r {state.FOLDER}/lock")
             return ""
-    found = lock.holder(ground.root)
-    who = f"{found.command} (process {found.pid} on {found.host})" if found else "a process that does not say its name"
+    holder = lock.holder(ground.root)
+    who = (
+        f"{holder.command} (process {holder.pid} on {holder.host})"
+        if holder
+        else "a process that does not say its name"
+    )
     yield warning(f"held by {who}", "wait until it is done, or end that process; the lock is released with it")
     return ""
 
@@ -133,17 +141,17 @@ def unfinished(ground: Surroundings) -> Verdict:
     ground.need_state()
     try:
         with lock.glancing(ground.root):
-            found = protocol.show(ground.root)
+            status = protocol.show(ground.root)
     except Unavailable:
         raise Skipped("a writer is at work") from None
-    third = [file["path"] for file in found["files"] if file["standing"] == "third"]
-    if found["state"] == "staged":
+    third = [file["path"] for file in status["files"] if file["standing"] == "third"]
+    if status["state"] == "staged":
         yield warning("a write was interrupted before it was sealed; nothing of it counts", "duckkb recover")
     elif third:
-        said = f"an interrupted write cannot be finished: changed since by something else: {', '.join(third[:3])}"
-        yield error(said, "`duckkb recover --show`, then `duckkb recover --forward` or `--abort`")
-    elif found["state"] != "none":
-        yield error(f"a sealed write over {many(len(found['files']), 'file')} is not finished", "duckkb recover")
+        message = f"an interrupted write cannot be finished: changed since by something else: {', '.join(third[:3])}"
+        yield error(message, "`duckkb recover --show`, then `duckkb recover --forward` or `--abort`")
+    elif status["state"] != "none":
+        yield error(f"a sealed write over {many(len(status['files']), 'file')} is not finished", "duckkb recover")
     return "no interrupted write"
 
 
@@ -174,8 +182,8 @@ def rescued(ground: Surroundings) -> Verdict:
     home = state.folder_of(ground.root) / state.RESCUED
     files = [path for path in home.rglob("*") if path.is_file()] if state.is_folder(home) else []
     if files:
-        said = f"`duckkb recover` kept {many(len(files), 'file')} aside in {state.FOLDER}/rescued"
-        yield warning(said, f"take over what you need, then rm -r {state.FOLDER}/rescued")
+        message = f"`duckkb recover` kept {many(len(files), 'file')} aside in {state.FOLDER}/rescued"
+        yield warning(message, f"take over what you need, then rm -r {state.FOLDER}/rescued")
     return "no files were kept aside"
 
 
@@ -183,12 +191,12 @@ def team_cache(ground: Surroundings) -> Verdict:
     cache = ground.base.cache
     if not cache.team_paths():
         return "none, which costs a fresh clone the time to compute tokens and vectors"
-    forged, withheld = _forged(ground)
+    forged_paths, has_withheld_rows = _find_forged_files(ground)
     yield from (warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in cache.findings)
-    for path in forged:
-        said, remedy = f"{path}: rows of it do not agree with what was recomputed", "find out who changed it"
-        yield warning(said, f"{remedy}, then duckkb index build")
-    return "sound; a search believes it once a sample has been recomputed" if withheld else "sound"
+    for path in forged_paths:
+        message, remedy = f"{path}: rows of it do not agree with what was recomputed", "find out who changed it"
+        yield warning(message, f"{remedy}, then duckkb index build")
+    return "sound; a search believes it once a sample has been recomputed" if has_withheld_rows else "sound"
 
 
 def local_cache(ground: Surroundings) -> Verdict:
@@ -204,10 +212,10 @@ def coverage(ground: Surroundings) -> Verdict:
     made when they are missed, vectors are not."""
     types = survey(ground.base).types
     texts, pending = sum(each.texts for each in types), sum(each.pending for each in types)
-    token_texts, unverified = sum(each.token_texts for each in types), sum(len(each.withheld) for each in types)
+    token_texts, unverified_count = sum(each.token_texts for each in types), sum(len(each.withheld) for each in types)
     tokens = token_texts - sum(each.tokens for each in types)
     missing = sum(each.missing for each in types)
-    counts = f"tokens for {tokens} of {token_texts} texts; vectors: {texts - pending} verified, {unverified} unverified, {missing} missing"
+    counts = f"tokens for {tokens} of {token_texts} texts; vectors: {texts - pending} verified, {unverified_count} unverified, {missing} missing"
     if missing:
         yield warning(counts, "duckkb index build")
     return counts
@@ -224,30 +232,30 @@ def fingerprint(ground: Surroundings) -> Verdict:
     """Whether the cached vectors are of the models that the configuration names, its own and those of policies."""
     settings = ground.wiring.settings
     kinds = [kind for kind in ground.base.ontology if kind.has_text_vectors]
-    wanted = {str(model) for kind in kinds if (model := ground.base.fingerprint(kind)) is not None}
-    if settings.embedding.model == "none" and not wanted:
+    model_names = {str(model) for kind in kinds if (model := ground.base.fingerprint(kind)) is not None}
+    if settings.embedding.model == "none" and not model_names:
         raise Skipped("there is no embedding model (embedding_model: none)")
-    wanted = wanted or {str(ground.wiring.embedder.fingerprint)}
+    model_names = model_names or {str(ground.wiring.embedder.fingerprint)}
     store = ground.base.cache.store
     team = store.fingerprints(tuple(ground.base.cache.team_numbers().values()))
-    models = " and ".join(sorted(wanted))
-    if others := sum(count for name, count in team.items() if name not in wanted):
-        vectors = "1 vector" if others == 1 else f"{others} vectors"
+    models = " and ".join(sorted(model_names))
+    if foreign_count := sum(count for name, count in team.items() if name not in model_names):
+        vectors = "1 vector" if foreign_count == 1 else f"{foreign_count} vectors"
         yield warning(f"{vectors} in the team's cache are of another model than {models}", "duckkb index build")
-    has_some = team or store.lengths("vector", _wanted(ground)["vector"])
+    has_some = team or store.lengths("vector", _collect_texts(ground)["vector"])
     return f"vectors of {models}" if has_some else "no vectors cached yet"
 
 
-def _wanted(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
+def _collect_texts(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
     """The texts that need token rows and vector rows, by key."""
-    found: dict[Kind, dict[bytes, str]] = {kind: {} for kind in KINDS}
-    for needs, _ in _by_kind(ground):
-        found["tokens"] |= needs.tokens
-        found["vector"] |= needs.vectors
-    return found
+    texts: dict[Kind, dict[bytes, str]] = {kind: {} for kind in KINDS}
+    for needs, _ in _iter_needs(ground):
+        texts["tokens"] |= needs.tokens
+        texts["vector"] |= needs.vectors
+    return texts
 
 
-def _by_kind(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
+def _iter_needs(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
     """For each type that is searched what its entries take, and its model."""
     base = ground.base
     for kind in base.ontology:
@@ -255,34 +263,36 @@ def _by_kind(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
             yield base.builder.needs(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
 
 
-def _forged(ground: Surroundings) -> tuple[list[str], bool]:
+def _find_forged_files(ground: Surroundings) -> tuple[list[str], bool]:
     """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
     tokens, and as many vectors as a search would take, where there is a model. And whether some rows are withheld."""
-    cache, texts = ground.base.cache, _wanted(ground)
-    found, withheld = [], False
+    cache, texts = ground.base.cache, _collect_texts(ground)
+    paths, has_withheld_rows = [], False
     for file, number in cache.team_numbers().items():
         for kind in KINDS:
-            rows = sorted(cache.store.withheld(kind, texts[kind], number), key=lambda stored: stored.row[0])
-            withheld = withheld or bool(rows)
+            rows = sorted(cache.store.withheld(kind, texts[kind], number), key=lambda stored_row: stored_row.row[0])
+            has_withheld_rows = has_withheld_rows or bool(rows)
             if kind == "vector" and len(rows) > SAMPLE:
                 # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
                 rows = random.Random(f"{ground.root}\0{file.path}\0{file.stamp}").sample(rows, SAMPLE)
-            if rows and not _agree(ground, kind, rows, texts[kind]):
-                found.append(file.path)
-    return list(dict.fromkeys(found)), withheld
+            if rows and not _can_reproduce(ground, kind, rows, texts[kind]):
+                paths.append(file.path)
+    return list(dict.fromkeys(paths)), has_withheld_rows
 
 
-def _agree(ground: Surroundings, kind: Kind, rows: Sequence[Stored], texts: Texts) -> bool:
+def _can_reproduce(ground: Surroundings, kind: Kind, rows: Sequence[Stored], texts: Texts) -> bool:
     """Whether the rows of these texts are what is recomputed now."""
-    stored = {one.row[0]: one.row[3] for one in rows}
+    rows_by_key = {item.row[0]: item.row[3] for item in rows}
     if kind == "tokens":
-        made = ground.wiring.tokenizer.tokenize([texts[key] for key in stored])
-        return all(tokens_of(row) == one for row, one in zip(stored.values(), made, strict=True))
+        fresh_tokens = ground.wiring.tokenizer.tokenize([texts[key] for key in rows_by_key])
+        return all(tokens_of(row) == item for row, item in zip(rows_by_key.values(), fresh_tokens, strict=True))
     try:
-        for needs, model in _by_kind(ground):
-            keys = [key for key in stored if key in needs.vectors]
+        for needs, model in _iter_needs(ground):
+            keys = [key for key in rows_by_key if key in needs.vectors]
             fresh = model.embed_passages([texts[key] for key in keys]) if keys else ()
-            if not all(same_direction(vector_of(stored[key]), one) for key, one in zip(keys, fresh, strict=True)):
+            if not all(
+                same_direction(vector_of(rows_by_key[key]), item) for key, item in zip(keys, fresh, strict=True)
+            ):
                 return False
     except DuckkbError:  # no model to recompute with: what a search cannot check it does not use either
         pass

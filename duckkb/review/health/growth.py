@@ -44,23 +44,23 @@ class CountedHistory(Struct, frozen=True):
 def now(base: Base) -> list[dict[str, Any]]:
     """Each type with its records, its parts and their bytes, which are None where they are not files of its own (links between
     documents) or do not lie there (a base of a revision, or what is published)."""
-    found = []
+    rows = []
     for kind in base.ontology:
         parts = base.tree.parts_of(kind)
         has_files = (
             base.wiring.at is None and not base.wiring.published and (kind.source is None or kind.kind == "node")
         )
         line = {"name": kind.name, "kind": kind.kind, "records": base.tree.count(kind), "parts": len(parts)}
-        found.append(line | {"bytes": sum(part.stamp.size for part in parts) if has_files else None})
-    return found
+        rows.append(line | {"bytes": sum(part.stamp.size for part in parts) if has_files else None})
+    return rows
 
 
 def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
     """Where the records lie that git knows of, and the .gitignore files that bind documents."""
-    return (*(f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()), *_document_places(root, ontology))
+    return (*(f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()), *_list_document_places(root, ontology))
 
 
-def _document_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+def _list_document_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
     kinds = ontology.nodes.values()
     return (*document_parts.folders(kinds), *places_above(root, kinds))
 
@@ -68,94 +68,97 @@ def _document_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
 def counted(base: Base, history: History, seconds: float) -> CountedHistory:
     """Count as many of these commits as there is time for, one at least. Raises `errors.Unavailable` (E_GIT) where git lacks an object."""
     until = time.monotonic() + seconds
-    ground = _ground(base.ontology)
-    noted = _noted(base, ground)
-    found: list[tuple[Sample, Sizes]] = []
+    ground = _compute_ground(base.ontology)
+    known_sizes = _load_counts(base, ground)
+    commits: list[tuple[Sample, Sizes]] = []
     is_new, before = False, None
     for sample in history.samples:
         commit = sample.by.commit
-        if commit not in noted:
+        if commit not in known_sizes:
             if (is_new and time.monotonic() > until) or deadline.is_over():
                 break
-            noted[commit], is_new = _followed(base, found[-1][1] if found else {}, before, commit), True
-        found.append((sample, noted[commit]))
+            known_sizes[commit], is_new = _count_commit(base, commits[-1][1] if commits else {}, before, commit), True
+        commits.append((sample, known_sizes[commit]))
         before = commit
     if is_new:
-        wanted = dict(islice(reversed(noted.items()), _KEPT))
-        base.notes.keep(NOTE, {"format": _FORMAT, "ground": ground, "commits": wanted})
-    return CountedHistory(tuple(found), len(history.samples) - len(found))
+        recent_sizes = dict(islice(reversed(known_sizes.items()), _KEPT))
+        base.notes.keep(NOTE, {"format": _FORMAT, "ground": ground, "commits": recent_sizes})
+    return CountedHistory(tuple(commits), len(history.samples) - len(commits))
 
 
-def _ground(ontology: Ontology) -> str:
+def _compute_ground(ontology: Ontology) -> str:
     """What decides of which type a file is."""
-    said = [(kind.kind, kind.name, kind.table, repr(kind.source)) for kind in ontology]
-    return sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
+    declarations = [(kind.kind, kind.name, kind.table, repr(kind.source)) for kind in ontology]
+    return sha256(repr(declarations).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _noted(base: Base, ground: str) -> dict[str, Sizes]:
+def _load_counts(base: Base, ground: str) -> dict[str, Sizes]:
     """What was counted before and still holds; nothing where that is not ours, or not whole."""
-    told = base.notes.note(NOTE)
+    note = base.notes.note(NOTE)
     try:
-        if told["format"] != _FORMAT or told["ground"] != ground:
+        if note["format"] != _FORMAT or note["ground"] != ground:
             return {}
         return {
             str(commit): {str(name): (int(records), int(size)) for name, (records, size) in sizes.items()}
-            for commit, sizes in told["commits"].items()
+            for commit, sizes in note["commits"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def _followed(base: Base, sizes: Mapping[str, tuple[int, int]], before: str | None, commit: str) -> Sizes:
+def _count_commit(base: Base, sizes: Mapping[str, tuple[int, int]], before: str | None, commit: str) -> Sizes:
     """The sizes at a commit, from those at the commit `before` it; None: from nothing."""
     root = base.root
     at = revisions.revision(root, commit)
     old = revisions.revision(root, before) if before else Revision("", "", revisions.empty_tree(root))
-    left = iter(_served(base, old, at, revisions.between(root, old, at, places(root, base.ontology))))
-    found: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0], {name: [*both] for name, both in sizes.items()})
-    while some := list(islice(left, _AT_ONCE)):
-        for name, records, size in _changed(base, some):
-            found[name][0] += records
-            found[name][1] += size
-    return {name: (records, size) for name, (records, size) in found.items() if records or size}
+    remaining_files = iter(_serve_files(base, old, at, revisions.between(root, old, at, places(root, base.ontology))))
+    totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0], {name: [*both] for name, both in sizes.items()})
+    while some := list(islice(remaining_files, _AT_ONCE)):
+        for name, records, size in _measure_changes(base, some):
+            totals[name][0] += records
+            totals[name][1] += size
+    return {name: (records, size) for name, (records, size) in totals.items() if records or size}
 
 
-def _served(base: Base, old: Revision, at: Revision, touched: list[Touched]) -> list[Touched]:
+def _serve_files(base: Base, old: Revision, at: Revision, touched_files: list[Touched]) -> list[Touched]:
     """The files that differ, without the sides that .gitignore files leave out; also those that only these change."""
     root, ontology = base.root, base.ontology
-    if not (where := _document_places(root, ontology)):
-        return touched
+    if not (where := _list_document_places(root, ontology)):
+        return touched_files
     there = revisions.entries(root, at, where)
-    ignored = ignored_before = IgnoreFiles.read(root, there)
-    if any(is_ignore_file(one.path) for one in touched):
+    ignore_files = ignored_before = IgnoreFiles.read(root, there)
+    if any(is_ignore_file(file.path) for file in touched_files):
         ignored_before = IgnoreFiles.read(root, revisions.entries(root, old, where))
-        paths = {one.path for one in touched}
-        touched = [*touched, *(Touched(path, entry, entry) for path, entry in there.items() if path not in paths)]
-    before = ignored_before.serve(ontology, {one.path: one.old for one in touched})
-    now = ignored.serve(ontology, {one.path: one.new for one in touched})
-    sides = [Touched(one.path, before.get(one.path), now.get(one.path)) for one in touched]
-    return [one for one in sides if one.old != one.new]
+        paths = {file.path for file in touched_files}
+        touched_files = [
+            *touched_files,
+            *(Touched(path, entry, entry) for path, entry in there.items() if path not in paths),
+        ]
+    before = ignored_before.serve(ontology, {file.path: file.old for file in touched_files})
+    now = ignore_files.serve(ontology, {file.path: file.new for file in touched_files})
+    sides = [Touched(file.path, before.get(file.path), now.get(file.path)) for file in touched_files]
+    return [file for file in sides if file.old != file.new]
 
 
-def _changed(base: Base, touched: Iterable[Touched]) -> list[tuple[str, int, int]]:
+def _measure_changes(base: Base, touched_files: Iterable[Touched]) -> list[tuple[str, int, int]]:
     """Of each file the type, and the records and bytes that came with what it is now and went with what it was."""
     sides: dict[tuple[str, int], TreeEntry | None] = {}
-    for one in touched:
-        sides |= {(one.path, 1): one.new, (one.path, -1): one.old}
+    for file in touched_files:
+        sides |= {(file.path, 1): file.new, (file.path, -1): file.old}
     content = revisions.contents(base.root, sides)
-    found = []
+    changes = []
     for (path, sign), data in content.items():
-        name, is_document = _type_at(base.ontology, path)
+        name, is_document = _find_type(base.ontology, path)
         if name:
             records = 1 if is_document else sum(1 for line in data.split(b"\n") if line.strip())
-            found.append((name, sign * records, sign * len(data)))
-    return found
+            changes.append((name, sign * records, sign * len(data)))
+    return changes
 
 
-def _type_at(ontology: Ontology, path: str) -> tuple[str, bool]:
+def _find_type(ontology: Ontology, path: str) -> tuple[str, bool]:
     """The name under which a file is counted, and whether it is one document; an empty name for none."""
     if address := layout.parse_part(path):
         kind = ontology.by_table(address.kind, address.table)
         return kind.name if kind is not None else f"{layout.FOLDERS[address.kind]}/{address.table}", False
-    found = document_parts.type_at(ontology, path)
-    return (found.name, True) if found is not None else ("", False)
+    document_type = document_parts.type_at(ontology, path)
+    return (document_type.name, True) if document_type is not None else ("", False)

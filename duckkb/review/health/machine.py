@@ -46,41 +46,43 @@ def python(ground: Surroundings) -> Verdict:
         bounds = str(metadata("duckkb")["Requires-Python"])
     except PackageNotFoundError:
         raise Skipped("duckkb runs from a folder and not as a package") from None
-    shown = ".".join(map(str, sys.version_info[:2]))
-    if not within(shown, bounds):
-        yield error(f"Python {shown} is not in {bounds}", "make the environment anew with a Python that is")
-    return f"Python {shown}"
+    python_version = ".".join(map(str, sys.version_info[:2]))
+    if not within(python_version, bounds):
+        yield error(f"Python {python_version} is not in {bounds}", "make the environment anew with a Python that is")
+    return f"Python {python_version}"
 
 
 def libraries(ground: Surroundings) -> Verdict:
-    wanted = _required("")
-    yield from _unfit(wanted, "pip install --upgrade duckkb")
-    return f"{len(wanted)} as pyproject.toml asks"
+    requirements = _list_requirements("")
+    yield from _unfit(requirements, "pip install --upgrade duckkb")
+    return f"{len(requirements)} as pyproject.toml asks"
 
 
 def local_extra(ground: Surroundings) -> Verdict:
     """The optional libraries of the offline model: needed where the base names it."""
-    needed = ground.wiring.settings.embedding.model == DEFAULT_MODEL
-    return (yield from _extra("local", needed, "this base does not name the offline model"))
+    is_necessary = ground.wiring.settings.embedding.model == DEFAULT_MODEL
+    return (yield from _check_extra("local", is_necessary, "this base does not name the offline model"))
 
 
 def ann_extra(ground: Surroundings) -> Verdict:
     """The optional library of graphs: needed where a type's vectors are to be compared by one."""
     settings = ground.wiring.settings
-    needed = any(kind.vectors and kind.settings(settings).vectors.ann == "hnsw" for kind in ground.wiring.ontology)
-    return (yield from _extra("ann", needed, "no type of this base asks for a graph"))
+    is_necessary = any(
+        kind.vectors and kind.settings(settings).vectors.ann == "hnsw" for kind in ground.wiring.ontology
+    )
+    return (yield from _check_extra("ann", is_necessary, "no type of this base asks for a graph"))
 
 
-def _extra(extra: str, needed: bool, unneeded: str) -> Verdict:
-    wanted = _required(extra)
-    missing = [name for name, _ in wanted if _installed(name) is None]
-    if missing and needed:
+def _check_extra(extra: str, is_necessary: bool, reason: str) -> Verdict:
+    requirements = _list_requirements(extra)
+    missing = [name for name, _ in requirements if _find_version(name) is None]
+    if missing and is_necessary:
         yield warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
     elif missing:
-        part = "" if len(missing) == len(wanted) else f" ({', '.join(missing)} is missing)"
-        return f"not installed{part}, and {unneeded}"
+        part = "" if len(missing) == len(requirements) else f" ({', '.join(missing)} is missing)"
+        return f"not installed{part}, and {reason}"
     else:
-        present = [(name, bounds) for name, bounds in wanted if name not in missing]
+        present = [(name, bounds) for name, bounds in requirements if name not in missing]
         yield from _unfit(present, f"pip install --upgrade 'duckkb[{extra}]'")
     return "installed"
 
@@ -93,8 +95,8 @@ def clock(ground: Surroundings) -> Verdict:
     tree = ground.base.tree
     newest = max((row.record.updated_at for kind in tree.ontology for row in tree.rows(kind)), default="")
     if now < newest:
-        said = f"the newest record was changed at {newest}, later than now by this clock"
-        yield warning(said, "set the system's clock; if it is right, another writer's was not")
+        message = f"the newest record was changed at {newest}, later than now by this clock"
+        yield warning(message, "set the system's clock; if it is right, another writer's was not")
     return "later than every record's time"
 
 
@@ -117,15 +119,15 @@ def within(found: str, bounds: str) -> bool:
     >>> within("1.5.6", "<2,>=1.5.5"), within("2.0.0", "<2,>=1.5.5"), within("0.3", "==0.3.0")
     (True, False, True)
     """
-    have = _numbers(found)
-    for sign, bound in _BOUND.findall(bounds):
-        order = (have > _numbers(bound)) - (have < _numbers(bound))
+    have = _parse_version(found)
+    for sign, limit in _BOUND.findall(bounds):
+        order = (have > _parse_version(limit)) - (have < _parse_version(limit))
         if order not in {">=": (0, 1), "<=": (0, -1), "==": (0,), "!=": (-1, 1), "<": (-1,), ">": (1,)}[sign]:
             return False
     return True
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _parse_version(text: str) -> tuple[int, ...]:
     """The numeric parts of a version, without zeros at the end."""
     parts = [int(part) for part in _NUMERIC.split(text)[0].split(".") if part]
     while parts and not parts[-1]:
@@ -133,29 +135,29 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(parts)
 
 
-def _required(extra: str) -> list[tuple[str, str]]:
+def _list_requirements(extra: str) -> list[tuple[str, str]]:
     """(package, bounds) that duckkb asks for, always or with one extra."""
     try:
         lines = requires("duckkb") or []
     except PackageNotFoundError:
         raise Skipped("duckkb runs from a folder and not as a package") from None
-    found = [match for line in lines if (match := _REQUIREMENT.match(line))]
-    named = [extra] if extra else []
+    matches = [match for line in lines if (match := _REQUIREMENT.match(line))]
+    extras = [extra] if extra else []
     return [
-        (match["name"], match["bounds"].strip()) for match in found if _EXTRA.findall(match["marker"] or "") == named
+        (match["name"], match["bounds"].strip()) for match in matches if _EXTRA.findall(match["marker"] or "") == extras
     ]
 
 
-def _unfit(wanted: Sequence[tuple[str, str]], remedy: str) -> Iterator[Problem]:
-    for name, bounds in wanted:
-        found = _installed(name)
-        if found is None:
+def _unfit(requirements: Sequence[tuple[str, str]], remedy: str) -> Iterator[Problem]:
+    for name, bounds in requirements:
+        installed_version = _find_version(name)
+        if installed_version is None:
             yield error(f"{name} is not installed", remedy)
-        elif not within(found, bounds):
-            yield error(f"{name} {found} is not in {bounds}", remedy)
+        elif not within(installed_version, bounds):
+            yield error(f"{name} {installed_version} is not in {bounds}", remedy)
 
 
-def _installed(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
@@ -170,12 +172,12 @@ def file_system(ground: Surroundings) -> Verdict:
 def judged(root: Path, kind: str) -> Iterator[Problem]:
     """What is wrong with a base on a file system of this type, and with its folders' places."""
     if state.is_remote(kind):
-        said = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
-        yield warning(said, "keep the base on a local disk, and share it with git")
-    data, own = root / "data", state.folder_of(root)
-    if data.is_dir() and own.is_dir() and data.stat().st_dev != own.stat().st_dev:
-        said = "data/ and .duckkb/ lie on two file systems, between which no file can be moved in one step"
-        yield error(said, "keep both on one file system")
+        message = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
+        yield warning(message, "keep the base on a local disk, and share it with git")
+    data, state_folder = root / "data", state.folder_of(root)
+    if data.is_dir() and state_folder.is_dir() and data.stat().st_dev != state_folder.stat().st_dev:
+        message = "data/ and .duckkb/ lie on two file systems, between which no file can be moved in one step"
+        yield error(message, "keep both on one file system")
 
 
 def disk(ground: Surroundings) -> Verdict:
@@ -191,10 +193,10 @@ def derived_state(ground: Surroundings) -> Verdict:
     if is_sealed(place.home / BASES):
         yield error("what was derived is sealed, and no key is set", "set DUCKKB_ENCRYPTION_KEY")
     if place.sealed is None:
-        return f"in {_shown(place.home)}, not sealed"
+        return f"in {_describe_folder(place.home)}, not sealed"
     if swaps():
         yield warning("swap is on, where what is opened in memory may come to lie", "swapoff -a, or encrypt the swap")
-    return f"sealed in {_shown(place.sealed)}, opened in {_shown(place.home)}"
+    return f"sealed in {_describe_folder(place.sealed)}, opened in {_describe_folder(place.home)}"
 
 
 def swaps(said: Path = Path("/proc/swaps")) -> bool:
@@ -205,7 +207,7 @@ def swaps(said: Path = Path("/proc/swaps")) -> bool:
         return False
 
 
-def _shown(folder: Path) -> str:
+def _describe_folder(folder: Path) -> str:
     try:
         return f"{folder} ({stat.S_IMODE(folder.stat().st_mode):04o})"
     except OSError:
@@ -215,8 +217,8 @@ def _shown(folder: Path) -> str:
 def room(free: int, inodes: int | None) -> Iterator[Problem]:
     """Judges bytes and inodes that are free; amounts are not said, so that two looks at one state say the same."""
     if free < LEAST_BYTES:
-        said = f"less than {LEAST_BYTES // 1024 // 1024} MB are free where the base lies"
-        yield warning(said, "free space on this disk")
+        message = f"less than {LEAST_BYTES // 1024 // 1024} MB are free where the base lies"
+        yield warning(message, "free space on this disk")
     if inodes is not None and inodes < LEAST_INODES:
         yield warning(f"fewer than {LEAST_INODES:,} files more fit where the base lies", "remove files from this disk")
 
@@ -231,7 +233,7 @@ def model(ground: Surroundings) -> Verdict:
         "pip install --force-reinstall 'duckkb[local]'" if settings.address is None else "ask whoever runs the model"
     )
     try:
-        wrong = _wrong(embedder, is_multilingual=embedder.fingerprint.name == DEFAULT_MODEL)
+        wrong = _find_fault(embedder, is_multilingual=embedder.fingerprint.name == DEFAULT_MODEL)
     except Unavailable as problem:
         if problem.code == "E_UNTRUSTED":
             raise Skipped(problem.message) from problem
@@ -242,7 +244,7 @@ def model(ground: Surroundings) -> Verdict:
     return f"{embedder.fingerprint.name} answers in English and Chinese"
 
 
-def _wrong(embedder: Embedder, *, is_multilingual: bool) -> str:
+def _find_fault(embedder: Embedder, *, is_multilingual: bool) -> str:
     texts = [_ENGLISH, _CHINESE, _ELSEWHERE]
     passages, questions = embedder.embed_passages(texts), embedder.embed_queries([_ENGLISH])
     dimension = embedder.fingerprint.dimension or passages.shape[-1]
@@ -251,20 +253,20 @@ def _wrong(embedder: Embedder, *, is_multilingual: bool) -> str:
     rows = [*passages, *questions]
     if not all(math.isfinite(float(number)) for row in rows for number in row):
         return "it gives numbers that are not finite"
-    if any(abs(_cosine(row, row) - 1.0) > _OFF_UNIT for row in rows):
+    if any(abs(_compute_cosine(row, row) - 1.0) > _OFF_UNIT for row in rows):
         return "it gives vectors that are not of unit length"
-    same, translated, elsewhere = (_cosine(row, questions[0]) for row in passages)
-    if max(_cosine(passages[0], passages[1]), _cosine(passages[1], passages[2])) > _ALIKE:
+    same, translation, elsewhere = (_compute_cosine(row, questions[0]) for row in passages)
+    if max(_compute_cosine(passages[0], passages[1]), _compute_cosine(passages[1], passages[2])) > _ALIKE:
         return "it gives different texts one vector"
-    if same <= max(translated, elsewhere):
+    if same <= max(translation, elsewhere):
         return "a text is not nearest to itself"
-    if is_multilingual and translated <= elsewhere:
+    if is_multilingual and translation <= elsewhere:
         return "a sentence is nearer to another subject than to its own translation"
     return ""
 
 
-def _cosine(one: "np.ndarray", other: "np.ndarray") -> float:
-    return float(one @ other)
+def _compute_cosine(first_vector: "np.ndarray", second_vector: "np.ndarray") -> float:
+    return float(first_vector @ second_vector)
 
 
 def segmenters(ground: Surroundings) -> Verdict:

@@ -22,31 +22,31 @@ def git(ground: Surroundings) -> Verdict:
     if version is None:
         yield warning("there is no git on this machine: reviews and patches do without it", "install git")
         return ""
-    shown = ".".join(map(str, version))
+    version_text = ".".join(map(str, version))
     if version < OLDEST:
-        yield warning(f"git {shown} is older than 2.30", "install a newer git")
-    return f"git {shown}"
+        yield warning(f"git {version_text} is older than 2.30", "install a newer git")
+    return f"git {version_text}"
 
 
 def history_kept(ground: Surroundings) -> Verdict:
     """The repository's own state."""
-    found = ground.repository
-    if found is None:
+    git_repository = ground.repository
+    if git_repository is None:
         yield warning("the base is in no git repository, so nothing keeps its history", "git init")
         return ""
     if run.version() is None:
         raise Skipped("there is no git to ask")
-    if not found.readable:
+    if not git_repository.readable:
         yield error("git cannot read its repository here", "git fsck, then fetch or clone what is missing")
         return ""
     if under_way := repository.operation_in_progress(ground.root):
         remedy = f"finish it, or git {under_way} --abort"
         yield warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)
-    if found.shallow:
+    if git_repository.shallow:
         yield warning("the clone is shallow: older history is not here", "git fetch --unshallow")
     if repository.settings(ground.root).get("core.bare") == "true":
         yield warning("core.bare is true although there is a work tree", "git config core.bare false")
-    return "a linked work tree" if found.linked else "a repository with work tree"
+    return "a linked work tree" if git_repository.linked else "a repository with work tree"
 
 
 def tracked_state(ground: Surroundings) -> Verdict:
@@ -61,22 +61,31 @@ def attributes(ground: Surroundings) -> Verdict:
     if _is_odd(root / ".gitattributes"):
         yield error(".gitattributes is not a regular file", "rm -r .gitattributes; git checkout -- .gitattributes")
         return ""
-    lacking, asked = list(_lacking(root)), {path: _asked(ground, path) for path in _WANTED}
-    if any(found is None for found in asked.values()):
+    lacking, attributes_by_path = (
+        list(_find_missing_lines(root)),
+        {path: _read_attributes(ground, path) for path in _WANTED},
+    )
+    if any(path_attributes is None for path_attributes in attributes_by_path.values()):
         yield from lacking
         return "the lines that init writes stand in .gitattributes"
-    for path, wanted in _WANTED.items():
-        found = asked[path] or {}
-        odd = {key: found.get(key, "") for key, value in wanted.items() if found.get(key) != value}
+    for path, expected_values in _WANTED.items():
+        path_attributes = attributes_by_path[path] or {}
+        odd = {
+            key: path_attributes.get(key, "")
+            for key, value in expected_values.items()
+            if path_attributes.get(key) != value
+        }
         if odd and lacking:
             yield from lacking
         elif odd:
-            shown = ", ".join(f"{key} {value}" for key, value in odd.items())
-            said = f"git gives {path} other attributes than .gitattributes says: {shown}"
-            yield warning(said, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**")
-    if (kept := (asked[_PART] or {}).get("filter", "unspecified")) not in ("unspecified", "unset"):
+            overrides = ", ".join(f"{key} {value}" for key, value in odd.items())
+            message = f"git gives {path} other attributes than .gitattributes says: {overrides}"
+            yield warning(
+                message, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**"
+            )
+    if (filter_name := (attributes_by_path[_PART] or {}).get("filter", "unspecified")) not in ("unspecified", "unset"):
         remedy = "leave data/**/*.jsonl out of filters and LFS in .gitattributes"
-        yield warning(f"parts go through the filter {kept}", remedy)
+        yield warning(f"parts go through the filter {filter_name}", remedy)
     return "parts are text with LF, the cache is binary"
 
 
@@ -85,13 +94,13 @@ def _is_odd(path: Path) -> bool:
     return path.is_symlink() or (path.exists() and not path.is_file())
 
 
-def _asked(ground: Surroundings, path: str) -> dict[str, str] | None:
+def _read_attributes(ground: Surroundings, path: str) -> dict[str, str] | None:
     if not ground.has_readable_repository or _is_odd(ground.root / ".gitattributes"):
         return None
     return repository.attributes(ground.root, path)
 
 
-def _lacking(root: Path) -> Iterator[Problem]:
+def _find_missing_lines(root: Path) -> Iterator[Problem]:
     """The lines that `init` writes and that do not stand in .gitattributes."""
     try:
         present = (root / ".gitattributes").read_text("utf-8", "replace").splitlines()
@@ -99,14 +108,14 @@ def _lacking(root: Path) -> Iterator[Problem]:
         present = []
     missing = [line for line in layout.ATTRIBUTES.splitlines() if line not in present and not line.startswith("#")]
     if missing:
-        quoted = " ".join(f"'{line}'" for line in missing)
-        said = f".gitattributes lacks {many(len(missing), 'line')} that `duckkb init` writes"
-        yield warning(said, f"printf '%s\\n' {quoted} >> .gitattributes")
+        quoted_lines = " ".join(f"'{line}'" for line in missing)
+        message = f".gitattributes lacks {many(len(missing), 'line')} that `duckkb init` writes"
+        yield warning(message, f"printf '%s\\n' {quoted_lines} >> .gitattributes")
 
 
 def git_settings(ground: Surroundings) -> Verdict:
     ground.need_repository()
-    eol, folds_case = (_asked(ground, _PART) or {}).get("eol", ""), (ground.root / "CONFIG.YAML").exists()
+    eol, folds_case = (_read_attributes(ground, _PART) or {}).get("eol", ""), (ground.root / "CONFIG.YAML").exists()
     yield from risks(repository.settings(ground.root), eol, sys.platform, folds_case=folds_case)
     return "nothing in git's settings changes files or names"
 
@@ -116,34 +125,34 @@ def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: b
     `folds_case`: the file system takes `A` and `a` for one name."""
     turns = settings.get("core.autocrlf") == "true" or settings.get("core.eol") == "crlf"
     if turns and eol != "lf":
-        said = "git would turn line ends into CR LF at check-out, which are errors in parts"
-        yield warning(said, "git config core.autocrlf false && git config core.eol lf")
+        message = "git would turn line ends into CR LF at check-out, which are errors in parts"
+        yield warning(message, "git config core.autocrlf false && git config core.eol lf")
     ignores = settings.get("core.ignorecase", "false") == "true"
     if ignores != folds_case:
-        said = f"core.ignorecase is {str(ignores).lower()}, which is not what this file system does"
-        yield warning(said, f"git config core.ignorecase {str(folds_case).lower()}")
+        message = f"core.ignorecase is {str(ignores).lower()}, which is not what this file system does"
+        yield warning(message, f"git config core.ignorecase {str(folds_case).lower()}")
     if platform == "darwin" and settings.get("core.precomposeunicode") == "false":
-        said = "core.precomposeunicode is false: names with accents would count as two"
-        yield warning(said, "git config core.precomposeunicode true")
+        message = "core.precomposeunicode is false: names with accents would count as two"
+        yield warning(message, "git config core.precomposeunicode true")
 
 
 def checkout(ground: Surroundings) -> Verdict:
     ground.need_repository()
-    found = list(absent.findings(ground.root))
-    if left_out := [one.path for one in found if one.is_error]:
+    findings = list(absent.findings(ground.root))
+    if left_out := [finding.path for finding in findings if finding.is_error]:
         yield error(absent.said(left_out), absent.remedy(ground.root, left_out))
     else:
-        yield from (warning(f"{one.path}: {one.message}", one.remedy) for one in found)
+        yield from (warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in findings)
     return "git leaves no file of the base out"
 
 
 def lfs(ground: Surroundings) -> Verdict:
-    found = [one for one in ground.report.findings if one.code == "E_POINTER"]
-    is_truth = bool(found)
-    found += [one for one in ground.base.cache.findings if "LFS pointer" in one.message]
-    if found:
+    findings = [entry for entry in ground.report.findings if entry.code == "E_POINTER"]
+    is_truth = bool(findings)
+    findings += [entry for entry in ground.base.cache.findings if "LFS pointer" in entry.message]
+    if findings:
         fetch = "git lfs pull" if shutil.which("git-lfs") else "install git-lfs, then git lfs pull"
-        named = ", ".join(sorted(finding.path for finding in found)[:3])
-        said = f"{many(len(found), 'file')} came as LFS pointers, without content: {named}"
-        yield error(said, fetch) if is_truth else warning(said, f"{fetch}, or duckkb index build")
+        paths = ", ".join(sorted(finding.path for finding in findings)[:3])
+        message = f"{many(len(findings), 'file')} came as LFS pointers, without content: {paths}"
+        yield error(message, fetch) if is_truth else warning(message, f"{fetch}, or duckkb index build")
     return "no file is an LFS pointer"

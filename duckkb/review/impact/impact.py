@@ -84,24 +84,24 @@ class QuestionRow(Struct, frozen=True):
 
     @property
     def ndcg(self) -> tuple[float | None, float]:
-        return self._both(ndcg)
+        return self._measure_both(ndcg)
 
     @property
     def recall(self) -> tuple[float | None, float]:
-        return self._both(recall)
+        return self._measure_both(recall)
 
-    def _both(self, measure: Any) -> tuple[float | None, float]:
-        expected = self.question.expected
-        before = None if self.before is None else measure(self.before.ranked, expected, self.k)
-        return before, measure(self.after.ranked, expected, self.k)
+    def _measure_both(self, measure: Any) -> tuple[float | None, float]:
+        grades = self.question.expected
+        before = None if self.before is None else measure(self.before.ranked, grades, self.k)
+        return before, measure(self.after.ranked, grades, self.k)
 
     @property
     def moves(self) -> list[RankMove]:
         if self.before is None:
             return []
-        expected = self.question.expected.items()
-        sides = (RankMove(name, grade, self.before.rank(name), self.after.rank(name)) for name, grade in expected)
-        return [one for one in sides if one.before != one.after]
+        grades = self.question.expected.items()
+        sides = (RankMove(name, grade, self.before.rank(name), self.after.rank(name)) for name, grade in grades)
+        return [move for move in sides if move.before != move.after]
 
     @property
     def lost(self) -> list[str]:
@@ -112,22 +112,22 @@ class QuestionRow(Struct, frozen=True):
     def faded(self) -> list[Fade]:
         """Judged records (of a grade above 0) that are found on both sides and lost words of the question, or a quarter of
         their lexical score: what keeps them in their places may be next to nothing."""
-        found = []
-        held = self.before.words if self.before else {}
-        for name, old in held.items():
+        fades = []
+        old_words = self.before.words if self.before else {}
+        for name, old in old_words.items():
             new = self.after.words.get(name)
             if new is None:
                 continue
-            lost = tuple(sorted(old.keys() - new.keys(), key=lambda word: (-old[word], word)))
+            lost_words = tuple(sorted(old.keys() - new.keys(), key=lambda word: (-old[word], word)))
             before, after = sum(old.values()), sum(new.values())
-            if lost or after < _KEPT * before:
-                found.append(Fade(name, self.question.expected[name], lost, before, after))
-        return found
+            if lost_words or after < _KEPT * before:
+                fades.append(Fade(name, self.question.expected[name], lost_words, before, after))
+        return fades
 
     @property
     def entered(self) -> list[str]:
-        known = self.before.ranked if self.before else self.after.ranked
-        return [name for name in self.after.ranked if name not in known]
+        old_ranking = self.before.ranked if self.before else self.after.ranked
+        return [name for name in self.after.ranked if name not in old_ranking]
 
     @property
     def left(self) -> list[str]:
@@ -191,7 +191,9 @@ class ImpactReport(Struct, frozen=True):
     def crossed(self) -> tuple[str, ...]:
         """The limits that are reached, in words; 0 stands for any drop."""
         drops = ((limit, *self._drop(name)) for name, limit in self.limits.items())
-        return tuple(f"{said} (limit {limit:g})" for limit, drop, said in drops if drop > 1e-9 and drop >= limit - 1e-9)
+        return tuple(
+            f"{message} (limit {limit:g})" for limit, drop, message in drops if drop > 1e-9 and drop >= limit - 1e-9
+        )
 
     def _drop(self, name: str) -> tuple[float, str]:
         if name == "lost":
@@ -212,17 +214,23 @@ class ImpactReport(Struct, frozen=True):
 def read(found: Sequence[Mapping[str, Any]]) -> list[JudgedQuestion]:
     """Questions as the ontology's files have them."""
     return [
-        JudgedQuestion(one["question"], one["type"], _graded(one["expected"]), one.get("mode"), one.get("where"))
-        for one in found
+        JudgedQuestion(
+            question["question"],
+            question["type"],
+            _parse_grades(question["expected"]),
+            question.get("mode"),
+            question.get("where"),
+        )
+        for question in found
     ]
 
 
 def milder(question: JudgedQuestion, others: Sequence[JudgedQuestion]) -> str:
     """How a question asks less among others, in words; empty where it does not."""
-    same = [one for one in others if one.key == question.key]
+    same = [candidate for candidate in others if candidate.key == question.key]
     if not same:
         return "is no longer asked"
-    grades = {name: max(one.expected.get(name, 0) for one in same) for name in question.expected}
+    grades = {name: max(candidate.expected.get(name, 0) for candidate in same) for name in question.expected}
     lower = [name for name, grade in question.expected.items() if grades[name] < grade]
     return f"judges {', '.join(lower[:3])} lower" if lower else ""
 
@@ -230,7 +238,7 @@ def milder(question: JudgedQuestion, others: Sequence[JudgedQuestion]) -> str:
 def ask(base: Base, questions: Sequence[JudgedQuestion], k: int) -> list[RankedAnswer | None]:
     """The answers of one side, each the first `k` identities; None for a question about a type that it does not have.
     Vectors that are missing are made first, however long that takes. Raises `errors.Unavailable` (E_TIMEOUT) once nobody waits."""
-    kinds = {one.type: kind for one in questions if (kind := base.ontology.find(one.type)) is not None}
+    kinds = {item.type: kind for item in questions if (kind := base.ontology.find(item.type)) is not None}
     fill(base, kinds.values())
     answers: list[RankedAnswer | None] = []
     for question in questions:
@@ -260,8 +268,8 @@ def ndcg(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
     0.6309297535714575
     """
     best = sorted(expected.values(), reverse=True)[:k]
-    ideal = _gain(best)
-    return _gain([expected.get(name, 0) for name in ranked[:k]]) / ideal if ideal else 1.0
+    ideal = _compute_gain(best)
+    return _compute_gain([expected.get(name, 0) for name in ranked[:k]]) / ideal if ideal else 1.0
 
 
 def recall(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
@@ -270,14 +278,14 @@ def recall(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
     return len(right & set(ranked[:k])) / len(right) if right else 1.0
 
 
-def _graded(expected: Any) -> dict[str, int]:
+def _parse_grades(grades: Any) -> dict[str, int]:
     """Grades by identity; a list grades each as 1, and a composite identity stands there as an array."""
-    if isinstance(expected, dict):
-        return {_named(name): grade for name, grade in expected.items()}
-    return {_named(item): 1 for item in expected}
+    if isinstance(grades, dict):
+        return {_format_identity(name): grade for name, grade in grades.items()}
+    return {_format_identity(item): 1 for item in grades}
 
 
-def _named(item: Any) -> str:
+def _format_identity(item: Any) -> str:
     """An identity as the command line prints it, also where the array of a composite one was written with spaces."""
     if isinstance(item, str) and item.startswith("["):
         with suppress(ValueError):
@@ -289,45 +297,53 @@ def _named(item: Any) -> str:
 
 def fill(base: Base, kinds: Iterable[RecordType]) -> None:
     """Make all vectors of these types, batch after batch, until nothing is missing or the model does not give more."""
-    wanted = [kind for kind in kinds if base.fingerprint(kind) is not None]
-    left = math.inf
-    while wanted:
-        pending = vectors.count_lacking(base, wanted)
-        if not pending or pending >= left:
+    embeddable_kinds = [kind for kind in kinds if base.fingerprint(kind) is not None]
+    previous_count = math.inf
+    while embeddable_kinds:
+        pending = vectors.count_lacking(base, embeddable_kinds)
+        if not pending or pending >= previous_count:
             return
         deadline.refuse_late()
-        left = pending
-        vectors.fill_pending(base, wanted)
+        previous_count = pending
+        vectors.fill_pending(base, embeddable_kinds)
 
 
 def answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> RankedAnswer:
     """What a base answers to one question: the first `k` identities. Raises nothing that the question or the model is to blame for."""
     intent = Intent(question.text, question.mode, question.where, k, kinds=(kind,))
     try:
-        found = query.find(base, intent)
+        result = query.find(base, intent)
     except (UsageError, NotFound) as problem:
         return RankedAnswer(problem=problem.message)
     except DuckkbError as problem:
         return RankedAnswer(problem=problem.message, degraded=problem.message)
-    said = next((notice.message for notice in found.notices if notice.code == "W_DEGRADED"), "")
-    judged = {_text(hit.identity): hit.id for hit in found if question.expected.get(_text(hit.identity))}
-    words = {} if found.mode == "similar" else {name: _words(base, kind, question, one) for name, one in judged.items()}
-    return RankedAnswer(tuple(_text(hit.identity) for hit in found), degraded=said, words=words)
+    message = next((notice.message for notice in result.notices if notice.code == "W_DEGRADED"), "")
+    judged_ids = {
+        _to_identity_text(hit.identity): hit.id
+        for hit in result
+        if question.expected.get(_to_identity_text(hit.identity))
+    }
+    words = (
+        {}
+        if result.mode == "similar"
+        else {name: _score_words(base, kind, question, record_id) for name, record_id in judged_ids.items()}
+    )
+    return RankedAnswer(tuple(_to_identity_text(hit.identity) for hit in result), degraded=message, words=words)
 
 
-def _words(base: Base, kind: RecordType, question: JudgedQuestion, number: int) -> dict[str, float]:
+def _score_words(base: Base, kind: RecordType, question: JudgedQuestion, number: int) -> dict[str, float]:
     """The words of a question that a record holds, and their shares of its lexical score."""
     terms = base.lanes(kind).words.explain(syntax.parse(question.text), number)["terms"] if kind.full_text else ()
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for term in terms:
         if term["part"] != "character":
-            found[term["token"]] = found.get(term["token"], 0.0) + term["score"]
-    return found
+            scores[term["token"]] = scores.get(term["token"], 0.0) + term["score"]
+    return scores
 
 
-def _text(identity: Any) -> str:
+def _to_identity_text(identity: Any) -> str:
     return identity_text(identity if isinstance(identity, tuple) else (identity,))
 
 
-def _gain(grades: Sequence[int]) -> float:
+def _compute_gain(grades: Sequence[int]) -> float:
     return sum(grade / math.log2(place + 2) for place, grade in enumerate(grades))

@@ -16,7 +16,7 @@ _LONGEST = 200
 
 def as_object(report: ImpactReport) -> dict[str, Any]:
     """The whole report; `version` rises when a key changes its meaning."""
-    means = {name: _before_after(*report.mean(name)) for name in ("ndcg", "recall")}
+    means = {name: _round_sides(*report.mean(name)) for name in ("ndcg", "recall")}
     return {
         "version": 1,
         "outcome": "limits" if report.crossed else of_findings(report.errors),
@@ -30,133 +30,143 @@ def as_object(report: ImpactReport) -> dict[str, Any]:
         "faded": report.faded,
         "crossed": list(report.crossed),
         "degraded": report.degraded,
-        "results": [_row_object(row) for row in report.rows],
-        "removed": [_asked(question) for question in report.removed],
-        "findings": [{name: value for name, value in asdict(one).items() if value} for one in report.findings],
+        "results": [_build_row(row) for row in report.rows],
+        "removed": [_describe_question(question) for question in report.removed],
+        "findings": [{name: value for name, value in asdict(finding).items() if value} for finding in report.findings],
     }
 
 
 def as_text(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a terminal."""
     yield f"{report.base.shown} -> {report.head.shown}: {many(len(report.rows), 'judged question')}, the first {report.k} results"
-    yield from _means(report)
+    yield from _format_means(report)
     for row in report.rows:
         if row.is_changed:
             yield ""
-            yield f"{_text(row.question.type)}: {_text(row.question.text)}"
-            yield from (f"  {one}" for one in _row_lines(row, _text))
-    yield from _closing(report, _text)
+            yield f"{_format_text(row.question.type)}: {_format_text(row.question.text)}"
+            yield from (f"  {text_line}" for text_line in _format_row(row, _format_text))
+    yield from _format_notes(report, _format_text)
 
 
 def as_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a pull request's comment, of at most `budget` bytes: the means, what was crossed or lacks, then the questions
     whose answers differ, the worst first. What has no room is counted."""
     head = [
-        f"### Retrieval impact: {_span(report.base.shown)} → {_span(report.head.shown)}",
+        f"### Retrieval impact: {_format_span(report.base.shown)} → {_format_span(report.head.shown)}",
         "",
         "| | before | after |",
         "|---|---|---|",
     ]
     for name in ("ndcg", "recall"):
         before, after = report.mean(name)
-        head.append(f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |")
+        head.append(f"| mean {name}@{report.k} | {_format_number(before)} | {_format_number(after)} |")
     head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
-    rooted = replace(report, findings=tuple(one.rooted(report.prefix) for one in report.findings))
-    said = [f"- {one}" for one in _closing(rooted, _span)]
+    rooted_report = replace(report, findings=tuple(item.rooted(report.prefix) for item in report.findings))
+    notes = [f"- {item}" for item in _format_notes(rooted_report, _format_span)]
     # What changed places without being judged stands last: nobody has to do anything about it.
-    changed = sorted(
-        (row for row in report.rows if row.is_changed), key=lambda row: (not row.is_judged_otherwise, *_loss(row))
+    changed_rows = sorted(
+        (row for row in report.rows if row.is_changed),
+        key=lambda row: (not row.is_judged_otherwise, *_measure_loss(row)),
     )
-    asked = ["\n".join(_question(row)) for row in changed]
+    blocks = ["\n".join(_format_question(row)) for row in changed_rows]
     fold = "\n<details open><summary>Questions whose answers changed</summary>\n"
     sections = [
-        ReportSection("", lambda: said, ["line"] * len(said), 0.5),
-        ReportSection(fold, lambda: asked, [row.question.type for row in changed], 0.5, "\n</details>\n"),
+        ReportSection("", lambda: notes, ["line"] * len(notes), 0.5),
+        ReportSection(fold, lambda: blocks, [row.question.type for row in changed_rows], 0.5, "\n</details>\n"),
     ]
     yield fitted("\n".join(head) + "\n", sections, budget).rstrip("\n")
 
 
-def _question(row: QuestionRow) -> Iterator[str]:
-    yield f"- {_span(row.question.type)} {_span(row.question.text)}"
-    lines = [f"  - {one}" for one in _row_lines(row, _span)]
+def _format_question(row: QuestionRow) -> Iterator[str]:
+    yield f"- {_format_span(row.question.type)} {_format_span(row.question.text)}"
+    lines = [f"  - {text_line}" for text_line in _format_row(row, _format_span)]
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
         yield f"  - {len(lines) - _MOST_LINES} more"
 
 
-def _row_lines(row: QuestionRow, show: Any) -> Iterator[str]:
+def _format_row(row: QuestionRow, show: Any) -> Iterator[str]:
     if row.before is None:
-        yield f"new: ndcg {_number(row.ndcg[1])}, recall {_number(row.recall[1])}"
+        yield f"new: ndcg {_format_number(row.ndcg[1])}, recall {_format_number(row.recall[1])}"
     else:
-        yield from _differences(row, row.before, show)
+        yield from _format_differences(row, row.before, show)
     if row.after.problem:
         yield f"no answer: {show(row.after.problem)}"
 
 
-def _differences(row: QuestionRow, before: RankedAnswer, show: Any) -> Iterator[str]:
+def _format_differences(row: QuestionRow, before: RankedAnswer, show: Any) -> Iterator[str]:
     for name, (old, new) in (("ndcg", row.ndcg), ("recall", row.recall)):
         if old != new:
-            yield f"{name} {_number(old)} → {_number(new)}"
+            yield f"{name} {_format_number(old)} → {_format_number(new)}"
     for move in row.moves:
         yield f"{show(move.identity)} (grade {move.grade}): rank {_rank(move.before, row)} → {_rank(move.after, row)}"
     for fade in row.faded:
-        lost = f"no longer has {', '.join(map(show, fade.words))}; " if fade.words else ""
-        yield f"{show(fade.identity)} (grade {fade.grade}): {lost}score by words {fade.before:.2f} → {fade.after:.2f}"
-    judged = {move.identity for move in row.moves}
+        loss = f"no longer has {', '.join(map(show, fade.words))}; " if fade.words else ""
+        yield f"{show(fade.identity)} (grade {fade.grade}): {loss}score by words {fade.before:.2f} → {fade.after:.2f}"
+    judged_names = {move.identity for move in row.moves}
     for word, names in (("came in", row.entered), ("went out", row.left)):
-        others = [show(name) for name in names if name not in judged]
-        if others:
-            yield f"{word}, not judged: {', '.join(others)}"
+        unjudged_names = [show(name) for name in names if name not in judged_names]
+        if unjudged_names:
+            yield f"{word}, not judged: {', '.join(unjudged_names)}"
     if not (row.moves or row.entered or row.left) and before.ranked != row.after.ranked:
         yield "others changed their order"
 
 
-def _closing(report: ImpactReport, show: Any) -> Iterator[str]:
-    for one in report.findings:
-        place = f" {show(one.place)}" if one.path else ""
-        yield f"{one.code}{place}: {show(one.message)}"
-    for said in report.degraded:
-        yield f"Degraded answers, so that this compares words alone: {show(said)}"
-    for said in report.crossed:
-        yield f"Limit crossed: {said}"
+def _format_notes(report: ImpactReport, show: Any) -> Iterator[str]:
+    for finding in report.findings:
+        place = f" {show(finding.place)}" if finding.path else ""
+        yield f"{finding.code}{place}: {show(finding.message)}"
+    for message in report.degraded:
+        yield f"Degraded answers, so that this compares words alone: {show(message)}"
+    for message in report.crossed:
+        yield f"Limit crossed: {message}"
     if not report.rows:
         yield "There are no judged questions: list some under `questions` in ontology/questions.yaml"
 
 
-def _means(report: ImpactReport) -> Iterator[str]:
+def _format_means(report: ImpactReport) -> Iterator[str]:
     for name in ("ndcg", "recall"):
         before, after = report.mean(name)
         if before is not None and after is not None:
-            yield f"mean {name}@{report.k}: {_number(before)} -> {_number(after)} ({after - before:+.4f})"
+            yield f"mean {name}@{report.k}: {_format_number(before)} -> {_format_number(after)} ({after - before:+.4f})"
     yield f"judged records lost: {report.lost}"
     yield f"{FADED}: {report.faded}"
 
 
-def _row_object(row: QuestionRow) -> dict[str, Any]:
+def _build_row(row: QuestionRow) -> dict[str, Any]:
     answers = {"before": list(row.before.ranked) if row.before else None, "after": list(row.after.ranked)}
-    found = {**_asked(row.question), "ndcg": _before_after(*row.ndcg), "recall": _before_after(*row.recall), **answers}
-    found["moves"] = [asdict(move) for move in row.moves]
-    found["faded"] = [
-        {"identity": one.identity, "grade": one.grade, "words": list(one.words)}
-        | {"score": _before_after(one.before, one.after)}
-        for one in row.faded
+    row_object = {
+        **_describe_question(row.question),
+        "ndcg": _round_sides(*row.ndcg),
+        "recall": _round_sides(*row.recall),
+        **answers,
+    }
+    row_object["moves"] = [asdict(move) for move in row.moves]
+    row_object["faded"] = [
+        {"identity": fade.identity, "grade": fade.grade, "words": list(fade.words)}
+        | {"score": _round_sides(fade.before, fade.after)}
+        for fade in row.faded
     ]
-    found |= {"lost": row.lost, "entered": row.entered, "left": row.left}
-    return found | ({"problem": row.after.problem} if row.after.problem else {})
+    row_object |= {"lost": row.lost, "entered": row.entered, "left": row.left}
+    return row_object | ({"problem": row.after.problem} if row.after.problem else {})
 
 
-def _asked(question: JudgedQuestion) -> dict[str, Any]:
-    found: dict[str, Any] = {"question": question.text, "type": question.type, "expected": dict(question.expected)}
-    found |= {"mode": question.mode} if question.mode else {}
-    return found | ({"where": question.where} if question.where else {})
+def _describe_question(question: JudgedQuestion) -> dict[str, Any]:
+    description: dict[str, Any] = {
+        "question": question.text,
+        "type": question.type,
+        "expected": dict(question.expected),
+    }
+    description |= {"mode": question.mode} if question.mode else {}
+    return description | ({"where": question.where} if question.where else {})
 
 
-def _before_after(before: float | None, after: float | None) -> dict[str, float | None]:
+def _round_sides(before: float | None, after: float | None) -> dict[str, float | None]:
     sides = (("before", before), ("after", after))
     return {name: None if value is None else round(value, 6) for name, value in sides}
 
 
-def _loss(row: QuestionRow) -> tuple[float, str]:
+def _measure_loss(row: QuestionRow) -> tuple[float, str]:
     before, after = row.ndcg
     return (after - before if before is not None else 0.0), row.question.text
 
@@ -165,13 +175,13 @@ def _rank(rank: int | None, row: QuestionRow) -> str:
     return str(rank) if rank else f"beyond {row.k}"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _text(text: str) -> str:
+def _format_text(text: str) -> str:
     return line(cut(text, _LONGEST))
 
 
-def _span(text: str) -> str:
+def _format_span(text: str) -> str:
     return span(cut(text, _LONGEST))

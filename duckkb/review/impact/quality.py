@@ -59,57 +59,59 @@ def now(base: Base, seconds: float) -> list[tuple[JudgedQuestion, Row | None]]:
     """The judged questions about types of the base, with what each lane makes of them as it is; None where there was no time left, and
     one at least is asked of each call."""
     until, is_new = time.monotonic() + seconds, False
-    asked = questions(base)
-    found: dict[str, Row] = {}
-    for name in dict.fromkeys(one.type for one in asked):
-        note, ground = f"{NOTE}/{name}", _ground_of_type(base, name)
-        rows = _noted_rows(base, note, ground)
+    judged_questions = questions(base)
+    rows_by_key: dict[str, Row] = {}
+    for name in dict.fromkeys(item.type for item in judged_questions):
+        note, ground = f"{NOTE}/{name}", _compute_ground(base, name)
+        rows = _load_rows(base, note, ground)
         new: dict[str, Row] = {}
-        for question in (one for one in asked if one.type == name and _key(one) not in rows):
+        for question in (item for item in judged_questions if item.type == name and _compute_key(item) not in rows):
             if (is_new and time.monotonic() > until) or deadline.is_over():
                 break
-            new[_key(question)], is_new = _row(base, question), True
-        found |= rows | new
+            new[_compute_key(question)], is_new = _ask_lanes(base, question), True
+        rows_by_key |= rows | new
         if new:
             _note_rows(base, note, ground, rows | new)
-    return [(one, found.get(_key(one))) for one in asked]
+    return [(item, rows_by_key.get(_compute_key(item))) for item in judged_questions]
 
 
 def over(base: Base, history: History, most: int, seconds: float) -> tuple[tuple[Evaluated, ...], int]:
     """The commits of a history that were evaluated before, with at most so many more, the newest first, begun within so many seconds;
     and how many are left. Today's questions are asked of each commit as its configuration had it: what was not there yet is not found."""
-    asked, until = questions(base), time.monotonic() + seconds
-    ground = _digest([version("duckkb"), K, *map(_key, asked)])
-    noted = _noted_commits(base, ground)
-    found: dict[str, Evaluated] = {}
-    begun = 0
+    judged_questions, until = questions(base), time.monotonic() + seconds
+    ground = _digest([version("duckkb"), K, *map(_compute_key, judged_questions)])
+    known_commits = _load_commits(base, ground)
+    evaluations: dict[str, Evaluated] = {}
+    start_count = 0
     for sample in reversed(history.samples):
         commit = sample.by.commit
-        if commit in noted:
-            found[commit] = Evaluated(sample, noted[commit])
-        elif begun < most and (not begun or time.monotonic() < until) and not deadline.is_over():
-            begun += 1
-            found[commit], is_whole = _evaluated(base, sample, asked)
+        if commit in known_commits:
+            evaluations[commit] = Evaluated(sample, known_commits[commit])
+        elif start_count < most and (not start_count or time.monotonic() < until) and not deadline.is_over():
+            start_count += 1
+            evaluations[commit], is_whole = _evaluate_commit(base, sample, judged_questions)
             if is_whole:
-                noted[commit] = found[commit].ndcg
-                kept = dict(islice(reversed(noted.items()), _KEPT))
-                base.notes.keep(NOTE, {"format": _FORMAT, "ground": ground, "commits": kept})
-    return tuple(reversed(found.values())), len(history.samples) - len(found)
+                known_commits[commit] = evaluations[commit].ndcg
+                recent_commits = dict(islice(reversed(known_commits.items()), _KEPT))
+                base.notes.keep(NOTE, {"format": _FORMAT, "ground": ground, "commits": recent_commits})
+    return tuple(reversed(evaluations.values())), len(history.samples) - len(evaluations)
 
 
 def questions(base: Base) -> list[JudgedQuestion]:
     """Those about types of the base, each once."""
-    found = [one for one in judged.read(base.wiring.questions) if base.ontology.find(one.type) is not None]
-    return list({_key(one): one for one in found}.values())
+    known_questions = [
+        question for question in judged.read(base.wiring.questions) if base.ontology.find(question.type) is not None
+    ]
+    return list({_compute_key(question): question for question in known_questions}.values())
 
 
 def means(rows: Sequence[Row]) -> dict[str, float | None]:
     """The mean nDCG of each lane over the questions that it can be asked."""
-    asked = {lane: [value for row in rows if (value := row[lane].ndcg) is not None] for lane in LANES}
-    return {lane: sum(values) / len(values) if values else None for lane, values in asked.items()}
+    values_by_lane = {lane: [value for row in rows if (value := row[lane].ndcg) is not None] for lane in LANES}
+    return {lane: sum(values) / len(values) if values else None for lane, values in values_by_lane.items()}
 
 
-def _evaluated(base: Base, sample: Sample, asked: Sequence[JudgedQuestion]) -> tuple[Evaluated, bool]:
+def _evaluate_commit(base: Base, sample: Sample, judged_questions: Sequence[JudgedQuestion]) -> tuple[Evaluated, bool]:
     """A commit, and whether that holds for good. Vectors that are missing are made, however long that takes."""
     nothing: dict[str, float | None] = dict.fromkeys(LANES)
     try:
@@ -117,20 +119,20 @@ def _evaluated(base: Base, sample: Sample, asked: Sequence[JudgedQuestion]) -> t
     except DuckkbError as problem:  # its configuration does not load, or git lacks an object
         return Evaluated(sample, nothing, problem.message), False
     try:
-        wanted = {one.type for one in asked}
-        judged.fill(past, [kind for kind in past.ontology if kind.name in wanted])
-        rows = [_row(past, one, K) for one in asked]
+        type_names = {item.type for item in judged_questions}
+        judged.fill(past, [kind for kind in past.ontology if kind.name in type_names])
+        rows = [_ask_lanes(past, item, K) for item in judged_questions]
     finally:
         past.close()
-    problems = [one.problem for row in rows for one in row.values() if not one.is_whole]
+    problems = [item.problem for row in rows for item in row.values() if not item.is_whole]
     return Evaluated(sample, means(rows), problems[0] if problems else ""), not problems
 
 
-def _row(base: Base, question: JudgedQuestion, depth: int = DEEPEST) -> Row:
-    return {lane: _asked(base, replace(question, mode=lane), depth) for lane in LANES}
+def _ask_lanes(base: Base, question: JudgedQuestion, depth: int = DEEPEST) -> Row:
+    return {lane: _ask_lane(base, replace(question, mode=lane), depth) for lane in LANES}
 
 
-def _asked(base: Base, question: JudgedQuestion, depth: int) -> LaneAnswer:
+def _ask_lane(base: Base, question: JudgedQuestion, depth: int) -> LaneAnswer:
     """One question of one lane; a record or a type that is not there is not found."""
     ranks: dict[str, int | None] = dict.fromkeys(question.expected)
     kind = base.ontology.find(question.type)
@@ -145,7 +147,7 @@ def _asked(base: Base, question: JudgedQuestion, depth: int) -> LaneAnswer:
     return LaneAnswer(judged.ndcg(answer.ranked, question.expected, K), ranks)
 
 
-def _key(question: JudgedQuestion) -> str:
+def _compute_key(question: JudgedQuestion) -> str:
     """What a question asks of each lane."""
     return _digest([question.text, question.type, question.where, sorted(question.expected.items())])
 
@@ -154,7 +156,7 @@ def _digest(value: Any) -> str:
     return sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
-def _ground_of_type(base: Base, name: str) -> str:
+def _compute_ground(base: Base, name: str) -> str:
     kind = base.ontology.find(name)
     assert kind is not None, "it has questions"
     return _digest(
@@ -168,32 +170,36 @@ def _note_rows(base: Base, note: str, ground: str, rows: Mapping[str, Row]) -> N
     assert kind is not None, "it has questions"
     if base.wiring.published or (kind.has_text_vectors and vectors.count_lacking(base, [kind])):
         return
-    whole = {key: row for key, row in rows.items() if all(one.is_whole for one in row.values())}
-    told = {key: {lane: _told(one) for lane, one in row.items()} for key, row in whole.items()}
-    base.whole.notes.keep(note, {"format": _FORMAT, "ground": ground, "rows": told})
+    whole = {key: row for key, row in rows.items() if all(answer.is_whole for answer in row.values())}
+    serialized_rows = {
+        key: {lane: _serialize_answer(answer) for lane, answer in row.items()} for key, row in whole.items()
+    }
+    base.whole.notes.keep(note, {"format": _FORMAT, "ground": ground, "rows": serialized_rows})
 
 
-def _told(answer: LaneAnswer) -> list[Any]:
+def _serialize_answer(answer: LaneAnswer) -> list[Any]:
     return [answer.ndcg, answer.ranks, answer.problem]
 
 
-def _noted_rows(base: Base, note: str, ground: str) -> dict[str, Row]:
+def _load_rows(base: Base, note: str, ground: str) -> dict[str, Row]:
     if base.wiring.published:  # no part says whether it has changed
         return {}
-    told = base.whole.notes.note(note)
+    stored_note = base.whole.notes.note(note)
     try:
-        if told["format"] != _FORMAT or told["ground"] != ground:
+        if stored_note["format"] != _FORMAT or stored_note["ground"] != ground:
             return {}
-        return {key: {lane: LaneAnswer(*row[lane]) for lane in LANES} for key, row in told["rows"].items()}
+        return {key: {lane: LaneAnswer(*row[lane]) for lane in LANES} for key, row in stored_note["rows"].items()}
     except (ValueError, TypeError, KeyError, AttributeError):  # it is not ours, or not whole
         return {}
 
 
-def _noted_commits(base: Base, ground: str) -> dict[str, Mapping[str, float | None]]:
-    told = base.notes.note(NOTE)
+def _load_commits(base: Base, ground: str) -> dict[str, Mapping[str, float | None]]:
+    stored_note = base.notes.note(NOTE)
     try:
-        if told["format"] != _FORMAT or told["ground"] != ground:
+        if stored_note["format"] != _FORMAT or stored_note["ground"] != ground:
             return {}
-        return {str(commit): {lane: values[lane] for lane in LANES} for commit, values in told["commits"].items()}
+        return {
+            str(commit): {lane: values[lane] for lane in LANES} for commit, values in stored_note["commits"].items()
+        }
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}

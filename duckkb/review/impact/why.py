@@ -81,90 +81,99 @@ def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
         "question": intent.text or "",
         "limit": intent.limit,
         "where": intent.where,
-        "policy": _policy(kind),
+        "policy": _describe_policy(kind),
     }
     try:
-        ranked = query.rank(base, intent)
+        search_result = query.rank(base, intent)
     except UsageError as problem:
         if problem.code != "E_INTENT":
             raise
         advice = f" ({problem.suggestion})" if problem.suggestion else ""
         return Why(**facts, reasons=(f"The type's policy does not serve this search: {problem.message}{advice}.",))
-    facts |= _ranked(base, kind, row, ranked, intent.text or "")
-    return Why(**facts, reasons=tuple(_reasons(Why(**facts), kind)))
+    facts |= _collect_facts(base, kind, row, search_result, intent.text or "")
+    return Why(**facts, reasons=tuple(_explain_rank(Why(**facts), kind)))
 
 
-def _ranked(base: Base, kind: RecordType, row: StoredRow, ranked: query.Ranked, text: str) -> dict[str, Any]:
+def _collect_facts(
+    base: Base, kind: RecordType, row: StoredRow, search_result: query.Ranked, text: str
+) -> dict[str, Any]:
     """What the search knows of a record: its place, what its lanes say of it, and what came first."""
     number, key = row.record.id, (kind.name, row.record.id)
-    allowed, lanes, words = ranked.allowed[kind.name], ranked.plan.lanes, syntax.parse(text)
-    keys = [one.key for one in ranked.fused]
+    allowed_ids, lanes, words = search_result.allowed[kind.name], search_result.plan.lanes, syntax.parse(text)
+    keys = [item.key for item in search_result.fused]
     rank = keys.index(key) + 1 if key in keys else None
-    is_plain = ranked.reading.is_filled and rank is not None
-    asked = words.relaxed if is_plain else words
+    is_plain = search_result.reading.is_filled and rank is not None
+    lexical_query = words.relaxed if is_plain else words
     entries = base.rows(kind)[number].entries if kind.vectors else ()
     vectors = [entry for entry in entries if entry.vector_key is not None]
-    first = (base.tree.by_id(kind, one.key[1]) for one in ranked.fused[: ranked.plan.limit])
+    first = (base.tree.by_id(kind, item.key[1]) for item in search_result.fused[: search_result.plan.limit])
     return {
-        "mode": ranked.plan.mode,
-        "limit": ranked.plan.limit,
+        "mode": search_result.plan.mode,
+        "limit": search_result.plan.limit,
         "rank": rank,
         "is_plain": is_plain,
-        "lanes": tuple(_lane(ranked, lane, key) for lane in lanes),
-        "tokens": _tokens(base, kind, row, asked) if "fts" in lanes and kind.full_text else (),
-        "excluded": _ruled_out(base, kind, number, words),
-        "passes_filter": None if allowed is None else number in allowed,
+        "lanes": tuple(_rank_in_lane(search_result, lane, key) for lane in lanes),
+        "tokens": _explain_tokens(base, kind, row, lexical_query) if "fts" in lanes and kind.full_text else (),
+        "excluded": _find_excluded_words(base, kind, number, words),
+        "passes_filter": None if allowed_ids is None else number in allowed_ids,
         "chunks": len(vectors),
         "pending": sum(entry.vector is None for entry in vectors),
-        "first": tuple(identity_text(one.record.identity) if one is not None else "" for one in first),
-        "notices": (*(one.message for one in (*ranked.plan.notices, *ranked.reading.notices)), *_gated(ranked)),
+        "first": tuple(identity_text(item.record.identity) if item is not None else "" for item in first),
+        "notices": (
+            *(item.message for item in (*search_result.plan.notices, *search_result.reading.notices)),
+            *_describe_gate(search_result),
+        ),
     }
 
 
-def _gated(ranked: Ranked) -> Iterator[str]:
+def _describe_gate(search_result: Ranked) -> Iterator[str]:
     """That the lane of words does not count."""
-    gate = ranked.gate
+    gate = search_result.gate
     if gate and gate.is_closed:
-        said = f"the best record by words covers {gate.share:.2f} of the question, less than the gate of {gate.least:g}"
-        yield f"words do not count here: {said}"
+        message = (
+            f"the best record by words covers {gate.share:.2f} of the question, less than the gate of {gate.least:g}"
+        )
+        yield f"words do not count here: {message}"
 
 
-def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
-    ranking = ranked.reading.lists[lane].ranking
-    found = ((place, score) for place, (one, score) in enumerate(ranking, 1) if one == key)
-    rank, score = next(found, (None, None))
-    return LaneRank(lane, rank, score, len(ranking), ranked.plan.depth)
+def _rank_in_lane(search_result: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
+    ranking = search_result.reading.lists[lane].ranking
+    placements = ((place, score) for place, (record_key, score) in enumerate(ranking, 1) if record_key == key)
+    rank, score = next(placements, (None, None))
+    return LaneRank(lane, rank, score, len(ranking), search_result.plan.depth)
 
 
-def _tokens(base: Base, kind: RecordType, row: StoredRow, words: LexicalQuery) -> tuple[Token, ...]:
+def _explain_tokens(base: Base, kind: RecordType, row: StoredRow, words: LexicalQuery) -> tuple[Token, ...]:
     """Each token asked by itself, as often as the question says it; so are phrases and prefixes."""
-    (made,) = base.wiring.tokenizer.tokenize([words.text])
-    counted = Counter(made.words.split())
-    asked = [(token, LexicalQuery(text=" ".join([token] * count))) for token, count in counted.items()]
-    asked += [(f'"{phrase}"', LexicalQuery(phrases=(phrase,))) for phrase in words.phrases]
-    asked += [(f"{prefix}*", LexicalQuery(prefixes=(prefix,))) for prefix in words.prefixes]
-    return tuple(_token(base, kind, row, text, one) for text, one in asked)
+    (tokenized_text,) = base.wiring.tokenizer.tokenize([words.text])
+    token_counts = Counter(tokenized_text.words.split())
+    queries = [(token, LexicalQuery(text=" ".join([token] * count))) for token, count in token_counts.items()]
+    queries += [(f'"{phrase}"', LexicalQuery(phrases=(phrase,))) for phrase in words.phrases]
+    queries += [(f"{prefix}*", LexicalQuery(prefixes=(prefix,))) for prefix in words.prefixes]
+    return tuple(_explain_token(base, kind, row, text, lexical_query) for text, lexical_query in queries)
 
 
-def _token(base: Base, kind: RecordType, row: StoredRow, text: str, asked: LexicalQuery) -> Token:
-    found = base.lanes(kind).words.explain(asked, row.record.id)
-    if found["score"]:
-        return Token(text, found["score"], max((term["doc_freq"] for term in found["terms"]), default=None))
-    searched = {one.name for one in kind.full_text}
-    texts = [] if "*" in searched else [*_texts(row.record.fields, searched)]
-    made = base.wiring.tokenizer.tokenize([inside for _, inside in texts])
-    elsewhere = [name for (name, _), tokens in zip(texts, made, strict=True) if text in tokens.words.split()]
+def _explain_token(base: Base, kind: RecordType, row: StoredRow, text: str, lexical_query: LexicalQuery) -> Token:
+    explanation = base.lanes(kind).words.explain(lexical_query, row.record.id)
+    if explanation["score"]:
+        return Token(text, explanation["score"], max((term["doc_freq"] for term in explanation["terms"]), default=None))
+    searched_fields = {item.name for item in kind.full_text}
+    texts = [] if "*" in searched_fields else [*_iter_unsearched_texts(row.record.fields, searched_fields)]
+    tokenized_texts = base.wiring.tokenizer.tokenize([inside for _, inside in texts])
+    elsewhere = [name for (name, _), tokens in zip(texts, tokenized_texts, strict=True) if text in tokens.words.split()]
     return Token(text, 0.0, None, tuple(dict.fromkeys(elsewhere)))
 
 
-def _texts(fields: Mapping[str, Any], searched: set[str]) -> Iterator[tuple[str, str]]:
+def _iter_unsearched_texts(fields: Mapping[str, Any], searched_fields: set[str]) -> Iterator[tuple[str, str]]:
     """The texts of a record that are not searched, also those inside objects, by field or dotted path."""
     for name, value in fields.items():
         inside = [(name, value)] if isinstance(value, str) else nested_texts(name, value)
-        yield from ((path, text) for path, text in inside if path not in searched and name not in searched)
+        yield from (
+            (path, text) for path, text in inside if path not in searched_fields and name not in searched_fields
+        )
 
 
-def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -> tuple[str, ...]:
+def _find_excluded_words(base: Base, kind: RecordType, number: int, words: LexicalQuery) -> tuple[str, ...]:
     """The `-words` of the question that the record has."""
     if not kind.full_text:
         return ()
@@ -173,27 +182,27 @@ def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -
     )
 
 
-def _reasons(found: Why, kind: RecordType) -> list[str]:
-    said = []
-    if found.passes_filter is False:
-        said.append(f"The filter removed it: it does not satisfy {found.where}.")
-    if found.is_plain:
-        said.append("No record fits the quotes and stars of the question: this one was found by its plain words.")
-    said += [f"-{text} removed it: the record has that." for text in found.excluded]
-    lacking = [token.text for token in found.tokens if token.text.startswith('"') and not token.score]
-    said += [f"It does not have {text}, which the question quotes." for text in lacking]
-    for lane in found.lanes if not found.is_plain else ():
-        said += _lane_reasons(found, lane, kind)
-    if found.rank is None:
-        said.append("So it is not among the records that the search ranks.")
-    elif not found.is_found:
-        said.append(f"It ranks {found.rank}, and the first {found.limit} are given: ask for more with --limit.")
+def _explain_rank(account: Why, kind: RecordType) -> list[str]:
+    reasons = []
+    if account.passes_filter is False:
+        reasons.append(f"The filter removed it: it does not satisfy {account.where}.")
+    if account.is_plain:
+        reasons.append("No record fits the quotes and stars of the question: this one was found by its plain words.")
+    reasons += [f"-{text} removed it: the record has that." for text in account.excluded]
+    lacking = [token.text for token in account.tokens if token.text.startswith('"') and not token.score]
+    reasons += [f"It does not have {text}, which the question quotes." for text in lacking]
+    for lane in account.lanes if not account.is_plain else ():
+        reasons += _explain_lane(account, lane, kind)
+    if account.rank is None:
+        reasons.append("So it is not among the records that the search ranks.")
+    elif not account.is_found:
+        reasons.append(f"It ranks {account.rank}, and the first {account.limit} are given: ask for more with --limit.")
     else:
-        said.append(f"It is found, at rank {found.rank}.")
-    return said
+        reasons.append(f"It is found, at rank {account.rank}.")
+    return reasons
 
 
-def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> list[str]:
+def _explain_lane(account: Why, lane: LaneRank, kind: RecordType) -> list[str]:
     if lane.lane == "vector" and not kind.vectors:
         return [f"It has no vectors: {kind.name} lists no field under search.vectors."]
     if lane.lane == "fts" and not kind.full_text:
@@ -202,70 +211,74 @@ def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> list[str]:
         if lane.rank > lane.depth:
             return [f"By {_NAMES[lane.lane]} it ranks {lane.rank}, and only the first {lane.depth} count."]
         return []
-    if found.passes_filter is False or found.excluded or any(token.text.startswith('"') for token in found.tokens):
+    if (
+        account.passes_filter is False
+        or account.excluded
+        or any(token.text.startswith('"') for token in account.tokens)
+    ):
         return []
-    if lane.lane == "vector" and not found.chunks:
+    if lane.lane == "vector" and not account.chunks:
         return ["It has no text in the fields that are compared by meaning."]
-    if lane.lane == "vector" and found.pending == found.chunks:
+    if lane.lane == "vector" and account.pending == account.chunks:
         return ["None of its chunks has a vector yet: `duckkb index refresh` makes them."]
     if lane.lane == "vector":
         return ["The lane of meaning did not rank it."]
-    fields = ", ".join(one.name if one.name != "*" else "all texts" for one in kind.full_text)
-    elsewhere = sorted({name for token in found.tokens for name in token.elsewhere})
-    said = f"It has none of the words asked for in the fields that are searched by words ({fields})."
-    return [said + (f" They stand in {', '.join(elsewhere)}, which is not among these." if elsewhere else "")]
+    fields = ", ".join(item.name if item.name != "*" else "all texts" for item in kind.full_text)
+    elsewhere = sorted({name for token in account.tokens for name in token.elsewhere})
+    message = f"It has none of the words asked for in the fields that are searched by words ({fields})."
+    return [message + (f" They stand in {', '.join(elsewhere)}, which is not among these." if elsewhere else "")]
 
 
-def _policy(kind: RecordType) -> dict[str, Any]:
+def _describe_policy(kind: RecordType) -> dict[str, Any]:
     """What the ontology says of searching the type."""
     policy = kind.policy
     return {
         "policy": policy.name if policy else None,
         "intents": list(policy.intents) if policy and policy.intents is not None else None,
-        "full_text": [one.name for one in kind.full_text],
-        "vectors": [one.name for one in kind.vectors],
+        "full_text": [item.name for item in kind.full_text],
+        "vectors": [item.name for item in kind.vectors],
     }
 
 
 def as_object(why: Why) -> dict[str, Any]:
-    told = to_builtins(why)
-    lanes = {lane.pop("lane"): lane for lane in told["lanes"]}
-    tokens = [{"token": token.pop("text"), **token} for token in told["tokens"]]
-    filtered = None if why.where is None else {"where": why.where, "passes": why.passes_filter}
-    found = {name: told[name] for name in ("type", "identity", "question", "mode")}
-    found |= {"found": why.is_found, "rank": why.rank, "limit": why.limit, "plain": why.is_plain}
-    found |= {"reasons": why.reasons, "lanes": lanes, "tokens": tokens, "filter": filtered}
-    return found | {name: told[name] for name in ("excluded", "chunks", "pending", "policy", "first", "notices")}
+    values = to_builtins(why)
+    lanes = {lane.pop("lane"): lane for lane in values["lanes"]}
+    tokens = [{"token": token.pop("text"), **token} for token in values["tokens"]]
+    filter_object = None if why.where is None else {"where": why.where, "passes": why.passes_filter}
+    account = {name: values[name] for name in ("type", "identity", "question", "mode")}
+    account |= {"found": why.is_found, "rank": why.rank, "limit": why.limit, "plain": why.is_plain}
+    account |= {"reasons": why.reasons, "lanes": lanes, "tokens": tokens, "filter": filter_object}
+    return account | {name: values[name] for name in ("excluded", "chunks", "pending", "policy", "first", "notices")}
 
 
 def as_text(why: Why) -> Iterator[str]:
     yield f"{why.type} {why.identity}: {'found' if why.is_found else 'not found'} by {why.question!r}"
-    yield from (f"  {said}" for said in why.reasons)
+    yield from (f"  {message}" for message in why.reasons)
     if not why.mode:
         return
     yield f"search: {why.mode}, the first {why.limit}"
-    yield from (f"  {_lane_text(lane)}" for lane in why.lanes)
+    yield from (f"  {_format_lane(lane)}" for lane in why.lanes)
     if why.where is not None:
         yield f"  filter: {why.where}: {'satisfied' if why.passes_filter else 'not satisfied'}"
     if why.chunks:
         yield f"  vectors: {why.chunks - why.pending} of {why.chunks} chunks have one"
     if why.tokens:
         yield "words of the question"
-        yield from (f"  {_token_text(token)}" for token in why.tokens)
+        yield from (f"  {_format_token(token)}" for token in why.tokens)
     yield f"first: {', '.join(why.first) or 'nothing'}"
     policy = why.policy
     yield f"policy: {policy['policy'] or 'none'}; words in {', '.join(policy['full_text']) or 'no field'}; vectors of {', '.join(policy['vectors']) or 'no field'}"
-    yield from (f"note: {said}" for said in why.notices)
+    yield from (f"note: {message}" for message in why.notices)
 
 
-def _lane_text(lane: LaneRank) -> str:
+def _format_lane(lane: LaneRank) -> str:
     name = f"by {_NAMES[lane.lane]}"
     if lane.rank is None:
         return f"{name}: not among the {lane.ranked} ranked"
     return f"{name}: rank {lane.rank} of {lane.ranked}, score {lane.score:.4f} (the first {lane.depth} count)"
 
 
-def _token_text(token: Token) -> str:
+def _format_token(token: Token) -> str:
     if token.score:
         return f"{token.text}: {token.score:.4f}, in {token.records} records"
     return f"{token.text}: not in the record" + (f", but in {', '.join(token.elsewhere)}" if token.elsewhere else "")

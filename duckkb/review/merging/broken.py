@@ -42,13 +42,15 @@ class _Changed(Struct, frozen=True):
 
 def broken(base: Base) -> tuple[Finding, ...]:
     """All of it in the files as they are. A record in conflict counts as both sides have it, and nothing is said of itself."""
-    versions = _since_whole(base)
-    unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
+    versions = _read_since_whole(base)
+    unread = [
+        finding for finding in base.tree.unreadable if finding.code != "E_MARKERS"
+    ]  # those are told as what is in conflict
     in_conflict = _take_both_sides(base)
     whole = guard.view(base)
     view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
-    found = in_order([*unread, *_without_type(base), *integrity.findings(view, integrity.AFTER_MERGE)])
-    return tuple(one for one in found if (one.path, one.line) not in in_conflict)
+    findings = in_order([*unread, *_find_untyped_folders(base), *integrity.findings(view, integrity.AFTER_MERGE)])
+    return tuple(finding for finding in findings if (finding.path, finding.line) not in in_conflict)
 
 
 def note_whole(base: Base, commit: str) -> None:
@@ -59,7 +61,7 @@ def note_whole(base: Base, commit: str) -> None:
         is_that = bool(commit) and not read(base.root, Range(commit)).paths
     except DuckkbError:
         return
-    if is_that and commit != _noted(base):
+    if is_that and commit != _load_commit(base):
         base.notes.keep(_NOTE, [commit, version_of("duckkb", "duckkb")])
 
 
@@ -67,7 +69,7 @@ def _take_both_sides(base: Base) -> set[tuple[str, int]]:
     """Have the tree hold the records between git's markers; the places of their lines."""
     places: set[tuple[str, int]] = set()
     parts = {}
-    for path in {one.path for one in base.tree.unreadable if one.code == "E_MARKERS"}:
+    for path in {finding.path for finding in base.tree.unreadable if finding.code == "E_MARKERS"}:
         part = base.tree.parts[path]
         data, numbers = conflict.unmarked(on_disk(base.root, path) or b"")
         parts[path] = part_of(path, part.kind, data, base.limits, part.stamp)
@@ -76,10 +78,14 @@ def _take_both_sides(base: Base) -> set[tuple[str, int]]:
     return places
 
 
-def _without_type(base: Base) -> list[Finding]:
+def _find_untyped_folders(base: Base) -> list[Finding]:
     """Folders of records that no type reads: one side renamed or dropped the type, the other added records to it."""
-    unknown = (one for one in base.tree.findings if one.code == "E_UNEXPECTED_FILE")
-    return [one for one in unknown if one.path.endswith("/") and leads_to_parts(one.path.rstrip("/")) is not None]
+    unknown = (finding for finding in base.tree.findings if finding.code == "E_UNEXPECTED_FILE")
+    return [
+        finding
+        for finding in unknown
+        if finding.path.endswith("/") and leads_to_parts(finding.path.rstrip("/")) is not None
+    ]
 
 
 class _SinceWhole(BaseView):
@@ -94,7 +100,7 @@ class _SinceWhole(BaseView):
         if self.tree.is_mended(kind):
             return super().compared(kind)
         fresh = self._changed[kind.name].fresh if kind.name in self._changed else ()
-        return [row for one in fresh if (row := self.tree.get(kind, one)) is not None]
+        return [row for identity in fresh if (row := self.tree.get(kind, identity)) is not None]
 
     def linked(self, kind: EdgeType) -> Iterable[StoredRow]:
         """Those, and the edges at the nodes that went, and where several types may be meant at those that came."""
@@ -108,35 +114,35 @@ class _SinceWhole(BaseView):
     def compared(self, kind: RecordType) -> Iterable[StoredRow]:
         """All of a type of which, or of whose ends, something changed."""
         names = (kind.name, *kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else (kind.name,)
-        is_touched = self.tree.is_mended(kind) or not self._changed.keys().isdisjoint(names)
-        return super().compared(kind) if is_touched else ()
+        has_changes = self.tree.is_mended(kind) or not self._changed.keys().isdisjoint(names)
+        return super().compared(kind) if has_changes else ()
 
 
 def _changed(base: Base, versions: Versions) -> dict[str, _Changed]:
     """What became of records, by type."""
-    found: defaultdict[str, _Changed] = defaultdict(_Changed)
+    changes: defaultdict[str, _Changed] = defaultdict(_Changed)
     types = Types(base.ontology, base.ontology)
     for change in compare(versions, types, base.limits).changes:
         kind = base.ontology.by_table(change.kind, change.table)
         if kind is None:
             continue
-        before, after = (_identity(kind, place) for place in (change.before, change.after))
+        before, after = (_parse_identity(kind, place) for place in (change.before, change.after))
         if after is not None:
-            found[kind.name].fresh.add(after)
+            changes[kind.name].fresh.add(after)
             if before != after:
-                found[kind.name].came.add(after)
+                changes[kind.name].came.add(after)
         if before is not None and before != after:
-            found[kind.name].went.add(before)
-    return found
+            changes[kind.name].went.add(before)
+    return changes
 
 
-def _identity(kind: RecordType, place: RecordPlace | None) -> Identity | None:
+def _parse_identity(kind: RecordType, place: RecordPlace | None) -> Identity | None:
     return None if place is None else record_of(kind, json.loads(place.line)).identity
 
 
-def _since_whole(base: Base) -> Versions | None:
+def _read_since_whole(base: Base) -> Versions | None:
     """What differs from the commit in which nothing was broken; None where none is known, or all must be looked at."""
-    commit = _noted(base)
+    commit = _load_commit(base)
     if not commit:
         return None
     try:
@@ -147,7 +153,7 @@ def _since_whole(base: Base) -> Versions | None:
     return None if is_much or versions.findings or any(map(is_configuration, versions.paths)) else versions
 
 
-def _noted(base: Base) -> str:
+def _load_commit(base: Base) -> str:
     """The commit that is noted; empty for none, and for one that another version noted."""
     match base.notes.note(_NOTE):
         case [str(commit), by] if by == version_of("duckkb", "duckkb") and re.fullmatch("[0-9a-f]{40,64}", commit):

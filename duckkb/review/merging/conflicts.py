@@ -43,13 +43,13 @@ class OpenConflict(Struct, frozen=True):
     @property
     def selector(self) -> str:
         """What names it on a command line."""
-        return _selectors(self.type, self.identity, self.field)[-1]
+        return _list_selectors(self.type, self.identity, self.field)[-1]
 
     @property
     def etag(self) -> str:
         """A digest of what is in conflict, in hex: an answer that carries it is for this alone."""
-        told = [self.type, self.identity, self.field, self.path, self.base, self.ours, self.theirs]
-        return sha256(json.dumps(told).encode()).hexdigest()[:16]
+        content = [self.type, self.identity, self.field, self.path, self.base, self.ours, self.theirs]
+        return sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def is_edited_as_text(sources: Iterable[str | None]) -> bool:
@@ -113,25 +113,28 @@ def refuse_strangers(
                 f"--{sides[choice.selector]} and --{choice.side} are both given for {choice.selector or 'everything'}",
                 suggestion="duckkb resolve --list",
             )
-    held = list(open_now)
-    known = {"", *(name for one in held for name in _selectors(one.type, one.identity, one.field))}
-    wanted = [choice.selector for choice in choices]
-    wanted += [_selectors(one.type, one.identity, one.field)[-1] for one in answers]
-    for selector in wanted:
-        if selector not in known:
-            said = f"no open conflict is named {selector}" + ("" if held else "; all are settled")
-            raise NotFound(said, suggestion="duckkb resolve --list" if held else "duckkb resolve --stage")
+    conflicts = list(open_now)
+    known_selectors = {
+        "",
+        *(name for item in conflicts for name in _list_selectors(item.type, item.identity, item.field)),
+    }
+    selectors = [choice.selector for choice in choices]
+    selectors += [_list_selectors(item.type, item.identity, item.field)[-1] for item in answers]
+    for selector in selectors:
+        if selector not in known_selectors:
+            message = f"no open conflict is named {selector}" + ("" if conflicts else "; all are settled")
+            raise NotFound(message, suggestion="duckkb resolve --list" if conflicts else "duckkb resolve --stage")
     for choice in choices:
-        named = {parts for one in held for parts in _names(one.type, one.identity, one.field)}
-        if sum(choice.selector in _spellings(parts) for parts in named) > 1:
+        name_parts = {parts for item in conflicts for parts in _list_names(item.type, item.identity, item.field)}
+        if sum(choice.selector in _list_spellings(parts) for parts in name_parts) > 1:
             raise UsageError(
                 f"{choice.selector} may mean a record or a field of another one; nothing was settled",
                 suggestion="`duckkb resolve --list --format jsonl`, and answer with `--with-file`",
             )
-    etags = {one.etag for one in held}
+    etags = {item.etag for item in conflicts}
     for answer in answers:
         if answer.etag and answer.etag not in etags:
-            name = _selectors(answer.type, answer.identity, answer.field)[-1]
+            name = _list_selectors(answer.type, answer.identity, answer.field)[-1]
             raise Contradiction(
                 f"the conflict {name} is another one than the answer is for; nothing was settled",
                 suggestion="`duckkb resolve --list --format jsonl`, and answer that",
@@ -148,14 +151,14 @@ def settle(
 ) -> Block:
     """The block of a part with what the choices settle settled; alike on both sides where nothing is left open."""
     identity = identity_of(block, table)
-    mine = [one for one in answers if one.type == table.name and one.identity == identity]
-    etags = {"", *(one.etag for one in open_in(block, table, path))} if mine else set()
+    mine = [item for item in answers if item.type == table.name and item.identity == identity]
+    etags = {"", *(item.etag for item in open_in(block, table, path))} if mine else set()
     for answer in mine:
         if answer.etag in etags:
-            block = _answered(block, answer, table, newest)
+            block = _apply_answer(block, answer, table, newest)
     for name in block.open_fields(table):
-        side = _chosen(_selectors(table.name, identity, name), choices)
-        block = _taken(block, name, newest if side == "newest" else side, table)
+        side = _choose_side(_list_selectors(table.name, identity, name), choices)
+        block = _take_side(block, name, newest if side == "newest" else side, table)
     return block
 
 
@@ -163,16 +166,16 @@ def read_answers(data: bytes, depth: int) -> list[ConflictAnswer]:
     """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, base, newest),
     `value` (null leaves the field out), `record` (of at most `depth` levels), or `"delete": true`. Raises
     `errors.InvalidRecord` (E_INVALID)."""
-    found: dict[tuple[str, ...], tuple[int, ConflictAnswer]] = {}
+    answers_by_key: dict[tuple[str, ...], tuple[int, ConflictAnswer]] = {}
     limits = Limits(len(data), HARD_DEPTH)
-    for number, told in parse_objects(data.removeprefix(b"\xef\xbb\xbf"), limits):
+    for number, entry in parse_objects(data.removeprefix(b"\xef\xbb\xbf"), limits):
         try:
-            if isinstance(told, LineError):
-                raise ValueError("; ".join(finding.message for finding in told.findings))
-            answer = _answer(told, depth)
+            if isinstance(entry, LineError):
+                raise ValueError("; ".join(finding.message for finding in entry.findings))
+            answer = _answer(entry, depth)
             key = (answer.type, answer.identity, answer.field, answer.etag)
-            before, other = found.setdefault(key, (number, answer))
-            if other != answer:
+            before, first_answer = answers_by_key.setdefault(key, (number, answer))
+            if first_answer != answer:
                 raise ValueError(f"line {before} answers the same conflict otherwise")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidRecord(
@@ -180,46 +183,46 @@ def read_answers(data: bytes, depth: int) -> list[ConflictAnswer]:
                 suggestion="duckkb resolve --list --format jsonl prints lines to which an answer is added",
                 exit_code=1,
             ) from error
-    return [answer for _, answer in found.values()]
+    return [answer for _, answer in answers_by_key.values()]
 
 
-def _answer(told: Mapping[str, Any], depth: int) -> ConflictAnswer:
-    if not isinstance(told.get("type"), str) or "identity" not in told:
+def _answer(entry: Mapping[str, Any], depth: int) -> ConflictAnswer:
+    if not isinstance(entry.get("type"), str) or "identity" not in entry:
         raise ValueError("an answer is an object with `type` and `identity`")
-    given = [name for name in ("choose", "value", "record", "delete") if name in told]
-    if len(given) != 1:
+    forms = [name for name in ("choose", "value", "record", "delete") if name in entry]
+    if len(forms) != 1:
         raise ValueError("an answer has one of `choose`, `value`, `record` and `delete`")
-    identity, name = told["identity"], str(told.get("field") or "")
-    named = (told["type"], identity if isinstance(identity, str) else _text_of(identity))
-    etag = str(told.get("etag") or "")
-    match given[0]:
-        case "choose" if told["choose"] in SIDES:
-            return ConflictAnswer(*named, name, side=told["choose"], etag=etag)
+    identity, name = entry["identity"], str(entry.get("field") or "")
+    record_key = (entry["type"], identity if isinstance(identity, str) else _format_identity(identity))
+    etag = str(entry.get("etag") or "")
+    match forms[0]:
+        case "choose" if entry["choose"] in SIDES:
+            return ConflictAnswer(*record_key, name, side=entry["choose"], etag=etag)
         case "value" if name:
-            return ConflictAnswer(*named, name, value=_source(told["value"], depth), etag=etag)
-        case "record" if isinstance(told["record"], dict):
-            encode(told["record"], LineShape(()), depth)  # for what a line cannot hold
-            return ConflictAnswer(*named, record=told["record"], etag=etag)
-        case "delete" if told["delete"] is True:
-            return ConflictAnswer(*named, etag=etag)
-    raise ValueError(f"`{given[0]}` is not what it may be here")
+            return ConflictAnswer(*record_key, name, value=_encode_source(entry["value"], depth), etag=etag)
+        case "record" if isinstance(entry["record"], dict):
+            encode(entry["record"], LineShape(()), depth)  # for what a line cannot hold
+            return ConflictAnswer(*record_key, record=entry["record"], etag=etag)
+        case "delete" if entry["delete"] is True:
+            return ConflictAnswer(*record_key, etag=etag)
+    raise ValueError(f"`{forms[0]}` is not what it may be here")
 
 
-def _text_of(identity: Any) -> str:
+def _format_identity(identity: Any) -> str:
     return json.dumps(identity, ensure_ascii=False, separators=(",", ":"))
 
 
-def _source(value: Any, depth: int) -> str | None:
+def _encode_source(value: Any, depth: int) -> str | None:
     """A value as canonical source text."""
     return None if value is None else split(encode({"v": value}, LineShape(()), depth))["v"][1]
 
 
-def _answered(block: Block, answer: ConflictAnswer, table: MergeRules, newest: Side | None) -> Block:
+def _apply_answer(block: Block, answer: ConflictAnswer, table: MergeRules, newest: Side | None) -> Block:
     if answer.side is not None:
         side = newest if answer.side == "newest" else answer.side
         for name in block.open_fields(table):
             if answer.field in ("", name):
-                block = _taken(block, name, side, table)
+                block = _take_side(block, name, side, table)
         return block
     if answer.field:
         if block.ours is None or block.theirs is None:
@@ -229,23 +232,23 @@ def _answered(block: Block, answer: ConflictAnswer, table: MergeRules, newest: S
                 suggestion="give `choose`, `record` or `delete`",
             )
         block = block.with_field(answer.field, answer.value, table)
-        return Block(block.base, *(_sound(line, table) for line in (block.ours, block.theirs)))
-    line = None if answer.record is None else _line(block, answer.record, table)
+        return Block(block.base, *(_verify_line(line, table) for line in (block.ours, block.theirs)))
+    line = None if answer.record is None else _build_line(block, answer.record, table)
     return Block(block.base, line, line)
 
 
-def _line(block: Block, record: Mapping[str, Any], table: MergeRules) -> bytes:
+def _build_line(block: Block, record: Mapping[str, Any], table: MergeRules) -> bytes:
     """A record as it was given, with the id and the times of the sides."""
-    stored = json.loads(block.ours or block.theirs or b"{}")
+    stored_record = json.loads(block.ours or block.theirs or b"{}")
     fields = {name: value for name, value in record.items() if not name.startswith("_")}
-    kept = {name: stored[name] for name in (ID, CREATED_AT, UPDATED_AT) if name in stored}
+    system_fields = {name: stored_record[name] for name in (ID, CREATED_AT, UPDATED_AT) if name in stored_record}
     try:
-        return _sound(encode({**fields, **kept}, LineShape(table.identity)), table)
+        return _verify_line(encode({**fields, **system_fields}, LineShape(table.identity)), table)
     except ValueError as error:
         raise InvalidRecord(f"{table.name}: {error}", exit_code=1) from error
 
 
-def _sound(line: bytes | None, table: MergeRules) -> bytes:
+def _verify_line(line: bytes | None, table: MergeRules) -> bytes:
     assert line is not None, "both sides have the record"
     try:
         decode(line, LineShape(table.identity), Limits(max_depth=HARD_DEPTH))
@@ -256,7 +259,7 @@ def _sound(line: bytes | None, table: MergeRules) -> bytes:
     return line
 
 
-def _taken(block: Block, name: str, side: Side | None, rules: MergeRules) -> Block:
+def _take_side(block: Block, name: str, side: Side | None, rules: MergeRules) -> Block:
     if side is None:
         return block
     if not name:
@@ -265,22 +268,22 @@ def _taken(block: Block, name: str, side: Side | None, rules: MergeRules) -> Blo
     return block.with_field(name, block.value(side, name), rules)
 
 
-def _chosen(selectors: Sequence[str], choices: Sequence[SideChoice]) -> Side | None:
+def _choose_side(selectors: Sequence[str], choices: Sequence[SideChoice]) -> Side | None:
     """What the choice that names a conflict most closely says."""
     by_selector = {choice.selector: choice.side for choice in choices}
     return next((by_selector[name] for name in (*reversed(selectors), "") if name in by_selector), None)
 
 
-def _names(type_name: str, identity: str, name: str) -> list[tuple[str, ...]]:
+def _list_names(type_name: str, identity: str, name: str) -> list[tuple[str, ...]]:
     """What a conflict is named by, from the loosest to the closest: its type, its record, its field."""
-    found = [(type_name,), (type_name, identity)]
-    return [*found, (type_name, identity, name)] if name else found
+    names = [(type_name,), (type_name, identity)]
+    return [*names, (type_name, identity, name)] if name else names
 
 
-def _selectors(type_name: str, identity: str, name: str) -> list[str]:
-    return [spelling for parts in _names(type_name, identity, name) for spelling in _spellings(parts)]
+def _list_selectors(type_name: str, identity: str, name: str) -> list[str]:
+    return [spelling for parts in _list_names(type_name, identity, name) for spelling in _list_spellings(parts)]
 
 
-def _spellings(parts: tuple[str, ...]) -> list[str]:
+def _list_spellings(parts: tuple[str, ...]) -> list[str]:
     """How a name may be written, that of a field also as conflicts are printed; the last is for command lines."""
     return [*([" ".join((":".join(parts[:2]), parts[2]))] if len(parts) > 2 else []), ":".join(parts)]

@@ -41,12 +41,12 @@ def settings(python: str = sys.executable) -> dict[str, str]:
     the work tree, which holds what others committed."""
     start = f"{shlex.quote(python)} -I -m duckkb.cli.git_driver"
     by_lines = "git merge-file --diff3 --marker-size=%L -L ours -L base -L theirs %A %O %B"
-    merged = f"{start.replace('%', '%%')} merge %O %A %B %L %P"
+    merge_command = f"{start.replace('%', '%%')} merge %O %A %B %L %P"
     base = f"{start.replace('%', '%%')} merge-base %O %A %B %P"
     return {
         _NAME: "records merged by key (duckkb)",
         # 40 and 41 are the driver's own; whatever else it ends with, it has written nothing.
-        _DRIVER: f"{merged}; case $? in 40) exit 0;; 41) exit 1;; esac; {by_lines}",
+        _DRIVER: f"{merge_command}; case $? in 40) exit 0;; 41) exit 1;; esac; {by_lines}",
         # Several bases are made one without markers: what conflicts among them, or all of it, stays as it was before them.
         _RECURSIVE: "duckkb-base",
         _BASES: f"{base}; [ $? -eq 40 ] || cat %O > %A",
@@ -58,49 +58,51 @@ def install(root: Path, rules: RulesByTable) -> list[str]:
     """Write settings, attributes and the rules of merges; returns what was changed. Raises `errors.Unavailable` (E_GIT,
     E_LOCKED)."""
     with lock.exclusive(root, _LOCK_S):
-        changed = _set(root, settings())
+        changed_names = _set(root, settings())
         attributes = root / ".gitattributes"
-        lines = _lines(attributes)
+        lines = _read_lines(attributes)
         if ATTRIBUTE not in lines:
             _put(attributes, [*lines, ATTRIBUTE])
-            changed.append(".gitattributes")
+            changed_names.append(".gitattributes")
         if merge_rules.load(root) != rules:
             merge_rules.remember(root, rules)
-            changed.append(merge_rules.FILE)
-        return changed
+            changed_names.append(merge_rules.FILE)
+        return changed_names
 
 
 def uninstall(root: Path) -> list[str]:
     """Take away what `install` wrote; returns what was changed. Raises as `install`."""
     with lock.exclusive(root, _LOCK_S):
-        changed = _set(root, dict.fromkeys(settings()))
+        changed_names = _set(root, dict.fromkeys(settings()))
         attributes = root / ".gitattributes"
-        lines = _lines(attributes)
+        lines = _read_lines(attributes)
         if ATTRIBUTE in lines:
             _put(attributes, [line for line in lines if line != ATTRIBUTE])
-            changed.append(".gitattributes")
-        return changed
+            changed_names.append(".gitattributes")
+        return changed_names
 
 
-def _set(root: Path, wanted: Mapping[str, str | None]) -> list[str]:
+def _set(root: Path, target_settings: Mapping[str, str | None]) -> list[str]:
     """Have git's settings be these; the names of those that were others."""
-    known = git_changes.settings(root, wanted)
-    changed = [name for name, value in wanted.items() if known[name] != value]
-    for name in changed:
-        git_changes.set_setting(root, name, wanted[name])
-    return changed
+    current_settings = git_changes.settings(root, target_settings)
+    changed_names = [name for name, value in target_settings.items() if current_settings[name] != value]
+    for name in changed_names:
+        git_changes.set_setting(root, name, target_settings[name])
+    return changed_names
 
 
 def check(root: Path, rules: RulesByTable) -> list[Fact]:
     """Whether all of it is there, as it should be, and runs. Changes nothing."""
-    known, wanted = git_changes.settings(root, settings()), settings()
-    found = repository.attributes(root, _SAMPLE, ("merge", "diff")) or {}
-    textconv = "git shows parts as lines" if known[_TEXTCONV] is None else "that of another installation"
+    current_settings, target_settings = git_changes.settings(root, settings()), settings()
+    attributes = repository.attributes(root, _SAMPLE, ("merge", "diff")) or {}
+    textconv = "git shows parts as lines" if current_settings[_TEXTCONV] is None else "that of another installation"
     problems = {
-        ("driver", "git merges parts by records"): _problem_of_driver(known, wanted),
-        ("textconv", "git diff shows parts field by field"): textconv if known[_TEXTCONV] != wanted[_TEXTCONV] else "",
+        ("driver", "git merges parts by records"): _check_driver(current_settings, target_settings),
+        ("textconv", "git diff shows parts field by field"): textconv
+        if current_settings[_TEXTCONV] != target_settings[_TEXTCONV]
+        else "",
         ("attributes", "parts are merged and shown by duckkb"): ""
-        if found.get("merge") == found.get("diff") == "duckkb"
+        if attributes.get("merge") == attributes.get("diff") == "duckkb"
         else f".gitattributes does not say `{ATTRIBUTE}`",
         ("rules", "identity fields and merge rules are known"): ""
         if merge_rules.load(root) == rules
@@ -112,20 +114,20 @@ def check(root: Path, rules: RulesByTable) -> list[Fact]:
     ]
 
 
-def _problem_of_driver(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> str:
-    driver = known[_DRIVER]
+def _check_driver(current_settings: Mapping[str, str | None], target_settings: Mapping[str, str]) -> str:
+    driver = current_settings[_DRIVER]
     if driver is None:
         return "git merges parts by lines here"
-    if driver != wanted[_DRIVER]:
+    if driver != target_settings[_DRIVER]:
         path = shlex.split(driver.replace("%%", "%"))[0] if driver else ""
-        gone = not (Path(path).is_absolute() and os.access(path, os.X_OK))
-        return f"{path} is gone" if gone else "the driver is that of another installation"
-    if any(known[name] != wanted[name] for name in (_RECURSIVE, _BASES)):
+        is_missing = not (Path(path).is_absolute() and os.access(path, os.X_OK))
+        return f"{path} is gone" if is_missing else "the driver is that of another installation"
+    if any(current_settings[name] != target_settings[name] for name in (_RECURSIVE, _BASES)):
         return "several merge bases are not merged by records among themselves"
     return ""
 
 
-def _lines(path: Path) -> list[str]:
+def _read_lines(path: Path) -> list[str]:
     return path.read_text("utf-8").splitlines() if path.is_file() and not path.is_symlink() else []
 
 

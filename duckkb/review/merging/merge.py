@@ -65,7 +65,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
             return Outcome("up-to-date", head)
         if head in bases and options.fast_forward != "never":
             refuse_loss_between(root, head, theirs, rules, options.shrink)
-            return _fast_forward(root, head, theirs)
+            return _advance_head(root, head, theirs)
         if options.fast_forward == "only":
             raise Refused(
                 f"{name} does not lie ahead of HEAD, so it cannot be fast-forwarded to",
@@ -76,14 +76,18 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
                 f"{name} and HEAD have no commit in common here", code="E_REVISION", suggestion="git fetch --unshallow"
             )
         sides = versions.of_commits(root, head, theirs, rules)
-        merged = merge_sides(sides, rules)
-        changed = _join(root, name, merged, sides, rules, options)
+        merged_trees = merge_sides(sides, rules)
+        changed_paths = _join(root, name, merged_trees, sides, rules, options)
         # What is in conflict is named as it is from now on: theirs may have renamed the type.
-        named = sides.rules(read_rules()) if merged.conflicts else rules
-        conflicts = [one for key, found in merged.conflicts for one in open_in(found.block, named.of(key), found.path)]
-        others = git_changes.read_index(root).others
-        others += tuple(path for path, is_clean in merged.by_lines.items() if not is_clean)
-        return Outcome("stopped", head, tuple(conflicts), others, tuple(sorted(changed)))
+        new_rules = sides.rules(read_rules()) if merged_trees.conflicts else rules
+        conflicts = [
+            open_conflict
+            for key, record_conflict in merged_trees.conflicts
+            for open_conflict in open_in(record_conflict.block, new_rules.of(key), record_conflict.path)
+        ]
+        other_paths = git_changes.read_index(root).others
+        other_paths += tuple(path for path, is_clean in merged_trees.by_lines.items() if not is_clean)
+        return Outcome("stopped", head, tuple(conflicts), other_paths, tuple(sorted(changed_paths)))
 
 
 def conclude(root: Path, outcome: Outcome, options: MergeOptions) -> Outcome:
@@ -106,41 +110,45 @@ def abort(root: Path, timeout: float) -> Outcome:
 
 
 def _join(
-    root: Path, name: str, merged: MergedTrees, sides: Sides, rules: RulesByTable, options: MergeOptions
+    root: Path, name: str, merged_trees: MergedTrees, sides: Sides, rules: RulesByTable, options: MergeOptions
 ) -> set[str]:
     """Have git begin, and put the merged parts in; the paths of those that changed."""
-    changed = {path for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
-    refuse_loss(sides.ours, merged.parts, sides.contents, rules, options.shrink)
-    _refuse_unsaved(root, changed, sides)
+    changed_paths = {
+        path for path, data in merged_trees.parts.items() if data != sides.contents.of(sides.ours.get(path))
+    }
+    refuse_loss(sides.ours, merged_trees.parts, sides.contents, rules, options.shrink)
+    _refuse_unsaved_changes(root, changed_paths, sides)
     with begun_merge.noted(root, _commit(root, name)):
         git_changes.begin_merge(root, name, options.message)
-    put(root, merged, sides)
-    return changed
+    put(root, merged_trees, sides)
+    return changed_paths
 
 
 def put(root: Path, merged: MergedTrees, sides: Sides) -> None:
     """Put merged parts in the place of whatever git made of them, in files and index."""
     work.write(root, merged.parts, {path: work.on_disk(root, path) for path in merged.parts})
-    torn = {one.path for _, one in merged.conflicts} | {
+    conflict_paths = {record_conflict.path for _, record_conflict in merged.conflicts} | {
         path for path, is_clean in merged.by_lines.items() if not is_clean
     }
-    work.stage(root, {path: data for path, data in merged.parts.items() if path not in torn})
-    work.mark(root, sorted(torn), sides)
+    work.stage(root, {path: data for path, data in merged.parts.items() if path not in conflict_paths})
+    work.mark(root, sorted(conflict_paths), sides)
     git_changes.refresh(root)
 
 
-def _fast_forward(root: Path, head: str, theirs: str) -> Outcome:
+def _advance_head(root: Path, head: str, theirs: str) -> Outcome:
     with begun_merge.noted(root, theirs):
         git_changes.fast_forward(root, theirs)
-    touched = revisions.between(root, revisions.revision(root, head), revisions.revision(root, theirs))
-    return Outcome("fast-forward", theirs, files=tuple(one.path for one in touched if one.path.startswith("data/")))
+    touched_files = revisions.between(root, revisions.revision(root, head), revisions.revision(root, theirs))
+    return Outcome(
+        "fast-forward", theirs, files=tuple(file.path for file in touched_files if file.path.startswith("data/"))
+    )
 
 
 def _commit(root: Path, name: str) -> str:
-    found = revisions.revision(root, name)
-    if not found.commit:
+    revision = revisions.revision(root, name)
+    if not revision.commit:
         raise StateError(f"{name} names no commit", code="E_REVISION", suggestion="git branch -a")
-    return found.commit
+    return revision.commit
 
 
 def _refuse_under_way(root: Path) -> None:
@@ -154,14 +162,15 @@ def _refuse_under_way(root: Path) -> None:
         )
 
 
-def _refuse_unsaved(root: Path, changing: set[str], sides: Sides) -> None:
+def _refuse_unsaved_changes(root: Path, changing: set[str], sides: Sides) -> None:
     """What nobody has committed yet is not overwritten."""
-    staged = {one.path for one in revisions.staged(root, revisions.revision(root, "HEAD"))} & changing
-    doubtful = ({*revisions.unsaved(root)} & changing) - staged
-    changed = {path for path in doubtful if work.on_disk(root, path) != sides.contents.of(sides.ours.get(path))}
-    lost = sorted(staged | changed)
-    if lost:
-        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+    staged_paths = {file.path for file in revisions.staged(root, revisions.revision(root, "HEAD"))} & changing
+    doubtful = ({*revisions.unsaved(root)} & changing) - staged_paths
+    changed_paths = {path for path in doubtful if work.on_disk(root, path) != sides.contents.of(sides.ours.get(path))}
+    lost_paths = sorted(staged_paths | changed_paths)
+    if lost_paths:
+        listing = ", ".join(lost_paths[:3]) + (f" and {len(lost_paths) - 3} more" if len(lost_paths) > 3 else "")
         raise Refused(
-            f"the merge would overwrite changes that are not committed: {named}", suggestion="git commit, or git stash"
+            f"the merge would overwrite changes that are not committed: {listing}",
+            suggestion="git commit, or git stash",
         )

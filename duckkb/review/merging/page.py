@@ -32,82 +32,82 @@ _OURS = {
 
 def render(left: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
     """The page, piece by piece."""
-    yield from document(f"Conflicts: {left.operation or 'records'}", _data(left, violations), _SCRIPT)
+    yield from document(f"Conflicts: {left.operation or 'records'}", _render_data(left, violations), _SCRIPT)
 
 
-def _data(left: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
-    named = Counter(_names(left.conflicts))
+def _render_data(resolution: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
+    name_counts = Counter(_iter_names(resolution.conflicts))
     summary = {
-        "operation": left.operation,
-        "sides": _OURS.get(left.operation, "Ours is HEAD, theirs what is merged into it."),
-        "types": Counter(one.type for one in left.conflicts),
-        "violations": [finding(one) for one in violations],
-        "unreadable": list(map(visible, left.unreadable)),
-        "others": list(map(visible, left.others)),
+        "operation": resolution.operation,
+        "sides": _OURS.get(resolution.operation, "Ours is HEAD, theirs what is merged into it."),
+        "types": Counter(item.type for item in resolution.conflicts),
+        "violations": [finding(item) for item in violations],
+        "unreadable": list(map(visible, resolution.unreadable)),
+        "others": list(map(visible, resolution.others)),
     }
     yield f'{{"summary":{safe(summary)},"conflicts":['
     room, comma = MOST_CHARACTERS, ""
-    lost: Counter[str] = Counter()
-    for one in left.conflicts:
-        told = safe(_conflict(one, is_alone=named[one.selector] == 1))
-        room -= len(told)
+    omitted_counts: Counter[str] = Counter()
+    for item in resolution.conflicts:
+        text = safe(_describe_conflict(item, is_alone=name_counts[item.selector] == 1))
+        room -= len(text)
         if room < 0:
-            lost[one.type] += 1
+            omitted_counts[item.type] += 1
             continue
-        yield comma + told
+        yield comma + text
         comma = ","
-    yield f'],"left":{safe(lost)}}}'
+    yield f'],"left":{safe(omitted_counts)}}}'
 
 
-def _names(conflicts: Iterable[OpenConflict]) -> Iterator[str]:
+def _iter_names(conflicts: Iterable[OpenConflict]) -> Iterator[str]:
     """Everything that a selector on the command line may mean."""
-    for one in conflicts:
-        yield one.selector
-        if one.field:
-            yield f"{one.type}:{one.identity}"
+    for conflict in conflicts:
+        yield conflict.selector
+        if conflict.field:
+            yield f"{conflict.type}:{conflict.identity}"
 
 
-def _conflict(one: OpenConflict, *, is_alone: bool) -> dict[str, Any]:
-    is_plain = next(invisible_in(one.selector), None) is None and one.selector.isprintable()
-    values = [_value(one, source) for source in (one.base, one.ours, one.theirs)]
-    told = {"type": one.type, "identity": one.identity, "field": one.field, "etag": one.etag}
+def _describe_conflict(conflict: OpenConflict, *, is_alone: bool) -> dict[str, Any]:
+    is_plain = next(invisible_in(conflict.selector), None) is None and conflict.selector.isprintable()
+    values = [_format_value(conflict, source) for source in (conflict.base, conflict.ours, conflict.theirs)]
+    key_fields = {"type": conflict.type, "identity": conflict.identity, "field": conflict.field, "etag": conflict.etag}
     return {
-        "type": one.type,
-        "id": visible(one.identity),
-        "field": visible(one.field),
-        "path": visible(one.path),
-        "selector": one.selector if is_alone and is_plain else None,
-        "head": json.dumps(told, separators=(",", ":"))[1:-1],
-        "sides": [None if text is None else _runs(values[0], text) for text in values],
-        "edit": _edit(one),
+        "type": conflict.type,
+        "id": visible(conflict.identity),
+        "field": visible(conflict.field),
+        "path": visible(conflict.path),
+        "selector": conflict.selector if is_alone and is_plain else None,
+        "head": json.dumps(key_fields, separators=(",", ":"))[1:-1],
+        "sides": [None if text is None else _mark_runs(values[0], text) for text in values],
+        "edit": _edit(conflict),
     }
 
 
-def _runs(base: str | None, value: str) -> list[tuple[int, str]]:
+def _mark_runs(base: str | None, value: str) -> list[tuple[int, str]]:
     """A value with what it has that the base does not have marked; unmarked where there is no base."""
     runs = json_words(base if base is not None else value, value)
     return [(KINDS[kind], visible(text)) for kind, text in runs if kind != "gone"]
 
 
-def _value(one: OpenConflict, source: str | None) -> str | None:
+def _format_value(conflict: OpenConflict, source: str | None) -> str | None:
     """JSON of a field as it stands; of a whole record a line a field, without what duckkb itself writes."""
-    if source is None or one.field:
+    if source is None or conflict.field:
         return source
     fields = split(source.encode())
-    shown = [f"  {key}: {value}" for name, (key, value) in fields.items() if name not in (ID, CREATED_AT, UPDATED_AT)]
-    return "{\n" + ",\n".join(shown) + "\n}"
+    lines = [f"  {key}: {value}" for name, (key, value) in fields.items() if name not in (ID, CREATED_AT, UPDATED_AT)]
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
-def _edit(one: OpenConflict) -> dict[str, str]:
+def _edit(conflict: OpenConflict) -> dict[str, str]:
     """What an edit begins with: the text itself where all sides are texts that a browser's field keeps as they are, else
     JSON, in which what is not seen stands as an escape."""
-    begin = _value(one, one.ours if one.ours is not None else one.theirs) or ""
-    if one.field and is_edited_as_text((one.base, one.ours, one.theirs)):
+    begin = _format_value(conflict, conflict.ours if conflict.ours is not None else conflict.theirs) or ""
+    if conflict.field and is_edited_as_text((conflict.base, conflict.ours, conflict.theirs)):
         return {"as": "text", "begin": json.loads(begin, strict=False)}
-    return {"as": "json" if one.field else "record", "begin": _escaped(begin)}
+    return {"as": "json" if conflict.field else "record", "begin": _escape_source(begin)}
 
 
-def _escaped(source: str) -> str:
+def _escape_source(source: str) -> str:
     pieces, behind = [], 0
     for at, character in invisible_in(source):
         pieces += [source[behind:at], json.dumps(character)[1:-1]]

@@ -52,7 +52,7 @@ class ResolveOptions(Struct, frozen=True):
 
     @property
     def asks_newest(self) -> bool:
-        return "newest" in {*(one.side for one in self.choices), *(one.side for one in self.answers)}
+        return "newest" in {*(item.side for item in self.choices), *(item.side for item in self.answers)}
 
 
 class Resolved(Struct, frozen=True):
@@ -103,7 +103,7 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
         sides = versions.under_way(root, index, rules) if operation or index.unmerged else None
         merging = _Merging(root, rules, index, sides)
         parts = merging.parts()
-        open_now = [one for part in parts for one in merging.open_in(part)]
+        open_now = [open_conflict for part in parts for open_conflict in merging.open_in(part)]
         if open_now or not (parts and options.stage):  # what is settled already can still be staged
             refuse_strangers(options.choices, options.answers, open_now)
         for part in parts:
@@ -129,110 +129,110 @@ class _Merging:
     def parts(self) -> list[_Part]:
         """The parts that are in conflict, or that git merged otherwise than by records."""
         paths = self._merged.parts if self._knows_all else self._merged.parts.keys() & self._index.unmerged.keys()
-        found = [part for path in sorted(paths) if (part := self._part(path))]
-        awaited = self._awaited(found)
+        found = [part for path in sorted(paths) if (part := self._load_part(path))]
+        awaited_ids = self._find_awaited_ids(found)
         for part in found:
             # A record may not leave its part for one that is left alone and does not hold it.
-            if not part.is_final and part.bytes() != part.before and awaited & self._ids(part.path):
+            if not part.is_final and part.bytes() != part.before and awaited_ids & self._collect_ids(part.path):
                 part.is_settled, part.data, part.items = False, part.before, None
         return found
 
     def open_in(self, part: _Part) -> Iterator[OpenConflict]:
         for item in part.items or ():
             if isinstance(item, Block):
-                yield from open_in(item, self._table(part.path), part.path)
+                yield from open_in(item, self._find_rules(part.path), part.path)
 
     def settle(self, part: _Part, options: ResolveOptions) -> None:
-        table = self._table(part.path)
-        settled: list[bytes | Block] = []
+        table = self._find_rules(part.path)
+        settled_items: list[bytes | Block] = []
         for item in part.items or ():
             if isinstance(item, Block):
-                newest = self._newest(part.path, item) if options.asks_newest else None
+                newest = self._find_newest_side(part.path, item) if options.asks_newest else None
                 item = settle(item, table, part.path, options.choices, options.answers, newest)
                 if item.ours == item.theirs:
                     if item.ours is not None:
-                        settled.append(item.ours)
+                        settled_items.append(item.ours)
                     continue
-            settled.append(item)
-        if settled != (part.items or []):
-            part.items = arranged(settled, table)
+            settled_items.append(item)
+        if settled_items != (part.items or []):
+            part.items = arranged(settled_items, table)
 
     def refuse_loss(self, parts: Sequence[_Part], limit: Shrink | None) -> None:
         """What the merge deletes, whoever has carried that out, is ours to lose only up to the limit."""
-        settled = {part.path: part.bytes() for part in parts}
-        paths = self._merged.parts if self._knows_all else settled
-        after = {path: settled[path] if path in settled else work.on_disk(self._root, path) for path in paths}
+        data_by_path = {part.path: part.bytes() for part in parts}
+        paths = self._merged.parts if self._knows_all else data_by_path
+        after = {path: data_by_path[path] if path in data_by_path else work.on_disk(self._root, path) for path in paths}
         refuse_loss(self._sides.ours, after, self._sides.contents, self._rules, limit)
 
     def write(self, parts: Sequence[_Part], stage: bool) -> None:
-        wanted = {part.path: part.bytes() for part in parts}
+        data_by_path = {part.path: part.bytes() for part in parts}
         for part in parts:
-            if not part.was_merged and self._is_foreign(part, wanted[part.path]):
-                self._rescue(part)
-        work.write(self._root, wanted, {part.path: part.before for part in parts})
+            if not part.was_merged and self._is_foreign(part, data_by_path[part.path]):
+                self._preserve_part(part)
+        work.write(self._root, data_by_path, {part.path: part.before for part in parts})
         whole = [part for part in parts if not self._is_open(part)]
-        work.stage(self._root, {part.path: wanted[part.path] for part in whole if stage or part.was_merged})
+        work.stage(self._root, {part.path: data_by_path[part.path] for part in whole if stage or part.was_merged})
         work.mark(self._root, [part.path for part in parts if part.was_merged and self._is_open(part)], self._sides)
         git_changes.refresh(self._root)
 
     def resolved(self, operation: str, parts: Sequence[_Part], options: ResolveOptions) -> Resolved:
-        open_now = tuple(one for part in parts for one in self.open_in(part))
-        settled = tuple(part.path for part in parts if not self._is_open(part) and not part.was_merged)
+        open_now = tuple(open_conflict for part in parts for open_conflict in self.open_in(part))
+        settled_paths = tuple(part.path for part in parts if not self._is_open(part) and not part.was_merged)
         return Resolved(
             operation,
             open_now,
             tuple(part.path for part in parts if not part.is_settled),
-            () if options.stage else settled,
-            settled if options.stage else (),
+            () if options.stage else settled_paths,
+            settled_paths if options.stage else (),
             self._index.others + tuple(path for path in self._index.unmerged if path not in self._merged.parts),
             () if options.only_list else tuple(part.path for part in parts if part.bytes() != part.before),
             tuple(self._rescued),
         )
 
-    def _part(self, path: str) -> _Part | None:
+    def _load_part(self, path: str) -> _Part | None:
         before = work.on_disk(self._root, path)
         if path not in self._index.unmerged:
-            return self._taken_for_merged(path, before)
-        stages = [self._sides.contents.of(one.blob) for one in self._index.unmerged[path].values()]
+            return self._load_merged_part(path, before)
+        stages = [self._sides.contents.of(entry.blob) for entry in self._index.unmerged[path].values()]
         is_gits = before in (None, self._merged.parts[path], *stages)
-        is_fresh = is_gits or versions.holding(before) in self._by_the_driver(path)
+        is_fresh = is_gits or versions.holding(before) in self._run_driver(path)
         if before is not None and not is_fresh:
-            marked = conflict.has_markers(before)
-            items = conflict.read(before) if marked else None
+            has_markers = conflict.has_markers(before)
+            items = conflict.read(before) if has_markers else None
             if items is not None:
                 return _Part(path, items, before)
-            if not marked:  # someone, or the driver, has finished it
+            if not has_markers:  # someone, or the driver, has finished it
                 return _Part(path, None, before, before, is_final=True)
         return self._fresh(path, before)
 
-    def _awaited(self, found: Sequence[_Part]) -> set[str]:
+    def _find_awaited_ids(self, parts: Sequence[_Part]) -> set[str]:
         """The ids of records that the merge puts into parts which are left as they are, and which are not there."""
-        changing = {part.path for part in found if not part.is_final}
+        changing = {part.path for part in parts if not part.is_final}
         lines: set[bytes] = set()
         for path, data in self._merged.parts.items() if self._knows_all else ():
             if path not in changing and data is not None:
                 lines |= {*data.split(b"\n")} - {*(work.on_disk(self._root, path) or b"").split(b"\n")}
         return set(map(id_of, lines)) - {""}
 
-    def _ids(self, path: str) -> set[str]:
+    def _collect_ids(self, path: str) -> set[str]:
         return {id_of(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
 
-    def _by_the_driver(self, path: str) -> list[bytes | None]:
+    def _run_driver(self, path: str) -> list[bytes | None]:
         """What git's driver makes of a path in conflict, with git's own merge of several bases."""
-        return versions.by_driver(path, self._staged(path), self._table(path))
+        return versions.by_driver(path, self._read_stages(path), self._find_rules(path))
 
-    def _staged(self, path: str) -> list[bytes | None]:
+    def _read_stages(self, path: str) -> list[bytes | None]:
         """What the index holds of a path in conflict: base, ours and theirs."""
         stages = self._index.unmerged.get(path, {})
         return [self._sides.contents.of(stages[number].blob) if number in stages else None for number in (1, 2, 3)]
 
-    def _taken_for_merged(self, path: str, before: bytes | None) -> _Part | None:
+    def _load_merged_part(self, path: str, before: bytes | None) -> _Part | None:
         """A part that git merged by lines, where the merge by records differs; None for one that a person has touched."""
         entry = self._index.merged.get(path)
-        held = self._sides.contents.of(entry.blob) if entry else None
-        if path in self._index.resolved or held != before or held == self._merged.parts[path]:
+        stored_data = self._sides.contents.of(entry.blob) if entry else None
+        if path in self._index.resolved or stored_data != before or stored_data == self._merged.parts[path]:
             return None
-        if not self._sides.is_gits(path, held, self._table(path)):
+        if not self._sides.is_gits(path, stored_data, self._find_rules(path)):
             return None
         part = self._fresh(path, before)
         part.was_merged = True
@@ -246,22 +246,31 @@ class _Merging:
             data = before  # a person may have begun with it
         if is_whole is not None or data is None:
             return _Part(path, None, before, data, is_settled=is_whole is not False)
-        items = conflict.read(data) if any(one.path == path for _, one in self._merged.conflicts) else None
+        items = (
+            conflict.read(data)
+            if any(record_conflict.path == path for _, record_conflict in self._merged.conflicts)
+            else None
+        )
         return _Part(path, items, before, data)
 
     def _is_open(self, part: _Part) -> bool:
         return not part.is_settled or any(isinstance(item, Block) for item in part.items or ())
 
-    def _is_foreign(self, part: _Part, wanted: bytes | None) -> bool:
+    def _is_foreign(self, part: _Part, new_data: bytes | None) -> bool:
         """Whether a part that is to be written holds markers of git's, among which a person may have worked."""
         before = part.before
-        if before is None or before == wanted or not conflict.has_markers(before) or conflict.read(before) is not None:
+        if (
+            before is None
+            or before == new_data
+            or not conflict.has_markers(before)
+            or conflict.read(before) is not None
+        ):
             return False
-        base, ours, theirs = (data or b"" for data in self._staged(part.path))
-        made = (git_changes.merge_lines(base, ours, theirs, self._root, style)[0] for style in git_changes.STYLES)
-        return _unlabelled(before) not in map(_unlabelled, made)
+        base, ours, theirs = (data or b"" for data in self._read_stages(part.path))
+        merges = (git_changes.merge_lines(base, ours, theirs, self._root, style)[0] for style in git_changes.STYLES)
+        return _strip_labels(before) not in map(_strip_labels, merges)
 
-    def _rescue(self, part: _Part) -> None:
+    def _preserve_part(self, part: _Part) -> None:
         assert part.before is not None, "it holds markers"
         folder = state.folder_of(self._root) / state.RESCUED
         state.ensure(self._root)
@@ -270,42 +279,46 @@ class _Merging:
         state.write_atomic(folder / name, part.before)
         self._rescued.append(part.path)
 
-    def _newest(self, path: str, block: Block) -> Side | None:
+    def _find_newest_side(self, path: str, block: Block) -> Side | None:
         """The side whose version of a record was changed last; None where that cannot be told."""
         number = id_of(block.ours or block.theirs or block.base or b"")
-        lines = [self._lines(tree, path).get(number) for tree in (self._sides.ours, self._sides.theirs)]
+        lines = [self._index_lines(tree, path).get(number) for tree in (self._sides.ours, self._sides.theirs)]
         ours, theirs = ("" if line is None else text_of(split(line), "__updated_at") for line in lines)
         if not (ours and theirs) or ours == theirs:
             return None
         return "ours" if ours > theirs else "theirs"
 
-    def _lines(self, tree: Tree, path: str) -> Mapping[str, bytes]:
+    def _index_lines(self, tree: Tree, path: str) -> Mapping[str, bytes]:
         """The lines that a version has of the records of a part's table, by id, as far as the merge looks at them."""
         key = table_of(path)
-        held = self._by_id.setdefault((id(tree), key), {})
-        if not held:
-            paths = [one for one in self._merged.parts if table_of(one) == key]
-            lines = (line for one in paths for line in (self._sides.contents.of(tree.get(one)) or b"").split(b"\n"))
-            held |= {number: line for line in lines if (number := id_of(line))}
-        return held
+        lines_by_id = self._by_id.setdefault((id(tree), key), {})
+        if not lines_by_id:
+            paths = [part_path for part_path in self._merged.parts if table_of(part_path) == key]
+            lines = (
+                line
+                for part_path in paths
+                for line in (self._sides.contents.of(tree.get(part_path)) or b"").split(b"\n")
+            )
+            lines_by_id |= {number: line for line in lines if (number := id_of(line))}
+        return lines_by_id
 
-    def _table(self, path: str) -> MergeRules:
+    def _find_rules(self, path: str) -> MergeRules:
         key = table_of(path)
         if key is None:
             raise Refused(f"{path} is no part of records")
         return self._rules.of(key)
 
 
-def _unlabelled(data: bytes) -> list[bytes]:
+def _strip_labels(data: bytes) -> list[bytes]:
     """The lines of a file with git's markers without what is said on these, and without the base."""
-    found = []
+    lines = []
     base = 0  # the length of the marker that began it; what git merged of several bases holds longer ones
     for line in data.split(b"\n"):
         mark = line.split(b" ", 1)[0] if conflict.is_marker(line) else b""
         if mark and base in (0, len(mark)):
             base = len(mark) if mark[:1] == b"|" else 0
             if not base:
-                found.append(mark)
+                lines.append(mark)
         elif not base:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines

@@ -27,7 +27,7 @@ class Contents:
 
     def read(self, ids: Iterable[str]) -> None:
         """Read several at once."""
-        missing = {one for one in ids if one not in self._held}
+        missing = {name for name in ids if name not in self._held}
         self._held |= revisions.blobs(self.root, sorted(missing))
 
     def all_of(self, ids: Iterable[str]) -> list[bytes]:
@@ -88,8 +88,8 @@ class Sides(Struct, frozen=True):
 
     def is_gits(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
-        known = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.stored, *self.older))
-        return held in known or self.is_merged(path, held, table)
+        versions = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.stored, *self.older))
+        return held in versions or self.is_merged(path, held, table)
 
     def is_merged(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
@@ -108,21 +108,21 @@ def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> 
     conflicts: list[tuple[Key, RecordConflict]] = []
     by_lines: dict[str, bool] = {}
     rules = sides.rules(rules)
-    for key, paths in sorted(_differing(sides).items()):
+    for key, paths in sorted(_group_differing_parts(sides).items()):
         sides.contents.read(blob for tree in sides.trees for path in paths if (blob := tree.get(path)))
         whole = {path: sides.of(path) for path in paths}
         versions = [{path: data for path in paths if (data := whole[path][n]) is not None} for n in range(3)]
-        merged = _merge(versions, rules.of(key), is_base, by_lines)
-        parts |= merged.parts
-        conflicts += [(key, one) for one in merged.conflicts]
+        table_merge = _merge(versions, rules.of(key), is_base, by_lines)
+        parts |= table_merge.parts
+        conflicts += [(key, record_conflict) for record_conflict in table_merge.conflicts]
     for path in by_lines:
-        parts[path], by_lines[path] = _as_lines(path, sides)
-    left = {path for tree in sides.stored for path in tree} - {path for tree in sides.trees for path in tree}
-    parts |= dict.fromkeys(left)
+        parts[path], by_lines[path] = _merge_lines(path, sides)
+    former_paths = {path for tree in sides.stored for path in tree} - {path for tree in sides.trees for path in tree}
+    parts |= dict.fromkeys(former_paths)
     return MergedTrees(parts, tuple(conflicts), by_lines)
 
 
-def _differing(sides: Sides) -> dict[Key, list[str]]:
+def _group_differing_parts(sides: Sides) -> dict[Key, list[str]]:
     """The parts that the versions do not have alike, by table."""
     tables: defaultdict[Key, list[str]] = defaultdict(list)
     for path in sorted({path for tree in sides.trees for path in tree}):
@@ -145,7 +145,7 @@ def _merge(versions: list[dict[str, bytes]], table: MergeRules, is_base: bool, b
                 files.pop(error.path, None)
 
 
-def _as_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
+def _merge_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
     """The merge of lines; a part that one side deleted and the other changed stays, and counts as unresolved."""
     base, ours, theirs = sides.of(path)
     if ours == theirs or theirs == base:
@@ -166,23 +166,23 @@ def by_driver(path: str, versions: Iterable[bytes | None], table: MergeRules) ->
     """What git's driver may have made of one part: by the rules of its table, or by none, as in a merge that brings the table's
     name; None for no records, and for what it cannot merge."""
     base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
-    made = []
+    outcomes = []
     for rules in (table, MergeRules(granularity="record", known=False)):
         try:
-            made.append(merge_table(base, ours, theirs, rules).parts.get(path))
+            outcomes.append(merge_table(base, ours, theirs, rules).parts.get(path))
         except Unmergeable:
-            made.append(None)
-    return made
+            outcomes.append(None)
+    return outcomes
 
 
 def of_commits(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides:
     """Two commits and their merge base; where they have several, these merged, as git does it."""
     contents = Contents(root)
     bases = git_changes.merge_bases(root, ours, theirs)
-    base = _joined(root, bases, contents, rules)
-    older: list[Tree] = [tree(root, one) for one in bases] if len(bases) > 1 else []
-    for number, one in enumerate(bases[1:], 1):
-        older += [tree(root, before) for before in git_changes.merge_bases(root, one, *bases[:number])]
+    base = _join_bases(root, bases, contents, rules)
+    older: list[Tree] = [tree(root, commit) for commit in bases] if len(bases) > 1 else []
+    for number, commit in enumerate(bases[1:], 1):
+        older += [tree(root, before) for before in git_changes.merge_bases(root, commit, *bases[:number])]
     if older:
         older.append({})
     return of_trees((base, tree(root, ours), tree(root, theirs)), contents, tuple(older))
@@ -195,21 +195,21 @@ def of_trees(trees: Trees, contents: Contents, older: tuple[Tree, ...] = ()) -> 
 
 def tree(root: Path, commit: str) -> Tree:
     """The parts of a commit and the files that define their types, by path; `commit` is an id, or a name of git's own."""
-    found = revisions.entries(root, Revision(commit, commit, commit), (*git_changes.PARTS, *CONFIGURATION))
-    return {path: one.blob for path, one in found.items() if one.mode in revisions.REGULAR}
+    entries = revisions.entries(root, Revision(commit, commit, commit), (*git_changes.PARTS, *CONFIGURATION))
+    return {path: entry.blob for path, entry in entries.items() if entry.mode in revisions.REGULAR}
 
 
 def under_way(root: Path, index: Index, rules: RulesByTable) -> Sides | None:
     """What git is in the middle of merging, whether for a merge, a pick, a revert, a rebase or a stash; None where that
     cannot be told for sure, and only the index says what is merged."""
-    heads = _heads(root)
+    heads = _read_heads(root)
     if (theirs := heads.get("MERGE_HEAD")) is not None:
         return of_commits(root, "HEAD", theirs, rules) if "\n" not in theirs else None
     contents = Contents(root)
-    for base, commit in _pairs(root, heads):
-        found = of_trees((tree(root, base), tree(root, "HEAD"), tree(root, commit)), contents)
-        if _agree(found, index):
-            return found
+    for base, commit in _iter_pairs(root, heads):
+        sides = of_trees((tree(root, base), tree(root, "HEAD"), tree(root, commit)), contents)
+        if _has_same_versions(sides, index):
+            return sides
     return None
 
 
@@ -222,34 +222,34 @@ def staged(root: Path, index: Index) -> Sides:
     return Sides(trees[0], trees[1], trees[2], Contents(root))
 
 
-def _joined(root: Path, bases: list[str], contents: Contents, rules: RulesByTable) -> Tree:
+def _join_bases(root: Path, bases: list[str], contents: Contents, rules: RulesByTable) -> Tree:
     """One tree out of several merge bases: merged one by one, each pair by their own; what conflicts stays as it was there."""
     if not bases:
         return {}
-    found: Tree = tree(root, bases[0])
-    for number, other in enumerate(bases[1:], 1):
-        older = _joined(root, git_changes.merge_bases(root, other, *bases[:number]), contents, rules)
-        theirs = tree(root, other)
-        merged = merge_sides(of_trees((older, found, theirs), contents), rules, is_base=True)
-        paths = {**found, **theirs}
-        kept = {path: found.get(path) or theirs[path] for path in paths if path not in merged.parts}
-        made = {path: contents.add(data) for path, data in merged.parts.items() if data is not None}
-        found = {**kept, **made}
-    return found
+    joined_tree: Tree = tree(root, bases[0])
+    for number, commit in enumerate(bases[1:], 1):
+        older = _join_bases(root, git_changes.merge_bases(root, commit, *bases[:number]), contents, rules)
+        theirs = tree(root, commit)
+        merged_trees = merge_sides(of_trees((older, joined_tree, theirs), contents), rules, is_base=True)
+        paths = {**joined_tree, **theirs}
+        kept_blobs = {path: joined_tree.get(path) or theirs[path] for path in paths if path not in merged_trees.parts}
+        merged_blobs = {path: contents.add(data) for path, data in merged_trees.parts.items() if data is not None}
+        joined_tree = {**kept_blobs, **merged_blobs}
+    return joined_tree
 
 
-def _heads(root: Path) -> Mapping[str, str]:
+def _read_heads(root: Path) -> Mapping[str, str]:
     """What git's files say is being merged into HEAD."""
     repository = run.find_repository(root)
-    found = {}
+    heads = {}
     for name in ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"):
         path = repository.git_dir / name if repository else root / name
         if repository and path.is_file():
-            found[name] = path.read_text("ascii", "replace").strip()
-    return found
+            heads[name] = path.read_text("ascii", "replace").strip()
+    return heads
 
 
-def _pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _iter_pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Base and theirs, as they may be."""
     for name in ("CHERRY_PICK_HEAD", "REBASE_HEAD"):
         if name in heads:
@@ -260,7 +260,7 @@ def _pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield stash[0], "refs/stash"
 
 
-def _agree(sides: Sides, index: Index) -> bool:
+def _has_same_versions(sides: Sides, index: Index) -> bool:
     """Whether the index holds these versions of what conflicts, whether or not git saw that a table was renamed."""
     return bool(index.unmerged) and all(
         [stages[number].blob if number in stages else None for number in (1, 2, 3)]

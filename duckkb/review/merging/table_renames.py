@@ -39,59 +39,61 @@ def align(trees: Trees, read: ReadBlobs) -> AlignedTrees:
     """Give a table in all three trees the name that a side gave it: ours, where both renamed it. One whose new name another
     table of the other side has stays as it is."""
     base, ours, theirs = trees
-    by_us, by_them = _renames(base, ours, read), _renames(base, theirs, read)
+    by_us, by_them = _find_renames(base, ours, read), _find_renames(base, theirs, read)
     if not (by_us or by_them):
         return AlignedTrees(trees)
     names = {}
     for old, new in {**by_them, **by_us}.items():
-        other, others = (theirs, by_them) if old in by_us else (ours, by_us)
-        if others.get(old) == new or new not in _paths_by_table(other):
+        other_tree, other_renames = (theirs, by_them) if old in by_us else (ours, by_us)
+        if other_renames.get(old) == new or new not in _group_paths(other_tree):
             names[old] = new
     again = {by_them[old]: new for old, new in names.items() if old in by_them}
-    moved = (_moved(base, names), _moved(ours, names), _moved(theirs, names | again))
-    return AlignedTrees(moved, {new: old for old, new in names.items()})
+    aligned_trees = (_move_parts(base, names), _move_parts(ours, names), _move_parts(theirs, names | again))
+    return AlignedTrees(aligned_trees, {new: old for old, new in names.items()})
 
 
-def _renames(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
+def _find_renames(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
     """The new names of tables of the base that a side has no part of: by the ids of their records in its new tables, and by
     their types where the base or the side has no records to tell by."""
-    before, after = _paths_by_table(base), _paths_by_table(side)
-    gone, new = before.keys() - after.keys(), after.keys() - before.keys()
-    renames = _renames_by_records(
-        base, side, {key: before[key] for key in gone}, {key: after[key] for key in new}, read
+    before, after = _group_paths(base), _group_paths(side)
+    removed_keys, new = before.keys() - after.keys(), after.keys() - before.keys()
+    renames = _match_records(
+        base, side, {key: before[key] for key in removed_keys}, {key: after[key] for key in new}, read
     )
-    for old, key in _renames_by_types(base, side, read).items():
+    for old, key in _match_types(base, side, read).items():
         if old not in after and (old not in before or key not in after):
             renames.setdefault(old, key)
     targets = Counter(renames.values())
     return {old: new for old, new in renames.items() if targets[new] == 1}  # of joined tables parts would collide
 
 
-def _renames_by_records(
-    base: Tree, side: Tree, gone: Mapping[Key, list[str]], new: Mapping[Key, list[str]], read: ReadBlobs
+def _match_records(
+    base: Tree, side: Tree, removed_tables: Mapping[Key, list[str]], new: Mapping[Key, list[str]], read: ReadBlobs
 ) -> dict[Key, Key]:
-    if not (gone and new):
+    if not (removed_tables and new):
         return {}
     tables: dict[bytes, Key] = {}
     for key in sorted(new):
-        tables |= dict.fromkeys(_ids(side, new[key], read), key)
+        tables |= dict.fromkeys(_read_ids(side, new[key], read), key)
     renames: dict[Key, Key] = {}
-    for key in sorted(gone):
-        ids = _ids(base, gone[key], read)
-        places = Counter(tables[one] for one in ids if one in tables and tables[one][0] == key[0])
+    for key in sorted(removed_tables):
+        ids = _read_ids(base, removed_tables[key], read)
+        places = Counter(
+            tables[record_id] for record_id in ids if record_id in tables and tables[record_id][0] == key[0]
+        )
         for table, count in places.most_common(1):
             if count >= _LEAST_SHARE * len(ids):
                 renames[key] = table
     return renames
 
 
-def _renames_by_types(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
+def _match_types(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
     """The new tables of types that a side defines with another table, or under another name: then the new type whose definition
     is most like the old one, if no other is as much."""
-    files, others = ({path: tree[path] for path in tree if is_configuration(path)} for tree in (base, side))
-    if files == others:
+    files, side_files = ({path: tree[path] for path in tree if is_configuration(path)} for tree in (base, side))
+    if files == side_files:
         return {}
-    before, after = _definitions(files, read), _definitions(others, read)
+    before, after = _load_definitions(files, read), _load_definitions(side_files, read)
     renames = {}
     for old in before.keys() - after.keys():
         name, lines = before[old]
@@ -106,21 +108,25 @@ def _renames_by_types(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]
     return renames
 
 
-def _definitions(files: Tree, read: ReadBlobs) -> dict[Key, tuple[str, list[str]]]:
+def _load_definitions(files: Tree, read: ReadBlobs) -> dict[Key, tuple[str, list[str]]]:
     """The name of each table's type, and the lines of its definition without the table. What is wrong with the files is for
     whoever loads them."""
     contents = read(files.values())
     documents = [read_yaml(data, path) for path, data in zip(files, contents, strict=True)]
-    sections = [section for one in documents for name in _SECTIONS if isinstance(section := one.value.get(name), dict)]
-    declared = {name: values for section in sections for name, values in section.items() if isinstance(values, dict)}
-    found: dict[Key, tuple[str, list[str]]] = {}
+    sections = [
+        section for document in documents for name in _SECTIONS if isinstance(section := document.value.get(name), dict)
+    ]
+    declarations = {
+        name: values for section in sections for name, values in section.items() if isinstance(values, dict)
+    }
+    definitions: dict[Key, tuple[str, list[str]]] = {}
     for kind in load(documents)[0]:
-        values = {key: value for key, value in declared.get(kind.name, {}).items() if key not in _PLACES}
-        found[kind.kind, kind.table] = kind.name, json.dumps(values, indent=1, sort_keys=True).splitlines()
-    return found
+        values = {key: value for key, value in declarations.get(kind.name, {}).items() if key not in _PLACES}
+        definitions[kind.kind, kind.table] = kind.name, json.dumps(values, indent=1, sort_keys=True).splitlines()
+    return definitions
 
 
-def _paths_by_table(tree: Tree) -> dict[Key, list[str]]:
+def _group_paths(tree: Tree) -> dict[Key, list[str]]:
     tables: defaultdict[Key, list[str]] = defaultdict(list)
     for path in tree:
         if (key := table_of(path)) is not None:
@@ -128,15 +134,15 @@ def _paths_by_table(tree: Tree) -> dict[Key, list[str]]:
     return tables
 
 
-def _ids(tree: Tree, paths: Iterable[str], read: ReadBlobs) -> set[bytes]:
-    return {one for data in read(tree[path] for path in paths) for one in _ID.findall(data)}
+def _read_ids(tree: Tree, paths: Iterable[str], read: ReadBlobs) -> set[bytes]:
+    return {record_id for data in read(tree[path] for path in paths) for record_id in _ID.findall(data)}
 
 
-def _moved(tree: Tree, names: Mapping[Key, Key]) -> Tree:
-    moved = {}
+def _move_parts(tree: Tree, names: Mapping[Key, Key]) -> Tree:
+    moved_tree = {}
     for path, blob in tree.items():
         address = parse_part(path)
         if address and (name := names.get((address.kind, address.table))):
             path = part_path(address.kind, name[1], address.day, address.number)
-        moved[path] = blob
-    return moved
+        moved_tree[path] = blob
+    return moved_tree

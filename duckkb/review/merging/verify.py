@@ -31,49 +31,51 @@ def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Find
     alone could decide: what a person had to settle is theirs to settle. The same of a pick or a revert that says what it
     is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
     clone)."""
-    known = repository.head_commit(root) if commit == "HEAD" else commit
-    if not known or not repository.can_be_asked(root):
+    commit_id = repository.head_commit(root) if commit == "HEAD" else commit
+    if not commit_id or not repository.can_be_asked(root):
         return []
-    commit = known
+    commit = commit_id
     heads = git_changes.parents(root, commit)
-    sides = _of_merge(root, heads, rules) if len(heads) == 2 else _of_carried(root, commit, heads)
+    sides = _read_merge_sides(root, heads, rules) if len(heads) == 2 else _read_pick_sides(root, commit, heads)
     if sides is None:
         return []
-    held = versions.tree(root, commit)
-    rules, merged = sides.rules(rules), merge_sides(sides, rules)
-    found: list[Finding] = []
+    commit_tree = versions.tree(root, commit)
+    rules, merged_trees = sides.rules(rules), merge_sides(sides, rules)
+    deviations: list[Finding] = []
     tables: dict[Key, _TableRecords] = {}
-    for path in _differing(merged, held, sides, rules):
+    for path in _find_differing_parts(merged_trees, commit_tree, sides, rules):
         key = table_of(path)
-        there = sides.contents.of(held.get(path))
+        there = sides.contents.of(commit_tree.get(path))
         if key is not None and (len(heads) == 2 or sides.is_gits(path, there, rules.of(key))):
             if key not in tables:
-                own = {one: blob for one, blob in held.items() if table_of(one) == key}
-                tables[key] = _TableRecords(rules.of(key), own, sides.contents)
-            found += _in_part(path, merged.parts[path] or b"", there or b"", tables[key])
-    return found
+                table_tree = {part_path: blob for part_path, blob in commit_tree.items() if table_of(part_path) == key}
+                tables[key] = _TableRecords(rules.of(key), table_tree, sides.contents)
+            deviations += _compare_part(path, merged_trees.parts[path] or b"", there or b"", tables[key])
+    return deviations
 
 
-def _of_merge(root: Path, heads: list[str], rules: RulesByTable) -> Sides | None:
+def _read_merge_sides(root: Path, heads: list[str], rules: RulesByTable) -> Sides | None:
     if not all(git_changes.parents(root, head) or git_changes.is_root(root, head) for head in heads):
         return None
     return versions.of_commits(root, heads[0], heads[1], rules)
 
 
-def _of_carried(root: Path, commit: str, heads: list[str]) -> Sides | None:
+def _read_pick_sides(root: Path, commit: str, heads: list[str]) -> Sides | None:
     """Who picks or reverts often amends that, and nothing says so: what git did not make is not looked at."""
     change = git_changes.carried(root, commit) if len(heads) == 1 else None
     if change is None:
         return None
-    base, ours, theirs = (versions.tree(root, one) for one in (change[0], heads[0], change[1]))
+    base, ours, theirs = (versions.tree(root, revision) for revision in (change[0], heads[0], change[1]))
     return versions.of_trees((base, ours, theirs), Contents(root))
 
 
-def _differing(merged: MergedTrees, held: Tree, sides: Sides, rules: RulesByTable) -> Iterator[str]:
+def _find_differing_parts(
+    merged_trees: MergedTrees, commit_tree: Tree, sides: Sides, rules: RulesByTable
+) -> Iterator[str]:
     """The parts that hold something else than a merge by records, though no line of them was in conflict."""
-    for path, wanted in merged.parts.items():
-        there, key = sides.contents.of(held.get(path)), table_of(path)
-        if path in merged.by_lines or key is None or there == wanted:
+    for path, merged_data in merged_trees.parts.items():
+        there, key = sides.contents.of(commit_tree.get(path)), table_of(path)
+        if path in merged_trees.by_lines or key is None or there == merged_data:
             continue
         base, ours, theirs = sides.of(path)
         if ours is None or theirs is None:
@@ -95,27 +97,27 @@ class _TableRecords:
     def standing(self, line: bytes) -> _Spot | None:
         """Where the record of a line stands: by its number, else by its identity."""
         if self._spots is None:
-            self._spots = self._all()
+            self._spots = self._index_spots()
         return self._spots.get(id_of(line)) or self._spots.get(self._name(line))
 
     @cached_property
     def lines(self) -> _LinesById:
         """All lines of the table by their ids."""
         self._contents.read(self._held.values())
-        found = defaultdict[str, list[bytes]](list)
+        lines_by_id = defaultdict[str, list[bytes]](list)
         for blob in self._held.values():
-            for _, line in _numbered(self._contents.of(blob) or b""):
-                found[id_of(line)].append(line)
-        return found
+            for _, line in _enumerate_lines(self._contents.of(blob) or b""):
+                lines_by_id[id_of(line)].append(line)
+        return lines_by_id
 
-    def _all(self) -> dict[str, _Spot]:
+    def _index_spots(self) -> dict[str, _Spot]:
         self._contents.read(self._held.values())
-        found: dict[str, _Spot] = {}
+        spots: dict[str, _Spot] = {}
         for path, blob in self._held.items():
-            for number, line in _numbered(self._contents.of(blob) or b""):
+            for number, line in _enumerate_lines(self._contents.of(blob) or b""):
                 for name in filter(None, (id_of(line), self._name(line))):
-                    found.setdefault(name, (path, number, line))
-        return found
+                    spots.setdefault(name, (path, number, line))
+        return spots
 
     def _name(self, line: bytes) -> str:
         """The identity, where the rules of the table are known and the line is a record; no number looks like it."""
@@ -125,34 +127,39 @@ class _TableRecords:
             return ""
 
 
-def _in_part(path: str, wanted: bytes, held: bytes, table: _TableRecords) -> Iterator[Finding]:
-    own = {_key(line): (path, line_no, line) for line_no, line in _numbered(held)}
-    expected: set[str | bytes] = set()
-    for item in read(wanted) or []:
+def _compare_part(path: str, merged_data: bytes, part_data: bytes, table: _TableRecords) -> Iterator[Finding]:
+    spots_by_key = {_identify_line(line): (path, line_no, line) for line_no, line in _enumerate_lines(part_data)}
+    expected_keys: set[str | bytes] = set()
+    for item in read(merged_data) or []:
         block = item if isinstance(item, Block) else Block(None, item, item)
-        told = block.ours or block.theirs or b""
-        spot = own.get(_key(told)) or table.standing(told)
+        record_line = block.ours or block.theirs or b""
+        spot = spots_by_key.get(_identify_line(record_line)) or table.standing(record_line)
         if spot is not None and spot[0] == path:
-            expected.add(_key(spot[2]))
+            expected_keys.add(_identify_line(spot[2]))
             if spot[2] == item:
                 continue
-        yield _finding(spot or (path, 0, told), _said(item, spot, path, table.rules, table.lines), table.rules, block)
-    for line_no, line in _numbered(held):
-        if _key(line) not in expected:
-            said = "a merge by records does not keep it here"
-            yield _finding((path, line_no, line), said, table.rules, Block(None, line, line))
+        yield _build_deviation(
+            spot or (path, 0, record_line),
+            _describe_record(item, spot, path, table.rules, table.lines),
+            table.rules,
+            block,
+        )
+    for line_no, line in _enumerate_lines(part_data):
+        if _identify_line(line) not in expected_keys:
+            message = "a merge by records does not keep it here"
+            yield _build_deviation((path, line_no, line), message, table.rules, Block(None, line, line))
 
 
-def _key(line: bytes) -> str | bytes:
+def _identify_line(line: bytes) -> str | bytes:
     """What tells a line's record from others of its part: its id, else the line itself."""
     return id_of(line) or line
 
 
-def _said(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules, lines: _LinesById) -> str:
+def _describe_record(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules, lines: _LinesById) -> str:
     """How a record differs from what a merge by records makes of it; `spot` is where it stands in the commit, if it does, and
     `lines` are those of its table there."""
     if isinstance(item, Block):
-        return _fate(item, item.open_fields(table), lines)
+        return _describe_fate(item, item.open_fields(table), lines)
     if spot is None:
         return "a merge by records keeps it, and it is gone"
     if spot[0] != path:
@@ -162,31 +169,33 @@ def _said(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules,
     return "a merge by records keeps changes that are not in it"
 
 
-def _fate(block: Block, fields: Sequence[str], lines: _LinesById) -> str:
+def _describe_fate(block: Block, fields: Sequence[str], lines: _LinesById) -> str:
     """What became of a record that both sides changed in these fields; the fields of neither side say what is not in conflict."""
     sides = [side for side in (block.ours, block.theirs) if side is not None]
-    stand = [any(_agree(side, line, fields) for line in lines.get(id_of(side), ())) for side in sides]
+    stand = [any(_has_same_fields(side, line, fields) for line in lines.get(id_of(side), ())) for side in sides]
     if len(sides) == 1:
-        taken = "the other's version" if stand[0] else "the deletion" if not lines.get(id_of(sides[0])) else "neither"
-        return f"one side deleted it and the other changed it, and git took {taken} unasked"
+        outcome = "the other's version" if stand[0] else "the deletion" if not lines.get(id_of(sides[0])) else "neither"
+        return f"one side deleted it and the other changed it, and git took {outcome} unasked"
     names = " ".join(filter(None, fields))
-    taken = "both versions stand" if all(stand) else "git took one of them unasked" if any(stand) else "neither stands"
-    return f"both sides changed it{f' ({names})' if names else ''}, and {taken}"
+    outcome = (
+        "both versions stand" if all(stand) else "git took one of them unasked" if any(stand) else "neither stands"
+    )
+    return f"both sides changed it{f' ({names})' if names else ''}, and {outcome}"
 
 
-def _agree(side: bytes, line: bytes, fields: Sequence[str]) -> bool:
+def _has_same_fields(side: bytes, line: bytes, fields: Sequence[str]) -> bool:
     """Whether a line has of the fields in conflict what a side has."""
     if not any(fields):
         return side == line
-    own, other = split(side), split(line)
-    return all(own.get(name) == other.get(name) for name in fields)
+    side_fields, line_fields = split(side), split(line)
+    return all(side_fields.get(name) == line_fields.get(name) for name in fields)
 
 
-def _finding(spot: _Spot, said: str, table: MergeRules, block: Block) -> Finding:
+def _build_deviation(spot: _Spot, message: str, table: MergeRules, block: Block) -> Finding:
     identity = identity_of(block, table)
-    return Finding(_CODE, said, spot[0], spot[1], remedy=CODES[_CODE].remedy, type=table.name, identity=identity)
+    return Finding(_CODE, message, spot[0], spot[1], remedy=CODES[_CODE].remedy, type=table.name, identity=identity)
 
 
-def _numbered(data: bytes) -> _Lines:
+def _enumerate_lines(data: bytes) -> _Lines:
     """The lines that are records, by number."""
     return [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line[:1] == b"{"]

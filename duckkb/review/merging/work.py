@@ -21,8 +21,8 @@ _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 
 def on_disk(root: Path, path: str) -> bytes | None:
     """A part as it lies there; None where there is none. Raises `errors.StateError` for what is no regular file."""
-    found = journal.read_target(root, path)
-    return None if found is None else found[0]
+    target = journal.read_target(root, path)
+    return None if target is None else target[0]
 
 
 def write(root: Path, parts: Mapping[str, bytes | None], before: Mapping[str, bytes | None]) -> None:
@@ -38,22 +38,24 @@ def write(root: Path, parts: Mapping[str, bytes | None], before: Mapping[str, by
 
 def stage(root: Path, parts: Mapping[str, bytes | None]) -> None:
     """Have the index hold files as they lie there, without conflict."""
-    stored = git_changes.store_files(root, [path for path, data in sorted(parts.items()) if data is not None])
-    git_changes.put_index(root, {path: {0: stored[path]} if path in stored else {} for path in parts})
+    blob_ids = git_changes.store_files(root, [path for path, data in sorted(parts.items()) if data is not None])
+    git_changes.put_index(root, {path: {0: blob_ids[path]} if path in blob_ids else {} for path in parts})
 
 
 def mark(root: Path, paths: Iterable[str], sides: Sides) -> None:
     """Have the index hold the three versions of paths in conflict, as git does."""
-    wanted = {}
+    entries = {}
     for path in paths:
         blobs = {number: tree.get(path) for number, tree in enumerate(sides.trees, 1)}
-        wanted[path] = {
-            number: TreeEntry("100644", _kept(root, blob, sides.contents)) for number, blob in blobs.items() if blob
+        entries[path] = {
+            number: TreeEntry("100644", _store_blob(root, blob, sides.contents))
+            for number, blob in blobs.items()
+            if blob
         }
-    git_changes.put_index(root, wanted)
+    git_changes.put_index(root, entries)
 
 
-def _kept(root: Path, blob: str, contents: Contents) -> str:
+def _store_blob(root: Path, blob: str, contents: Contents) -> str:
     """A blob's id in the repository: the merge of several bases was made here and is not in it yet."""
     if not blob.startswith("made-"):
         return blob
@@ -71,12 +73,14 @@ def refuse_loss(
     had: defaultdict[Key, list[bytes]] = defaultdict(list)
     for path in after:
         if (key := table_of(path)) is not None:
-            had[key] += _records(contents.of(ours.get(path)))
-    has = Counter(one for data in after.values() for one in _records(data))
+            had[key] += _parse_ids(contents.of(ours.get(path)))
+    has = Counter(record_id for data in after.values() for record_id in _parse_ids(data))
     # A line that a person wrote has no __id until `fmt` gives it one: what is new may be that.
-    unnamed = has[b""] + len(has.keys() - {one for some in had.values() for one in some})
-    gone = {key: len({*some} - has.keys() - {b""}) + max(0, some.count(b"") - unnamed) for key, some in had.items()}
-    many = {key: count for key, count in gone.items() if count > limit.records}
+    unnamed_count = has[b""] + len(has.keys() - {record_id for some in had.values() for record_id in some})
+    lost_counts = {
+        key: len({*some} - has.keys() - {b""}) + max(0, some.count(b"") - unnamed_count) for key, some in had.items()
+    }
+    many = {key: count for key, count in lost_counts.items() if count > limit.records}
     refuse_mass_deletion(
         {rules.of(key).name: (count, _total(key, ours, contents)) for key, count in many.items()}, limit
     )
@@ -90,9 +94,9 @@ def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable,
     refuse_loss(ours, {path: contents.of(new.get(path)) for path in different}, contents, rules, limit)
 
 
-def _records(data: bytes | None) -> list[bytes]:
+def _parse_ids(data: bytes | None) -> list[bytes]:
     """The records of a part by `__id`, empty where a line has none yet."""
-    return [found[1] or b"" for found in _LINE.finditer(data or b"")]
+    return [match[1] or b"" for match in _LINE.finditer(data or b"")]
 
 
 def _total(key: Key, ours: Tree, contents: Contents) -> int:

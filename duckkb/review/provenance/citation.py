@@ -45,9 +45,9 @@ class Citation(Struct, frozen=True):
         >>> str(Citation("cites", '["a/b","c"]', "1f0c2a9", "why", 0))
         'duckkb://cites/%5B%22a%2Fb%22%2C%22c%22%5D@1f0c2a9#why/0'
         """
-        text = f"duckkb://{_quoted(self.type)}/{_quoted(self.identity)}"
-        text += f"@{_quoted(self.commit)}" if self.commit else ""
-        return text + (f"#{_quoted(self.field)}/{self.seq}" if self.field is not None else "")
+        text = f"duckkb://{_quote_part(self.type)}/{_quote_part(self.identity)}"
+        text += f"@{_quote_part(self.commit)}" if self.commit else ""
+        return text + (f"#{_quote_part(self.field)}/{self.seq}" if self.field is not None else "")
 
 
 def worktree(etag: str) -> str:
@@ -57,21 +57,21 @@ def worktree(etag: str) -> str:
 
 def parse(uri: str) -> Citation:
     """The inverse of `str`; raises `errors.UsageError`."""
-    found = _FORM.fullmatch(uri)
-    if found is None or _ESCAPE.search(uri):
-        raise _refused(uri)
+    match = _FORM.fullmatch(uri)
+    if match is None or _ESCAPE.search(uri):
+        raise _build_error(uri)
     try:
-        part = {name: unquote(text, errors="strict") for name, text in found.groupdict().items() if text is not None}
+        part = {name: unquote(text, errors="strict") for name, text in match.groupdict().items() if text is not None}
     except UnicodeDecodeError as error:
-        raise _refused(uri) from error
+        raise _build_error(uri) from error
     return Citation(part["type"], part["identity"], part.get("commit"), part.get("field"), int(part.get("seq", "0")))
 
 
-def _quoted(text: str) -> str:
+def _quote_part(text: str) -> str:
     return quote(text, safe="")
 
 
-def _refused(uri: str) -> UsageError:
+def _build_error(uri: str) -> UsageError:
     return UsageError(
         f"{uri} is no citation: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, percent-encoded",
         suggestion="`duckkb find --provenance` prints the URI of each hit",

@@ -87,8 +87,8 @@ class LogEntry(Struct, frozen=True):
 
 def origins(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> dict[int, Origin]:
     """Where the lines of records of one type are from, by `__id`."""
-    named = _explained(source, kind, list(rows), lambda line: {"": line})
-    return {number: origin for (number, _), origin in named.items()}
+    text_origins = _trace_origins(source, kind, list(rows), lambda line: {"": line})
+    return {number: origin for (number, _), origin in text_origins.items()}
 
 
 def committed(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> frozenset[int]:
@@ -96,10 +96,10 @@ def committed(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
         entries = finder.committed()
-        found = (
+        pairs = (
             (row, finder.among({row.path: entry}, row.record.id)) for row in rows if (entry := entries.get(row.path))
         )
-        return frozenset(row.record.id for row, place in found if _line(place) == row.line)
+        return frozenset(row.record.id for row, place in pairs if _line(place) == row.line)
 
 
 def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | None = None) -> list[FieldOrigin]:
@@ -109,15 +109,17 @@ def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | 
     sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
 
     def parted(line: bytes) -> Texts:
-        tops = {name: found[1] for name, found in split(line).items() if name != ID}
+        tops = {name: pieces[1] for name, pieces in split(line).items() if name != ID}
         if path is None:
             return {name: text.encode() for name, text in tops.items()}
-        found = {name: text for top, value in tops.items() for name, text in _below(top, value, sets)}
-        return {name: text for name, text in found.items() if name == path or name.startswith((f"{path}.", f"{path}["))}
+        pieces = {name: text for top, value in tops.items() for name, text in _iter_leaves(top, value, sets)}
+        return {
+            name: text for name, text in pieces.items() if name == path or name.startswith((f"{path}.", f"{path}["))
+        }
 
     texts = parted(row.line)
-    named = _explained(source, kind, [row], parted) if texts else {}
-    return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in texts.items()]
+    text_origins = _trace_origins(source, kind, [row], parted) if texts else {}
+    return [FieldOrigin(name, text.decode(), text_origins[row.record.id, name]) for name, text in texts.items()]
 
 
 def lines(root: Path, path: str, count: int, at: Revision | None) -> list[LineOrigin]:
@@ -126,27 +128,33 @@ def lines(root: Path, path: str, count: int, at: Revision | None) -> list[LineOr
     folder, name = (root, path) if at else ((root / path).parent, path.rpartition("/")[2])
     commits = line_commits(folder, name, at.commit if at else "") or [None] * count
     if len(commits) != count:
-        said = f"{path} has {count} lines of text, and {len(commits)} for git, which knows no encoding but UTF-8"
-        raise StateError(said, code="E_GIT", suggestion="save the file as UTF-8, and commit it")
-    own, ground = find_repository(folder), find_repository(root)
-    other = str(own.work_tree) if own and (ground is None or own.work_tree != ground.work_tree) else ""
-    by, ends = _signed(folder, filter(None, commits))
-    found: list[LineOrigin] = []
+        message = f"{path} has {count} lines of text, and {len(commits)} for git, which knows no encoding but UTF-8"
+        raise StateError(message, code="E_GIT", suggestion="save the file as UTF-8, and commit it")
+    file_repository, ground = find_repository(folder), find_repository(root)
+    repository_path = (
+        str(file_repository.work_tree)
+        if file_repository and (ground is None or file_repository.work_tree != ground.work_tree)
+        else ""
+    )
+    by, ends = _read_signatures(folder, filter(None, commits))
+    line_origins: list[LineOrigin] = []
     for commit, some in groupby(commits):
-        first = found[-1].last + 1 if found else 1
+        first = line_origins[-1].last + 1 if line_origins else 1
         last = first + len([*some]) - 1
-        found.append(LineOrigin(first, last, path, by.get(commit or ""), commit in ends, other))
-    return found
+        line_origins.append(LineOrigin(first, last, path, by.get(commit or ""), commit in ends, repository_path))
+    return line_origins
 
 
-def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:
+def _iter_leaves(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:
     """The values that hold no others, by path."""
     if text.startswith("{") and text != "{}":
         for key, (_, value) in split(text.encode()).items():
-            yield from _below(f"{name}.{key}", value, ())
+            yield from _iter_leaves(f"{name}.{key}", value, ())
     elif text.startswith("[") and text != "[]":
         for index, value in enumerate(elements(text) or ()):
-            yield from [(f"{name}[{value}]", value.encode())] if name in sets else _below(f"{name}[{index}]", value, ())
+            yield from (
+                [(f"{name}[{value}]", value.encode())] if name in sets else _iter_leaves(f"{name}[{index}]", value, ())
+            )
     else:
         yield name, text.encode()
 
@@ -156,15 +164,15 @@ def changes(source: HistorySource, kind: RecordType, identity: Identity, tree: T
     whatever that is called now, and whether it is there or not. Empty where nothing is known of it."""
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
-        known = tree.id_of(kind, identity)
-        number = finder.lost_id(identity) if known is None else known
-        events = list(_events(finder, number, tree.by_id(kind, number)))
-        told = [(commit, *found) for commit, old, new in events if (found := finder.change(old, new)) is not None]
-    by, ends = _signed(source.root, (commit for commit, *_ in told if commit))
-    return [LogEntry(by.get(commit), change, record, commit in ends) for commit, change, record in told]
+        record_id = tree.id_of(kind, identity)
+        number = finder.lost_id(identity) if record_id is None else record_id
+        events = list(_iter_events(finder, number, tree.by_id(kind, number)))
+        entries = [(commit, *pair) for commit, old, new in events if (pair := finder.change(old, new)) is not None]
+    by, ends = _read_signatures(source.root, (commit for commit, *_ in entries if commit))
+    return [LogEntry(by.get(commit), change, record, commit in ends) for commit, change, record in entries]
 
 
-def _signed(root: Path, commits: Iterable[str]) -> tuple[Mapping[str, Signature], Collection[str]]:
+def _read_signatures(root: Path, commits: Iterable[str]) -> tuple[Mapping[str, Signature], Collection[str]]:
     """Who made these commits, and those at which a shallow clone's history ends."""
     by = revisions.signatures(root, commits)
     return by, revisions.boundary(root) if by else ()
@@ -208,70 +216,72 @@ class _Finder(Struct, frozen=True):
 
     def committed(self) -> Mapping[str, TreeEntry]:
         """The type's files in the revision."""
-        return self._files(self.at) if self.at else {}
+        return self._read_files(self.at) if self.at else {}
 
-    def _files(self, at: Revision) -> dict[str, TreeEntry]:
+    def _read_files(self, at: Revision) -> dict[str, TreeEntry]:
         """The type's files in a revision, whose .gitignore files are known from then on."""
         entries = revisions.entries(self.source.root, at, self.places)
-        ignored = self._ignored[at.commit] = IgnoreFiles.read(self.source.root, entries)
-        return {path: entry for path, entry in entries.items() if self._is_served(path, ignored)}
+        ignore_files = self._ignored[at.commit] = IgnoreFiles.read(self.source.root, entries)
+        return {path: entry for path, entry in entries.items() if self._should_serve(path, ignore_files)}
 
-    def _is_served(self, path: str, ignored: IgnoreFiles) -> bool:
-        return self.kind.source is None or not ignored.leaves_out(self.kind.source, path)
+    def _should_serve(self, path: str, ignore_files: IgnoreFiles) -> bool:
+        return self.kind.source is None or not ignore_files.leaves_out(self.kind.source, path)
 
-    def _files_before(self, step: CommitStep, index: int) -> tuple[dict[str, TreeEntry], IgnoreFiles]:
+    def _read_parent_files(self, step: CommitStep, index: int) -> tuple[dict[str, TreeEntry], IgnoreFiles]:
         """The files of a parent of a commit in which the two may differ, and the .gitignore files there."""
-        commit, parent, touched = step.commit, step.parents[index], step.touched[index]
-        old = {one.path: one.old for one in touched if one.old is not None}
+        commit, parent, touched_files = step.commit, step.parents[index], step.touched[index]
+        old = {file.path: file.old for file in touched_files if file.old is not None}
         if self.kind.source is None or not self.kind.source.gitignore:
             return old, IgnoreFiles()
         if commit not in self._ignored:
-            self._files(Revision(commit, commit, commit))
-        if any(is_ignore_file(one.path) for one in touched):
-            files = self._files(Revision(parent, parent, parent))
+            self._read_files(Revision(commit, commit, commit))
+        if any(is_ignore_file(file.path) for file in touched_files):
+            files = self._read_files(Revision(parent, parent, parent))
             return {
                 path: entry
                 for path, entry in files.items()
-                if path in old or not self._is_served(path, self._ignored[commit])
+                if path in old or not self._should_serve(path, self._ignored[commit])
             }, self._ignored[parent]
-        ignored = self._ignored[parent] = self._ignored[commit]
-        return {path: entry for path, entry in old.items() if self._is_served(path, ignored)}, ignored
+        ignore_files = self._ignored[parent] = self._ignored[commit]
+        return {path: entry for path, entry in old.items() if self._should_serve(path, ignore_files)}, ignore_files
 
     def befores(self, step: CommitStep, number: int, after: _LinePlace | None) -> Iterator[_LinePlace | None]:
         """The record in each parent of a commit; `after` itself where its file is the same there."""
-        for index, touched in enumerate(step.touched):
-            files, ignored = self._files_before(step, index)
-            if after is not None and all(one.path != after.path for one in touched):
-                yield after if self._is_served(after.path, ignored) else None
+        for index, touched_files in enumerate(step.touched):
+            files, ignore_files = self._read_parent_files(step, index)
+            if after is not None and all(file.path != after.path for file in touched_files):
+                yield after if self._should_serve(after.path, ignore_files) else None
             elif after is not None and self.kind.source is not None and self.kind.kind == "node":
-                yield self._document([one for one in touched if one.old is None or one.path in files], after.path)
+                yield self._find_document(
+                    [file for file in touched_files if file.old is None or file.path in files], after.path
+                )
             else:
                 yield self.among(files, number, after.path if after else "")
 
-    def _document(self, touched: Iterable[Touched], path: str) -> _LinePlace | None:
+    def _find_document(self, touched_files: Iterable[Touched], path: str) -> _LinePlace | None:
         """A document in a parent of a commit, in which its file may have had another name."""
-        own = [one for one in touched if part_named(self.kind, one.path)]
-        old = {one.path: one.old.blob for one in own if one.old is not None and one.old.mode in REGULAR}
-        new = {one.path: one.new.blob for one in own if one.new is not None and one.new.mode in REGULAR}
+        type_files = [item for item in touched_files if part_named(self.kind, item.path)]
+        old = {item.path: item.old.blob for item in type_files if item.old is not None and item.old.mode in REGULAR}
+        new = {item.path: item.new.blob for item in type_files if item.new is not None and item.new.mode in REGULAR}
         if path not in old:
             went, came = old.keys() - new.keys(), new.keys() - old.keys()
             read = self.blobs.read
-            sides = {one: read(old[one]) for one in went}, {one: read(new[one]) for one in came if went}
+            sides = {item: read(old[item]) for item in went}, {item: read(new[item]) for item in came if went}
             path = renames(self.source.root, *sides).get(path, "")
-        line = self._lines(path, self.blobs.read(old[path])).data.rstrip(b"\n") if path else b""
+        line = self._read_lines(path, self.blobs.read(old[path])).data.rstrip(b"\n") if path else b""
         return _LinePlace(path, line, 1) if line else None
 
     def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
         """The record in one of these files, looked for where it was `first`."""
-        if first in entries and (found := self._within(first, entries[first], number)):
-            return found
-        places = (self._within(path, entries[path], number) for path in sorted(entries) if path != first)
+        if first in entries and (place := self._find_in_file(first, entries[first], number)):
+            return place
+        places = (self._find_in_file(path, entries[path], number) for path in sorted(entries) if path != first)
         return next(filter(None, places), None)
 
-    def _within(self, path: str, entry: TreeEntry, number: int) -> _LinePlace | None:
+    def _find_in_file(self, path: str, entry: TreeEntry, number: int) -> _LinePlace | None:
         if entry.mode not in REGULAR:
             return None
-        lines = self._lines(path, self.blobs.read(entry.blob))
+        lines = self._read_lines(path, self.blobs.read(entry.blob))
         data, head = lines.data, b'{"__id":%d,' % number
         at = -1
         while (at := data.find(head, at + 1)) >= 0:
@@ -281,21 +291,21 @@ class _Finder(Struct, frozen=True):
                 line_no = lines.numbers[index] if lines.numbers else index + 1
                 return _LinePlace(path, data[at : end if end >= 0 else len(data)], line_no)
         # It may stand in a line that is not in canonical form.
-        known = frozenset(line for line in data.split(b"\n") if line.startswith(b'{"__id":'))
-        if data.count(b"\n") == len(known) and data.endswith(b"\n"):
+        known_lines = frozenset(line for line in data.split(b"\n") if line.startswith(b'{"__id":'))
+        if data.count(b"\n") == len(known_lines) and data.endswith(b"\n"):
             return None
-        rows = self._rows(path, data, known)
+        rows = self._rows(path, data, known_lines)
         return next((_LinePlace(path, row.line, row.line_no) for row in rows if row.record.id == number), None)
 
-    def _lines(self, path: str, data: bytes) -> DocumentLines:
+    def _read_lines(self, path: str, data: bytes) -> DocumentLines:
         """What a file holds of the type, as lines."""
         if self.kind.source is None:
             return DocumentLines(data, ())
         part = part_named(self.kind, path)
         return lines_of({part: self.kind}, data)[part] if part else DocumentLines(b"", ())
 
-    def _rows(self, path: str, data: bytes, known: Collection[bytes] = ()) -> list[StoredRow]:
-        lines = Lines(path, self.kind, self.source.limits, known)
+    def _rows(self, path: str, data: bytes, known_lines: Collection[bytes] = ()) -> list[StoredRow]:
+        lines = Lines(path, self.kind, self.source.limits, known_lines)
         lines.read(data)
         return lines.rows
 
@@ -311,12 +321,16 @@ class _Finder(Struct, frozen=True):
     def lost_id(self, identity: Identity) -> int:
         """The `__id` of a record that is gone: as the last commit that had it says."""
         values = dict(zip(self.kind.identity_fields, map(component_value, identity), strict=True))
-        written = re.escape(encode(values, LineShape(self.kind.identity_fields))[1:-1])
-        line = re.compile(rb'^\{"__id":([0-9]+),' + written + rb"[,}]", re.MULTILINE)
-        for touched in (one for step in self.steps() for some in step.touched for one in some):
-            is_file = touched.old is not None and touched.old.mode in REGULAR
-            if touched.old is not None and is_file and (found := line.search(self.blobs.read(touched.old.blob))):
-                return int(found[1])
+        identity_pattern = re.escape(encode(values, LineShape(self.kind.identity_fields))[1:-1])
+        line = re.compile(rb'^\{"__id":([0-9]+),' + identity_pattern + rb"[,}]", re.MULTILINE)
+        for touched_file in (file for step in self.steps() for some in step.touched for file in some):
+            is_file = touched_file.old is not None and touched_file.old.mode in REGULAR
+            if (
+                touched_file.old is not None
+                and is_file
+                and (match := line.search(self.blobs.read(touched_file.old.blob)))
+            ):
+                return int(match[1])
         return hash_id(self.kind.kind, self.kind.table, identity)
 
 
@@ -324,7 +338,7 @@ _Event = tuple[str, _LinePlace | None, _LinePlace | None]
 """A commit (empty for none), and the record before and after it."""
 
 
-def _events(finder: _Finder, number: int, row: StoredRow | None) -> Iterator[_Event]:
+def _iter_events(finder: _Finder, number: int, row: StoredRow | None) -> Iterator[_Event]:
     now = _LinePlace(row.path, row.line, row.line_no) if row is not None else None
     last = finder.among(finder.committed(), number, now.path if now else "")
     if _line(now) != _line(last):
@@ -338,16 +352,16 @@ def _events(finder: _Finder, number: int, row: StoredRow | None) -> Iterator[_Ev
             yield step.commit, befores[0] if befores else None, after
 
 
-def _line(found: _LinePlace | None) -> bytes | None:
-    return found.line if found else None
+def _line(place: _LinePlace | None) -> bytes | None:
+    return place.line if place else None
 
 
-def _explained(
-    source: HistorySource, kind: RecordType, rows: list[StoredRow], parted: Parted
+def _trace_origins(
+    source: HistorySource, kind: RecordType, rows: list[StoredRow], split_line: Parted
 ) -> dict[tuple[int, str], Origin]:
     with Blobs(source.root) as blobs:
-        commits = _blamed(_Finder(source, kind, blobs), rows, parted)
-    by, ends = _signed(source.root, filter(None, commits.values()))
+        commits = _trace_commits(_Finder(source, kind, blobs), rows, split_line)
+    by, ends = _read_signatures(source.root, filter(None, commits.values()))
     places = {row.record.id: (file_of(row.path), row.line_no) for row in rows}
     return {key: Origin(*places[key[0]], by.get(commit or ""), commit in ends) for key, commit in commits.items()}
 
@@ -356,34 +370,40 @@ _Carried = tuple[_LinePlace, Texts]
 """A record on its way back through history: where it stands in a commit, and the texts that are not yet explained."""
 
 
-def _blamed(finder: _Finder, rows: Iterable[StoredRow], parted: Parted) -> dict[tuple[int, str], str | None]:
+def _trace_commits(finder: _Finder, rows: Iterable[StoredRow], split_line: Parted) -> dict[tuple[int, str], str | None]:
     """The commit of each text, None where it is not committed: from the revision back through the commits that touched the
     type's folder, until every text is explained."""
-    found: dict[tuple[int, str], str | None] = {}
+    commits_by_text: dict[tuple[int, str], str | None] = {}
     start: dict[int, _Carried] = {}
     entries = finder.committed()
     for row in rows:
-        number, texts = row.record.id, parted(row.line)
-        found |= {(number, name): None for name in texts}
+        number, texts = row.record.id, split_line(row.line)
+        commits_by_text |= {(number, name): None for name in texts}
         place = finder.among(entries, number, row.path)
-        if place and (same := _in_common(texts, parted(place.line))):
+        if place and (same := _intersect_texts(texts, split_line(place.line))):
             start[number] = place, same
     waiting: dict[str, dict[int, _Carried]] = {}
     for step in finder.steps() if start else ():
-        for number, (place, left) in (waiting.pop(step.commit, {}) if waiting else start).items():
+        for number, (place, remaining_texts) in (waiting.pop(step.commit, {}) if waiting else start).items():
             for parent, before in zip(step.parents, finder.befores(step, number, place), strict=True):
-                same = left if before is place else _in_common(left, parted(before.line)) if before else {}
+                same = (
+                    remaining_texts
+                    if before is place
+                    else _intersect_texts(remaining_texts, split_line(before.line))
+                    if before
+                    else {}
+                )
                 if before and same:
                     there = waiting.setdefault(parent, {})
                     there[number] = before, {**(there[number][1] if number in there else {}), **same}
-                left = {name: text for name, text in left.items() if name not in same}
-                if not left:
+                remaining_texts = {name: text for name, text in remaining_texts.items() if name not in same}
+                if not remaining_texts:
                     break
-            found |= {(number, name): step.commit for name in left}
+            commits_by_text |= {(number, name): step.commit for name in remaining_texts}
         if not waiting:
             break
-    return found
+    return commits_by_text
 
 
-def _in_common(texts: Texts, others: Texts) -> Texts:
-    return {name: text for name, text in texts.items() if others.get(name) == text}
+def _intersect_texts(texts: Texts, other_texts: Texts) -> Texts:
+    return {name: text for name, text in texts.items() if other_texts.get(name) == text}

@@ -25,7 +25,7 @@ def fitted(
     start: str,
     sections: Sequence[ReportSection],
     budget: int,
-    end: Callable[[Sequence[int]], str] = lambda shown: "",
+    end: Callable[[Sequence[int]], str] = lambda shown_pieces: "",
     room: int = 0,
 ) -> str:
     """`start`, the sections with as many pieces as fit into `budget` bytes, and what `end` makes, in at most `room` bytes, of how
@@ -35,13 +35,16 @@ def fitted(
     needs of its share goes to the others, the first ones first. `start`, `end`, heads and these lines are always there.
     """
     there = [section for section in sections if section.of]
-    left = max(0, budget - size(start) - room - sum(map(_frame, there)))
-    made = [_as_many(section.pieces(), left) for section in there]
-    rooms = _rooms([sum(map(size, pieces)) for pieces in made], there, left)
-    shown = [_as_many(some[: len(one.of)], wide) for one, some, wide in zip(there, made, rooms, strict=True)]
-    parts = [_section(section, some) for section, some in zip(there, shown, strict=True)]
-    told = iter(map(len, shown))
-    return "".join([start, *parts, end([next(told) if section.of else 0 for section in sections])])
+    free_bytes = max(0, budget - size(start) - room - sum(map(_measure_frame, there)))
+    pieces_by_section = [_take_pieces(section.pieces(), free_bytes) for section in there]
+    rooms = _divide_room([sum(map(size, pieces)) for pieces in pieces_by_section], there, free_bytes)
+    shown_pieces = [
+        _take_pieces(some[: len(report_section.of)], wide)
+        for report_section, some, wide in zip(there, pieces_by_section, rooms, strict=True)
+    ]
+    parts = [_format_section(section, some) for section, some in zip(there, shown_pieces, strict=True)]
+    counts = iter(map(len, shown_pieces))
+    return "".join([start, *parts, end([next(counts) if section.of else 0 for section in sections])])
 
 
 def size(text: str) -> int:
@@ -55,42 +58,42 @@ def more(of: Sequence[str]) -> str:
     >>> more(["Note", "Character", "Note"])
     '3 more (2 `Note`, 1 `Character`)'
     """
-    counts = sorted(Counter(of).items(), key=lambda one: (-one[1], one[0]))
-    named = [f"{count:,} {span(name)}" for name, count in counts[:_NAMED]]
-    others = sum(count for _, count in counts[_NAMED:])
-    named += [f"{others:,} of {len(counts) - _NAMED} others"] if others else []
-    return f"{len(of):,} more ({', '.join(named)})"
+    counts = sorted(Counter(of).items(), key=lambda item: (-item[1], item[0]))
+    phrases = [f"{count:,} {span(name)}" for name, count in counts[:_NAMED]]
+    other_count = sum(count for _, count in counts[_NAMED:])
+    phrases += [f"{other_count:,} of {len(counts) - _NAMED} others"] if other_count else []
+    return f"{len(of):,} more ({', '.join(phrases)})"
 
 
-def _frame(section: ReportSection) -> int:
+def _measure_frame(section: ReportSection) -> int:
     """The bytes that a section has at most without its pieces."""
     names = sorted(map(size, set(section.of)), reverse=True)[: _NAMED + 1]
     tail = sum(names) + (len(names) + 1) * (len(f"{len(section.of):,}") + 12) + 12
     return size(section.head) + size(section.foot) + tail
 
 
-def _as_many(pieces: Iterable[str], room: int) -> list[str]:
+def _take_pieces(pieces: Iterable[str], room: int) -> list[str]:
     """The pieces that could be shown if there were nothing else."""
-    found = []
+    selection = []
     for piece in pieces:
         room -= size(piece)
         if room < 0:
             break
-        found.append(piece)
-    return found
+        selection.append(piece)
+    return selection
 
 
-def _rooms(wanted: Sequence[int], sections: Sequence[ReportSection], left: int) -> Iterator[int]:
-    rooms = [min(want, int(section.share * left)) for want, section in zip(wanted, sections, strict=True)]
-    spare = left - sum(rooms)
-    for want, room in zip(wanted, rooms, strict=True):
+def _divide_room(needs: Sequence[int], sections: Sequence[ReportSection], free_bytes: int) -> Iterator[int]:
+    rooms = [min(want, int(section.share * free_bytes)) for want, section in zip(needs, sections, strict=True)]
+    spare = free_bytes - sum(rooms)
+    for want, room in zip(needs, rooms, strict=True):
         more_of_it = min(want - room, max(0, spare))
         spare -= more_of_it
         yield room + more_of_it
 
 
-def _section(section: ReportSection, shown: Sequence[str]) -> str:
-    body = "".join(f"{piece}\n" for piece in shown)
-    left = section.of[len(shown) :]
-    tail = f"\n_{more(left)}_\n" if left else ""
+def _format_section(section: ReportSection, pieces: Sequence[str]) -> str:
+    body = "".join(f"{piece}\n" for piece in pieces)
+    omitted_types = section.of[len(pieces) :]
+    tail = f"\n_{more(omitted_types)}_\n" if omitted_types else ""
     return f"{section.head}\n{body}{tail}{section.foot}\n"

@@ -28,11 +28,11 @@ _INDEX = re.compile("/[0-9]+(?=/|$)")
 def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
     """Findings of one rule about one field of one type together, in the order of their first ones; of those that are about
     no record, those that say the same but for numbers. Three and fewer stay by themselves."""
-    found: dict[tuple[str, ...], list[Finding]] = {}
-    for one in findings:
-        what = one.type or _NUMBER.sub("0", one.message)
-        found.setdefault((one.code, what, _INDEX.sub("/0", one.field)), []).append(one)
-    few = ([(one,) for one in some] if len(some) <= _FEW else [tuple(some)] for some in found.values())
+    groups_by_key: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        subject = finding.type or _NUMBER.sub("0", finding.message)
+        groups_by_key.setdefault((finding.code, subject, _INDEX.sub("/0", finding.field)), []).append(finding)
+    few = ([(finding,) for finding in some] if len(some) <= _FEW else [tuple(some)] for some in groups_by_key.values())
     return [group for groups in few for group in groups]
 
 
@@ -42,7 +42,7 @@ def counted(findings: Iterable[Finding]) -> list[str]:
     >>> counted([Finding("W_GUARD", "x"), Finding("W_GUARD", "y")])
     ['2 warnings']
     """
-    errors = [one.is_error for one in findings]
+    errors = [finding.is_error for finding in findings]
     numbers = ((sum(errors), "error"), (len(errors) - sum(errors), "warning"))
     return [many(number, noun) for number, noun in numbers if number]
 
@@ -54,7 +54,7 @@ def told(findings: Iterable[Finding], prefix: str = "") -> list[Finding]:
     >>> [one.message for one in told(Finding("E_SCHEMA", "is no text", "a", line, type="T") for line in (1, 2, 3, 4))]
     ['is no text; 3 more like it: a:2, a:3, a:4']
     """
-    return [_one(some, prefix) for some in grouped(findings)]
+    return [_merge_group(some, prefix) for some in grouped(findings)]
 
 
 def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
@@ -69,17 +69,17 @@ def as_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
             "code": some[0].code,
             "count": len(some),
             **{name: value for name in ("type", "field", "message") if (value := getattr(some[0], name))},
-            "places": [one.place for one in some[:_NAMED]],
+            "places": [finding.place for finding in some[:_NAMED]],
         }
         for some in grouped(findings)
         if len(some) > 1
     ]
 
 
-def _one(some: Sequence[Finding], prefix: str) -> Finding:
+def _merge_group(some: Sequence[Finding], prefix: str) -> Finding:
     if len(some) == 1:
         return some[0]
-    places = [one.rooted(prefix).place if one.path else one.identity for one in some[1 : 1 + _NAMED]]
+    places = [finding.rooted(prefix).place if finding.path else finding.identity for finding in some[1 : 1 + _NAMED]]
     dots = ", …" if len(some) > 1 + _NAMED else ""
     return replace(some[0], message=f"{some[0].message}; {len(some) - 1:,} more like it: {', '.join(places)}{dots}")
 
@@ -87,12 +87,12 @@ def _one(some: Sequence[Finding], prefix: str) -> Finding:
 def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
     """A command for the findings that say the same, errors first, as GitHub shows only the first ten of each kind in a
     step. `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end."""
-    for finding in sorted(told(findings, prefix), key=lambda one: not one.is_error):
+    for finding in sorted(told(findings, prefix), key=lambda item: not item.is_error):
         where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
         title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
-        said = f"{finding.field}: {finding.message}" if finding.field else finding.message
+        message = f"{finding.field}: {finding.message}" if finding.field else finding.message
         tail = f"\n{finding.remedy}" if finding.remedy else ""
-        yield command("error" if finding.is_error else "warning", said + tail, **where, title=title)
+        yield command("error" if finding.is_error else "warning", message + tail, **where, title=title)
 
 
 def command(kind: str, message: str, **properties: str) -> str:
@@ -101,12 +101,14 @@ def command(kind: str, message: str, **properties: str) -> str:
     >>> command("notice", "50 %\nof all", title="a,b:c")
     '::notice title=a%2Cb%3Ac::50 %25%0Aof all'
     """
-    told = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()}
-    shown = ",".join(f"{name}={value}" for name, value in told.items())
-    return f"::{kind}{' ' if shown else ''}{shown}::{_data(message)}"
+    escaped_properties = {
+        name: _escape_data(value).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()
+    }
+    listing = ",".join(f"{name}={value}" for name, value in escaped_properties.items())
+    return f"::{kind}{' ' if listing else ''}{listing}::{_escape_data(message)}"
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     lines = (visible(line) for line in text.split("\n"))
     return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
 
@@ -122,7 +124,7 @@ def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error"
 def stopped_commands(problem: DuckkbError, prefix: str) -> Iterator[str]:
     """What stopped a command as GitHub's workflow commands: its findings where they are, then the whole of it."""
     yield from commands(problem.findings, prefix)
-    yield command("error", f"could not run: {problem.message}\n{_remedy(problem)}", title=problem.code)
+    yield command("error", f"could not run: {problem.message}\n{_find_remedy(problem)}", title=problem.code)
 
 
 def stopped_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
@@ -130,15 +132,15 @@ def stopped_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
     yield "### Could not run"
     yield ""
     yield f"This is no verdict on the change. `{problem.code}`: {span(cut(problem.message, _LONGEST))}"
-    if remedy := _remedy(problem):
+    if remedy := _find_remedy(problem):
         yield from ("", f"To mend it: {span(cut(remedy, _LONGEST))}")
     if problem.findings:
         yield ""
-        found = [one.rooted(prefix) for one in told(problem.findings, prefix)]
-        yield from map(finding_line, found[:_MOST])
-        if len(found) > _MOST:
-            yield f"- {len(found) - _MOST:,} more"
+        findings = [finding.rooted(prefix) for finding in told(problem.findings, prefix)]
+        yield from map(finding_line, findings[:_MOST])
+        if len(findings) > _MOST:
+            yield f"- {len(findings) - _MOST:,} more"
 
 
-def _remedy(problem: DuckkbError) -> str:
+def _find_remedy(problem: DuckkbError) -> str:
     return problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")

@@ -24,7 +24,7 @@ def document(title: str, data: Iterable[str], script: Path) -> Iterator[str]:
     """A page, piece by piece: `data` are the pieces of one JSON value as `safe` writes it, `script` draws it."""
     style = (_HERE / "page.css").read_text("utf-8")
     code = "\n".join(path.read_text("utf-8") for path in (_HERE / "page.js", script))
-    yield _head(title, style, code)
+    yield _render_head(title, style, code)
     yield '<script type="application/json" id="data">'
     yield from data
     yield f"</script>\n<script>{code}</script>\n</html>"
@@ -38,12 +38,12 @@ def safe(value: Any) -> str:
 def finding(one: Finding) -> dict[str, str]:
     """A finding as the script shows it."""
     record = f"{one.type} {one.identity}" if one.type else ""
-    told = {"code": one.code, "place": one.place, "record": record, "field": one.field}
-    told |= {"message": one.message, "remedy": one.remedy}
-    return {name: visible(text) for name, text in told.items() if text}
+    entries = {"code": one.code, "place": one.place, "record": record, "field": one.field}
+    entries |= {"message": one.message, "remedy": one.remedy}
+    return {name: visible(text) for name, text in entries.items() if text}
 
 
-def _head(title: str, style: str, script: str) -> str:
+def _render_head(title: str, style: str, script: str) -> str:
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

@@ -25,10 +25,10 @@ def span(text: str) -> str:
     >>> span("a`b"), span("x\ny"), span("")
     ('``a`b``', '`x\\u000ay`', '` `')
     """
-    plain = _few_ticks(_LINE_ENDS.sub(lambda found: escape(found[0]), visible(text)))
+    plain = _limit_ticks(_LINE_ENDS.sub(lambda match: escape(match[0]), visible(text)))
     if not plain.strip(" "):
         return f"` {plain}`" if not plain else f"`{plain}`"
-    ticks = "`" * (_longest(plain) + 1)
+    ticks = "`" * (_measure_ticks(plain) + 1)
     # One blank on both sides is taken off again; it also keeps ticks of the text apart from ours.
     has_edge = plain[0] in " `" or plain[-1] in " `"
     return f"{ticks} {plain} {ticks}" if has_edge else f"{ticks}{plain}{ticks}"
@@ -64,8 +64,8 @@ def cell(text: str) -> str:
 
 def block(lines: Iterable[str], language: str = "") -> str:
     """Lines of any kind as a block of code. What is not seen stands there as escapes."""
-    plain = [_few_ticks(visible(line)) for line in lines]
-    fence = "`" * max(3, *(_longest(line) + 1 for line in plain)) if plain else "```"
+    plain = [_limit_ticks(visible(line)) for line in lines]
+    fence = "`" * max(3, *(_measure_ticks(line) + 1 for line in plain)) if plain else "```"
     return "\n".join([fence + language, *plain, fence])
 
 
@@ -79,8 +79,8 @@ def finding_line(finding: Finding, address: str = "") -> str:
     place = f" {linked(cut(finding.place, 200), address)}" if finding.path else ""
     who = "".join(f" {span(cut(name, 200))}" for name in (finding.type, finding.identity) if name)
     field = f" {span(cut(finding.field, 100))}" if finding.field else ""
-    is_needed = finding.remedy and not finding.remedy.lower().startswith("none needed")
-    remedy = f" → {span(cut(finding.remedy, 200))}" if is_needed else ""
+    has_remedy = finding.remedy and not finding.remedy.lower().startswith("none needed")
+    remedy = f" → {span(cut(finding.remedy, 200))}" if has_remedy else ""
     grade = "**error**" if finding.is_error else "warning"
     return f"- {grade} `{finding.code}`{place}{who}{field}: {span(cut(finding.message, 400))}{remedy}"
 
@@ -90,11 +90,11 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more)"
 
 
-def _longest(text: str) -> int:
+def _measure_ticks(text: str) -> int:
     return max(map(len, _TICKS.findall(text)), default=0)
 
 
-def _few_ticks(text: str) -> str:
+def _limit_ticks(text: str) -> str:
     """Without runs of ticks that would make a fence of any length."""
     return _TICKS.sub(lambda run: run[0] if len(run[0]) <= _LONGEST_RUN else escape("`") * len(run[0]), text)
 

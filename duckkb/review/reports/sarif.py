@@ -22,15 +22,15 @@ _CODE_SPAN = re.compile("`([^`]*)`")
 
 def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
     """The log of a run on one line."""
-    yield _text(as_sarif(findings, version("duckkb"), prefix))
+    yield _format_log(as_sarif(findings, version("duckkb"), prefix))
 
 
 def stopped(problem: DuckkbError, prefix: str) -> Iterator[str]:
     """The log of a run that was not carried out."""
-    yield _text(as_sarif(problem.findings, version("duckkb"), prefix, stopped=problem))
+    yield _format_log(as_sarif(problem.findings, version("duckkb"), prefix, stopped=problem))
 
 
-def _text(log: Mapping[str, Any]) -> str:
+def _format_log(log: Mapping[str, Any]) -> str:
     """In the log of a job nothing of it is a command."""
     return dumps(log).replace("##[", "#\\u0023[")
 
@@ -46,58 +46,61 @@ def as_sarif(
     A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
     """
     findings = list(findings)
-    found = list(zip(told(findings, prefix), grouped(findings), strict=True))
-    names = sorted({one.code for one, _ in found})
+    groups = list(zip(told(findings, prefix), grouped(findings), strict=True))
+    names = sorted({finding.code for finding, _ in groups})
     driver: dict[str, Any] = {"name": "duckkb", "version": version, "semanticVersion": version}
-    driver |= {"rules": [_rule(name) for name in names]}
-    results = [_result(one, some, names.index(one.code), prefix) for one, some in found]
+    driver |= {"rules": [_describe_rule(name) for name in names]}
+    results = [_build_result(finding, some, names.index(finding.code), prefix) for finding, some in groups]
     # Where the repository lies differs from machine to machine; a reader of the log knows it.
     root = {_ROOT: {"description": {"text": "The root of the repository."}}}
-    run = {"tool": {"driver": driver}, "invocations": [_invocation(stopped)], "originalUriBaseIds": root}
+    run = {"tool": {"driver": driver}, "invocations": [_describe_run(stopped)], "originalUriBaseIds": root}
     run |= {"columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _invocation(stopped: DuckkbError | None) -> dict[str, Any]:
-    if stopped is None:
+def _describe_run(problem: DuckkbError | None) -> dict[str, Any]:
+    if problem is None:
         return {"executionSuccessful": True}
-    text = visible(f"{stopped.message} ({stopped.suggestion})" if stopped.suggestion else stopped.message)
-    notice = {"descriptor": {"id": stopped.code}, "level": "error", "message": {"text": _literal(text)}}
+    text = visible(f"{problem.message} ({problem.suggestion})" if problem.suggestion else problem.message)
+    notice = {"descriptor": {"id": problem.code}, "level": "error", "message": {"text": _escape_text(text)}}
     return {
         "executionSuccessful": False,
-        "exitCode": stopped.exit_code,
+        "exitCode": problem.exit_code,
         "toolExecutionNotifications": [notice],
     }
 
 
-def _rule(name: str) -> dict[str, Any]:
+def _describe_rule(name: str) -> dict[str, Any]:
     code = CODES[name]
     return {
         "id": name,
-        "shortDescription": {"text": _plain(code.meaning)},
-        "help": {"text": _plain(code.remedy), "markdown": code.remedy},
-        "defaultConfiguration": {"level": _level(name)},
+        "shortDescription": {"text": _strip_code_spans(code.meaning)},
+        "help": {"text": _strip_code_spans(code.remedy), "markdown": code.remedy},
+        "defaultConfiguration": {"level": _choose_level(name)},
     }
 
 
-def _result(finding: Finding, alike: Sequence[Finding], rule: int, prefix: str) -> dict[str, Any]:
+def _build_result(finding: Finding, alike: Sequence[Finding], rule: int, prefix: str) -> dict[str, Any]:
     """`alike` are all that say the same, the finding itself first."""
     field = f"{finding.field}: " if finding.field else ""
-    remedy = f" ({_plain(finding.remedy)})" if finding.remedy else ""
-    more = {"occurrenceCount": len(alike), "relatedLocations": [_location(one, prefix) for one in alike[1:_RELATED]]}
+    remedy = f" ({_strip_code_spans(finding.remedy)})" if finding.remedy else ""
+    more = {
+        "occurrenceCount": len(alike),
+        "relatedLocations": [_describe_location(sibling, prefix) for sibling in alike[1:_RELATED]],
+    }
     return {
         "ruleId": finding.code,
         "ruleIndex": rule,
-        "level": _level(finding.code),
+        "level": _choose_level(finding.code),
         # Brackets would make a link, braces a placeholder.
-        "message": {"text": _literal(visible(f"{field}{finding.message}{remedy}"))},
-        "locations": [_location(finding, prefix)],
-        "partialFingerprints": {"duckkb/v1": _fingerprint(finding)},
+        "message": {"text": _escape_text(visible(f"{field}{finding.message}{remedy}"))},
+        "locations": [_describe_location(finding, prefix)],
+        "partialFingerprints": {"duckkb/v1": _hash_finding(finding)},
         **(more if len(alike) > 1 else {}),
     }
 
 
-def _location(finding: Finding, prefix: str) -> dict[str, Any]:
+def _describe_location(finding: Finding, prefix: str) -> dict[str, Any]:
     uri = quote(finding.rooted(prefix).path or prefix + _CONFIG, safe="/")
     place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": _ROOT}}
     if finding.line:
@@ -109,23 +112,23 @@ def _location(finding: Finding, prefix: str) -> dict[str, Any]:
     return location
 
 
-def _fingerprint(finding: Finding) -> str:
-    said = (finding.type, finding.identity) if finding.type else (finding.path, finding.message)
-    return hashlib.sha256("\0".join((finding.code, *said, finding.field)).encode("utf-8", "replace")).hexdigest()
+def _hash_finding(finding: Finding) -> str:
+    key = (finding.type, finding.identity) if finding.type else (finding.path, finding.message)
+    return hashlib.sha256("\0".join((finding.code, *key, finding.field)).encode("utf-8", "replace")).hexdigest()
 
 
-def _level(code: str) -> str:
+def _choose_level(code: str) -> str:
     return "error" if code.startswith("E_") else "warning"
 
 
-def _plain(text: str) -> str:
+def _strip_code_spans(text: str) -> str:
     return _CODE_SPAN.sub(r"\1", text)
 
 
-def _literal(text: str) -> str:
+def _escape_text(text: str) -> str:
     r"""A message of plain text in which nothing is a link or a placeholder (SARIF 3.11).
 
-    >>> _literal("[a](b) {0} [c]")
+    >>> _escape_text("[a](b) {0} [c]")
     '\\[a\\](b) {{0}} \\[c\\]'
     """
     if "](" in text:

@@ -58,7 +58,7 @@ def application(
             Route("/openapi.json", routes.openapi),
             *site.routes(front, sessions, edits=doors.edits),
         ],
-        exception_handlers={HTTPException: _nowhere},
+        exception_handlers={HTTPException: _refuse_route},
         lifespan=mount.running,
     )
     return open_to(Entrance(app, tokens, doors, PageGate(sessions)), doors.origins)
@@ -74,25 +74,25 @@ class _Routes:
         if name not in ACTIONS:
             raise HTTPException(404)
 
-        async def answer(asked: Asked, body: dict[str, Any]) -> dict[str, Any]:
-            await asyncio.to_thread(asked.decide, "http", name, body)
-            return await self._front.run(asked, name, body)
+        async def answer(call: Asked, body: dict[str, Any]) -> dict[str, Any]:
+            await asyncio.to_thread(call.decide, "http", name, body)
+            return await self._front.run(call, name, body)
 
-        return await _answered(request, partial(self._bodies.read, questions.body), answer)
+        return await _respond(request, partial(self._bodies.read, questions.body), answer)
 
     async def query(self, request: Request) -> Response:
-        return await _answered(request, partial(self._bodies.read, questions.read), self._query)
+        return await _respond(request, partial(self._bodies.read, questions.read), self._query)
 
-    async def _query(self, asked: Asked, given: dict[str, Any]) -> dict[str, Any]:
+    async def _query(self, call: Asked, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            given, left_out = questions.granted(given, asked.caller)
+            arguments, left_out = questions.granted(arguments, call.caller)
         except Exception:
-            await asyncio.to_thread(asked.audit, "http query", "E_FORBIDDEN")
+            await asyncio.to_thread(call.audit, "http query", "E_FORBIDDEN")
             raise
-        await asyncio.to_thread(asked.decide, "http", "query", given)
-        said = f"{left_out} of the collections named were left out: there are none of these names for this caller"
-        warnings = [{"code": "W_LEFT_OUT", "message": said, "count": left_out}] if left_out else []
-        return await self._front.run(asked, "query", given) | {"warnings": warnings}
+        await asyncio.to_thread(call.decide, "http", "query", arguments)
+        message = f"{left_out} of the collections named were left out: there are none of these names for this caller"
+        warnings = [{"code": "W_LEFT_OUT", "message": message, "count": left_out}] if left_out else []
+        return await self._front.run(call, "query", arguments) | {"warnings": warnings}
 
     async def health(self, _: Request) -> Response:
         return plain({"status": "alive", "uptime_s": round(time.monotonic() - self._began, 3)})
@@ -100,14 +100,14 @@ class _Routes:
     async def ready(self, _: Request) -> Response:
         if await self._ready.now():
             now = await asyncio.to_thread(installed.current)
-            replaced = {} if now == installed.running() else {"installed": now, "restart": True}
-            return plain({"status": "ready", "version": installed.running(), **replaced})
+            replacement = {} if now == installed.running() else {"installed": now, "restart": True}
+            return plain({"status": "ready", "version": installed.running(), **replacement})
         return told(Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment"))
 
     async def metrics(self, request: Request) -> Response:
-        asked: Asked | None = request.scope.get(ASKED)
-        if asked is not None and asked.caller.types is not None:  # they count what others have
-            await asyncio.to_thread(asked.audit, "http metrics", "E_FORBIDDEN")
+        call: Asked | None = request.scope.get(ASKED)
+        if call is not None and call.caller.types is not None:  # they count what others have
+            await asyncio.to_thread(call.audit, "http metrics", "E_FORBIDDEN")
             return told(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
         return Response(await asyncio.to_thread(self._measures.text), media_type=CONTENT_TYPE)
 
@@ -150,12 +150,12 @@ class Readiness:
 
     async def now(self) -> bool:
         if self._look is None and time.monotonic() - self._at > _SETTLED_S:
-            self._look = asyncio.ensure_future(self._found())
+            self._look = asyncio.ensure_future(self._probe_base())
         if self._look is not None:
             await asyncio.wait({self._look}, timeout=_PROBE_S)
         return self._is_ready
 
-    async def _found(self) -> None:
+    async def _probe_base(self) -> None:
         try:
             look = partial(self._front.served.run, "types", {}, Caller("server"))
             await anyio.to_thread.run_sync(look, limiter=self._thread)
@@ -167,20 +167,20 @@ class Readiness:
         self._at, self._look = time.monotonic(), None
 
 
-async def _answered(
+async def _respond(
     request: Request,
     read: Callable[[bytes, str], Coroutine[Any, Any, dict[str, Any]]],
     answer: Callable[[Asked, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
 ) -> Response:
     """The answer or the error. Who goes before its turn is not worked for."""
-    asked, raw = request.scope[ASKED], await request.body()
+    call, raw = request.scope[ASKED], await request.body()
 
     async def worked() -> dict[str, Any]:
-        return await answer(asked, await read(raw, asked.caller.tenant))
+        return await answer(call, await read(raw, call.caller.tenant))
 
     try:
-        found = await unless_gone(request.receive, worked())
-        return Response(status_code=GONE) if found is None else plain(found)
+        result = await unless_gone(request.receive, worked())
+        return Response(status_code=GONE) if result is None else plain(result)
     except Exception as problem:
         noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
         if not isinstance(problem, DuckkbError):
@@ -188,8 +188,8 @@ async def _answered(
         return told(problem)
 
 
-async def _nowhere(_: Request, problem: Exception) -> Response:
+async def _refuse_route(_: Request, problem: Exception) -> Response:
     """There is no such route, or none for this method."""
     assert isinstance(problem, HTTPException)
-    said = "there is no such route" if problem.status_code == 404 else "this route is not asked by that method"
-    return told(UsageError(said, suggestion="GET /openapi.json"), problem.status_code, **(problem.headers or {}))
+    message = "there is no such route" if problem.status_code == 404 else "this route is not asked by that method"
+    return told(UsageError(message, suggestion="GET /openapi.json"), problem.status_code, **(problem.headers or {}))

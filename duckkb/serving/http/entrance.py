@@ -80,7 +80,7 @@ class Entrance:
             await send(message)
 
         try:
-            refusal = await self._entered(scope, receive, sent)
+            refusal = await self._handle_request(scope, receive, sent)
             if refusal is not None:
                 await refusal(scope, receive, sent)
         except asyncio.CancelledError:  # the server ends, and has waited long enough
@@ -91,78 +91,81 @@ class Entrance:
             if not begun:
                 await told(problem)(scope, receive, sent)
 
-    async def _entered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Why it is not let in; None once it was answered."""
         headers = Headers(scope=scope)
         origins = () if is_page(scope["path"]) else self._doors.origins
-        if (foreign := _foreign(headers, self._names, origins)) is not None:
+        if (foreign := _refuse_foreign(headers, self._names, origins)) is not None:
             return foreign
-        who = await self._who(scope, headers)
+        who = await self._identify_caller(scope, headers)
         if isinstance(who, Response):
             return who
         try:
-            self._know(scope, headers, who)
+            self._attach_call(scope, headers, who)
         except UsageError as problem:
             return told(problem)
         if scope["method"] in ("POST", "PUT", "PATCH") and not self._doors.is_open(scope["path"]):
-            body = await _body(headers, receive)
+            body = await _read_body(headers, receive)
             if not isinstance(body, bytes):
                 return body
-            receive = _replayed(body, receive)
+            receive = _replay_body(body, receive)
         await self._app(scope, receive, send)
         return None
 
-    async def _who(self, scope: Scope, headers: Headers) -> Caller | Response | None:
+    async def _identify_caller(self, scope: Scope, headers: Headers) -> Caller | Response | None:
         """Who asks: by the session of a page, else by a token; None where nobody has to be known."""
         path = scope["path"]
         names = headers.getlist(self._doors.auth_header) if self._doors.auth_header else []
-        is_believed, name = scope.get(PROXIED, False), ",".join(names)  # several are one that no tenant has
+        is_proxy, name = scope.get(PROXIED, False), ",".join(names)  # several are one that no tenant has
         if is_page(path):
-            return await self._admit_visitor(scope, headers, name if names and is_believed else None)
-        if names and not is_believed:
-            return await self._denied(FORGED, scope)
+            return await self._receive_visitor(scope, headers, name if names and is_proxy else None)
+        if names and not is_proxy:
+            return await self._refuse_caller(FORGED, scope)
         if self._doors.is_open(path):
             return None
         authorize = partial(self._tokens.authenticate, bearer(headers.get("authorization")))
         scope[_AGAIN] = again = partial(self._tokens.named, name) if names else authorize
-        found = await asyncio.to_thread(again)
-        return await self._denied(found, scope) if isinstance(found, Denial) else found
+        outcome = await asyncio.to_thread(again)
+        return await self._refuse_caller(outcome, scope) if isinstance(outcome, Denial) else outcome
 
-    async def _admit_visitor(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
+    async def _receive_visitor(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
         """Say who asks for a page, or answer; `name` is that which a proxy tells. A page says to people why it lets nobody in."""
-        named = None
+        proxy_caller = None
         if name is not None and not is_static(scope["path"]):
-            named = await asyncio.to_thread(self._tokens.named, name)
-        action, seen = "http /web", noted(scope)
-        if isinstance(named, Denial) and (busy := await self._strangers.refuse(named, action, seen)) is not None:
+            proxy_caller = await asyncio.to_thread(self._tokens.named, name)
+        action, notes = "http /web", noted(scope)
+        if (
+            isinstance(proxy_caller, Denial)
+            and (busy := await self._strangers.refuse(proxy_caller, action, notes)) is not None
+        ):
             return told(busy)
-        visitor = await asyncio.to_thread(self._gate.admitted, scope, headers, named)
+        visitor = await asyncio.to_thread(self._gate.admitted, scope, headers, proxy_caller)
         if isinstance(visitor, Response):
             return visitor
         scope[VISITOR] = visitor
         return visitor.caller
 
-    async def _denied(self, found: Denial, scope: Scope) -> Response:
-        seen = noted(scope)
-        if (busy := await self._strangers.refuse(found, f"http {seen.route}", seen)) is not None:
+    async def _refuse_caller(self, denial: Denial, scope: Scope) -> Response:
+        notes = noted(scope)
+        if (busy := await self._strangers.refuse(denial, f"http {notes.route}", notes)) is not None:
             return told(busy)
-        error = {"code": found.code, "message": found.message, "suggestion": ""}
-        return plain({"error": error}, found.status, HEADERS.get(found.status))
+        error = {"code": denial.code, "message": denial.message, "suggestion": ""}
+        return plain({"error": error}, denial.status, HEADERS.get(denial.status))
 
-    def _know(self, scope: Scope, headers: Headers, who: Caller | None) -> None:
+    def _attach_call(self, scope: Scope, headers: Headers, who: Caller | None) -> None:
         """Raises `errors.UsageError` (E_ARGUMENT)."""
         if who is not None:
-            seen = noted(scope)
-            seen.tenant = who.tenant
-            audit = partial(_audited, self._tokens, who.tenant, seen)
-            scope[ASKED] = Asked(who, seen, _timeout(headers), audit, scope.get(_AGAIN))
+            notes = noted(scope)
+            notes.tenant = who.tenant
+            audit = partial(_write_audit, self._tokens, who.tenant, notes)
+            scope[ASKED] = Asked(who, notes, _parse_timeout(headers), audit, scope.get(_AGAIN))
 
 
-def _audited(tokens: BearerTokens, tenant: str, seen: Noted, action: str, outcome: str) -> None:
-    tokens.audit(tenant, action, outcome, seen.request_id, seen.address)
+def _write_audit(tokens: BearerTokens, tenant: str, notes: Noted, action: str, outcome: str) -> None:
+    tokens.audit(tenant, action, outcome, notes.request_id, notes.address)
 
 
-def _foreign(headers: Headers, names: frozenset[str], origins: Container[str]) -> Response | None:
+def _refuse_foreign(headers: Headers, names: frozenset[str], origins: Container[str]) -> Response | None:
     """A page in a browser can send requests to this machine, under a name of its own: https://en.wikipedia.org/wiki/DNS_rebinding"""
     if _name(f"//{headers.get('host', '')}") not in names:
         return told(Refused("this server is not asked under that name", "E_HOST"), 421)
@@ -178,20 +181,20 @@ def _name(url: str) -> str | None:
     return None
 
 
-def _timeout(headers: Mapping[str, str]) -> float:
-    given = headers.get("x-timeout-ms")
-    if given is None:
+def _parse_timeout(headers: Mapping[str, str]) -> float:
+    value = headers.get("x-timeout-ms")
+    if value is None:
         return 0.0
-    if not _WHOLE.fullmatch(given) or not int(given):
+    if not _WHOLE.fullmatch(value) or not int(value):
         raise UsageError("x-timeout-ms is not a number of milliseconds", "E_ARGUMENT", "x-timeout-ms: 2000")
-    return int(given) / 1000
+    return int(value) / 1000
 
 
-async def _body(headers: Headers, receive: Receive) -> bytes | Response:
+async def _read_body(headers: Headers, receive: Receive) -> bytes | Response:
     """All of it, or why not."""
     length = headers.get("content-length", "0")
     if len(length) > 15 or int(length) > MOST_BYTES:
-        return _too_large()
+        return _refuse_size()
     pieces, size = [], 0
     try:
         async with asyncio.timeout(BODY_S):
@@ -203,23 +206,23 @@ async def _body(headers: Headers, receive: Receive) -> bytes | Response:
                 pieces.append(piece)
                 size += len(piece)
                 if size > MOST_BYTES:
-                    return _too_large()
+                    return _refuse_size()
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError:
         return told(UsageError(f"the body was not here within {BODY_S:g} s", "E_BODY", "send it at once"), 408)
 
 
-def _too_large() -> Response:
-    said = f"a body has at most {MOST_BYTES:,} bytes"
-    return told(UsageError(said, "E_BODY", "send less at once"), 413)
+def _refuse_size() -> Response:
+    message = f"a body has at most {MOST_BYTES:,} bytes"
+    return told(UsageError(message, "E_BODY", "send less at once"), 413)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """As if the body came now; then whatever comes."""
-    rest: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+    messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
-        return rest.pop() if rest else await receive()
+        return messages.pop() if messages else await receive()
 
     return replayed

@@ -28,23 +28,23 @@ def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
     """A socket of this machine; port 0 is one that is free. Raises `errors.Unavailable` (E_PORT), `errors.UsageError` for a host
     that others reach as well where no `names` are given under which they do."""
     if not names and not _is_loopback(host):
-        said = f"{host} can be reached from other machines: a server there has to know under which names it is asked"
-        raise UsageError(said, suggestion="--allowed-host NAME, and a proxy with TLS before it")
+        message = f"{host} can be reached from other machines: a server there has to know under which names it is asked"
+        raise UsageError(message, suggestion="--allowed-host NAME, and a proxy with TLS before it")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):  # who does not read its answer is not waited for
-                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SLOWEST_MS)
-            bound.bind(address)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SLOWEST_MS)
+            listener.bind(address)
         except OSError:
-            bound.close()
+            listener.close()
             raise
     except (OSError, UnicodeError) as error:
-        said = f"port {port} of {host} cannot be served: {getattr(error, 'strerror', None) or error}"
-        raise Unavailable(said, "E_PORT", "end what serves there, or name another --port") from error
-    return bound
+        message = f"port {port} of {host} cannot be served: {getattr(error, 'strerror', None) or error}"
+        raise Unavailable(message, "E_PORT", "end what serves there, or name another --port") from error
+    return listener
 
 
 def url_of(bound: socket.socket) -> str:
@@ -60,8 +60,8 @@ def proxies_of(text: str) -> list[str]:
         try:
             ipaddress.ip_network(proxy)
         except ValueError:
-            said = f"{proxy} is no address or network of a proxy"
-            raise UsageError(said, suggestion="--forwarded-allow-ips 10.0.0.7,10.1.0.0/16") from None
+            message = f"{proxy} is no address or network of a proxy"
+            raise UsageError(message, suggestion="--forwarded-allow-ips 10.0.0.7,10.1.0.0/16") from None
     return proxies
 
 
@@ -169,9 +169,9 @@ def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None], proxies
     )
     server = _Uvicorn(config, ready)
 
-    async def until(asked: asyncio.Event) -> None:
+    async def until(stop_event: asyncio.Event) -> None:
         async def stop() -> None:
-            await asked.wait()
+            await stop_event.wait()
             server.should_exit = True
 
         stopping = asyncio.ensure_future(stop())

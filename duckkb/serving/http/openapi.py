@@ -48,22 +48,30 @@ _EXAMPLE = {
 @cache
 def document(metrics_open: bool, root_path: str = "") -> dict[str, Any]:
     """The document of a server; where `metrics_open`, /metrics needs no token."""
-    paths = {f"/actions/{name}": {"post": _action(one)} for name, one in ACTIONS.items()}
+    paths = {f"/actions/{name}": {"post": _describe_action(action)} for name, action in ACTIONS.items()}
     paths |= {f"/{name}": {"post": _query(name)} for name in ("query", "search")}
     paths |= {
-        "/mcp": {"post": _mcp()},
+        "/mcp": {"post": _describe_mcp()},
         "/health": {
-            "get": _asked("health", "Whether the server is alive.", {"200": _json("It is.", _STATE)}, open=True)
+            "get": _build_operation(
+                "health", "Whether the server is alive.", {"200": _describe_json("It is.", _STATE)}, open=True
+            )
         },
-        "/ready": {"get": _asked("ready", "Whether the base can be asked.", _readiness(), open=True)},
-        "/metrics": {"get": _asked("metrics", "Measures in Prometheus' form.", _text(), open=metrics_open)},
+        "/ready": {
+            "get": _build_operation("ready", "Whether the base can be asked.", _describe_readiness(), open=True)
+        },
+        "/metrics": {
+            "get": _build_operation("metrics", "Measures in Prometheus' form.", _describe_text(), open=metrics_open)
+        },
         "/openapi.json": {
-            "get": _asked("openapi", "This document.", {"200": _json("It.", {"type": "object"})}, open=True)
+            "get": _build_operation(
+                "openapi", "This document.", {"200": _describe_json("It.", {"type": "object"})}, open=True
+            )
         },
     }
     parameters = {
-        name: {"name": name, "in": "header", "description": said, "schema": {"type": "string"}}
-        for name, said in _HEADERS.items()
+        name: {"name": name, "in": "header", "description": description, "schema": {"type": "string"}}
+        for name, description in _HEADERS.items()
     }
     return {
         "openapi": "3.1.0",
@@ -78,63 +86,70 @@ def document(metrics_open: bool, root_path: str = "") -> dict[str, Any]:
         "components": {
             "schemas": {"Error": dict(shapes.ERROR)},
             "parameters": parameters,
-            "responses": {f"E{status}": _failed(said) for status, said in _ERRORS.items()},
+            "responses": {f"E{status}": _describe_error(description) for status, description in _ERRORS.items()},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"bearer": []}],
     }
 
 
-def _action(one: Action) -> dict[str, Any]:
-    answers = {"200": _json("The answer.", one.output)}
-    said = f"{one.description} For callers with the role {one.role}."
-    return {**_asked(one.name, one.summary, answers), "description": said, "requestBody": _body(one.input)}
-
-
-def _query(name: str) -> dict[str, Any]:
-    found = dict(ACTIONS["query"].output)
-    found["properties"] = {**found["properties"], "warnings": WARNINGS}
-    found["required"] = [*found["required"], "warnings"]
-    answers = {"200": _json("The answer.", found)}
-    body = _body(questions.schema())
-    body["content"]["application/json"]["example"] = _EXAMPLE
-    said = "Search documents: each search for its lane, fused."
-    id = "query_documents" if name == "query" else "search_documents"
-    return {**_asked(id, said, answers), "requestBody": body}
-
-
-def _mcp() -> dict[str, Any]:
-    answers = {"200": _json("The answer.", {"type": "object"}), "202": {"description": "A notification was taken."}}
+def _describe_action(action: Action) -> dict[str, Any]:
+    answers = {"200": _describe_json("The answer.", action.output)}
+    description = f"{action.description} For callers with the role {action.role}."
     return {
-        **_asked("mcp", "The Model Context Protocol, streamable HTTP.", answers),
-        "requestBody": _body({"type": "object"}),
+        **_build_operation(action.name, action.summary, answers),
+        "description": description,
+        "requestBody": _describe_body(action.input),
     }
 
 
-def _asked(id: str, summary: str, answers: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:
+def _query(name: str) -> dict[str, Any]:
+    output = dict(ACTIONS["query"].output)
+    output["properties"] = {**output["properties"], "warnings": WARNINGS}
+    output["required"] = [*output["required"], "warnings"]
+    answers = {"200": _describe_json("The answer.", output)}
+    body = _describe_body(questions.schema())
+    body["content"]["application/json"]["example"] = _EXAMPLE
+    summary = "Search documents: each search for its lane, fused."
+    id = "query_documents" if name == "query" else "search_documents"
+    return {**_build_operation(id, summary, answers), "requestBody": body}
+
+
+def _describe_mcp() -> dict[str, Any]:
+    answers = {
+        "200": _describe_json("The answer.", {"type": "object"}),
+        "202": {"description": "A notification was taken."},
+    }
+    return {
+        **_build_operation("mcp", "The Model Context Protocol, streamable HTTP.", answers),
+        "requestBody": _describe_body({"type": "object"}),
+    }
+
+
+def _build_operation(id: str, summary: str, answers: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:
     """An operation; one that is `open` needs no token and has no limits."""
     errors = {str(status): {"$ref": f"#/components/responses/E{status}"} for status in ((421,) if open else _ERRORS)}
-    given: dict[str, Any] = {"operationId": id, "summary": summary, "responses": {**errors, **answers}}
+    operation: dict[str, Any] = {"operationId": id, "summary": summary, "responses": {**errors, **answers}}
     if open:
-        return given | {"security": []}
-    return given | {"parameters": [{"$ref": f"#/components/parameters/{name}"} for name in _HEADERS]}
+        return operation | {"security": []}
+    return operation | {"parameters": [{"$ref": f"#/components/parameters/{name}"} for name in _HEADERS]}
 
 
-def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_body(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": dict(schema)}}}
 
 
-def _json(said: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": said, "content": {"application/json": {"schema": dict(schema)}}}
+def _describe_json(description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": dict(schema)}}}
 
 
-def _failed(said: str) -> dict[str, Any]:
-    return _json(said, {"$ref": "#/components/schemas/Error"})
+def _describe_error(description: str) -> dict[str, Any]:
+    return _describe_json(description, {"$ref": "#/components/schemas/Error"})
 
 
-def _readiness() -> dict[str, Any]:
-    return {"200": _json("It can.", _STATE), "503": {"$ref": "#/components/responses/E503"}}
+def _describe_readiness() -> dict[str, Any]:
+    return {"200": _describe_json("It can.", _STATE), "503": {"$ref": "#/components/responses/E503"}}
 
 
-def _text() -> dict[str, Any]:
+def _describe_text() -> dict[str, Any]:
     return {"200": {"description": "The measures.", "content": {"text/plain": {"schema": {"type": "string"}}}}}

@@ -25,22 +25,22 @@ _OTHER_NAMES = {"minScore": "min_score"}
 @cache
 def schema() -> dict[str, Any]:
     """The JSON Schema of a body."""
-    taken = ACTIONS["query"].input
-    own = {name: rule for name, rule in taken["properties"].items() if name != "question"}
-    own["searches"] = {**own["searches"], "description": "Answered together, fused.", "minItems": 1}
-    other = {name: own[meant] for name, meant in _OTHER_NAMES.items()}
-    return {**taken, "properties": {**own, **other}, "required": ["searches"]}
+    input_schema = ACTIONS["query"].input
+    properties = {name: rule for name, rule in input_schema["properties"].items() if name != "question"}
+    properties["searches"] = {**properties["searches"], "description": "Answered together, fused.", "minItems": 1}
+    aliases = {name: properties[target] for name, target in _OTHER_NAMES.items()}
+    return {**input_schema, "properties": {**properties, **aliases}, "required": ["searches"]}
 
 
 def body(raw: bytes) -> dict[str, Any]:
     """The object that a body is, or an empty one. Raises `errors.UsageError` (E_ARGUMENT) with all that is wrong with it."""
     try:
-        found = parse_json(raw or b"{}", _LIMITS)
-        if not isinstance(found, dict):
-            raise UsageError("no object", findings=[Finding("E_ARGUMENT", f"must be one object, not {kind_of(found)}")])
+        value = parse_json(raw or b"{}", _LIMITS)
+        if not isinstance(value, dict):
+            raise UsageError("no object", findings=[Finding("E_ARGUMENT", f"must be one object, not {kind_of(value)}")])
     except UsageError as problem:
         raise refusal("the body", [*problem.findings]) from None
-    return found
+    return value
 
 
 def read(raw: bytes) -> dict[str, Any]:
@@ -54,35 +54,36 @@ def arguments(body: object) -> dict[str, Any]:
     findings = parameters.findings(body)
     if isinstance(body, Mapping):
         searches = body.get("searches")
-        for at, one in enumerate(searches[:MOST_QUESTIONS] if isinstance(searches, list) else ()):
+        for at, search in enumerate(searches[:MOST_QUESTIONS] if isinstance(searches, list) else ()):
             findings += [
-                replace(found, field=f"/searches/{at}{found.field}") for found in Parameters(SEARCH).findings(one)
+                replace(finding, field=f"/searches/{at}{finding.field}")
+                for finding in Parameters(SEARCH).findings(search)
             ]
-        twice = [name for name, meant in _OTHER_NAMES.items() if name in body and meant in body]
+        twice = [name for name, target in _OTHER_NAMES.items() if name in body and target in body]
         findings += [Finding("E_ARGUMENT", "is given under two names", field=f"/{name}") for name in twice]
     if findings or not isinstance(body, Mapping):
         raise refusal("query", [*dict.fromkeys(findings)][:MOST])
-    given = parameters.whole_numbers(body)
-    question = to_lines(given.pop("searches"), given.pop("intent", ""))
-    return {"question": question, **{_OTHER_NAMES.get(name, name): value for name, value in given.items()}}
+    values = parameters.whole_numbers(body)
+    question = to_lines(values.pop("searches"), values.pop("intent", ""))
+    return {"question": question, **{_OTHER_NAMES.get(name, name): value for name, value in values.items()}}
 
 
 def granted(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str, Any], int]:
     """The arguments with the collections alone that are granted to the caller, and how many others were named: those that there
     are not count alike. Raises `errors.Refused` (E_FORBIDDEN) where none is left."""
-    named = given.get("collections") or ()
-    if caller.types is None or not named:
+    names = given.get("collections") or ()
+    if caller.types is None or not names:
         return dict(given), 0
-    known = {name.casefold() for name in caller.types}
-    left = [name for name in named if name.removeprefix("duckkb://").strip("/").casefold() in known]
-    if not left:
+    known_names = {name.casefold() for name in caller.types}
+    allowed_names = [name for name in names if name.removeprefix("duckkb://").strip("/").casefold() in known_names]
+    if not allowed_names:
         raise Refused("none of the collections named is granted to this caller", "E_FORBIDDEN")
-    return {**given, "collections": left}, len(named) - len(left)
+    return {**given, "collections": allowed_names}, len(names) - len(allowed_names)
 
 
 def refusal(name: str, findings: list[Finding]) -> UsageError:
     """What is wrong with the arguments of a request, as `registry.run.run` says it."""
     first, more = findings[0], f", and {len(findings) - 1} more" if len(findings) > 1 else ""
     at = f"{first.field.removeprefix('/')}: " if first.field else ""
-    said = f"{name}: {at}{first.message}{more}"
-    return UsageError(said, "E_ARGUMENT", first.remedy, findings=findings)
+    message = f"{name}: {at}{first.message}{more}"
+    return UsageError(message, "E_ARGUMENT", first.remedy, findings=findings)

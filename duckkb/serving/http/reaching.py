@@ -61,8 +61,8 @@ def checked_auth_header(given: str) -> str:
     for a header that says something else here."""
     name = given.lower()
     if given and (not _HEADER.fullmatch(name) or name in (*_SENT, *_READ, *_OTHER_HEADERS)):
-        said = f"--auth-header takes the name of a header that means nothing else to the server, not {given!r}"
-        raise UsageError(said, suggestion="--auth-header X-Forwarded-User")
+        message = f"--auth-header takes the name of a header that means nothing else to the server, not {given!r}"
+        raise UsageError(message, suggestion="--auth-header X-Forwarded-User")
     return name
 
 
@@ -86,10 +86,10 @@ def open_to(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     people are shown is read by no others."""
     if not origins:
         return app
-    others = CORSMiddleware(app, origins, _METHODS, _SENT, expose_headers=_READ)
+    cors_app = CORSMiddleware(app, origins, _METHODS, _SENT, expose_headers=_READ)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        is_shared = scope["type"] == "http" and not is_page(scope["path"])
-        await (others if is_shared else app)(scope, receive, send)
+        is_program_route = scope["type"] == "http" and not is_page(scope["path"])
+        await (cors_app if is_program_route else app)(scope, receive, send)
 
     return answer

@@ -61,25 +61,25 @@ CLIENTS: Mapping[str, Client] = {
 def configuration(client: Name, root: Path, name: str = "duckkb", url: str = "") -> str:
     """What goes into the client's file for the base in `root`: that it starts a server of its own or, with a `url`, asks the one
     there. No token stands in it; most take it from the variable DUCKKB_MCP_TOKEN. Raises `errors.UsageError` (E_ARGUMENT)."""
-    known = CLIENTS[client]
-    if url and not known.url:
+    profile = CLIENTS[client]
+    if url and not profile.url:
         raise UsageError(f"{client} starts servers itself", "E_ARGUMENT", f"duckkb mcp config {client}, without --url")
     if client == "codex":
-        return _toml(name, {"url": url, "bearer_token_env_var": VARIABLE} if url else _started(root))
+        return _format_toml(name, {"url": url, "bearer_token_env_var": VARIABLE} if url else _build_command(root))
     if client == "goose":
-        return _goose(
+        return _format_goose(
             name,
-            {"type": "streamable_http", known.url: url, "headers": {"Authorization": known.token}}
+            {"type": "streamable_http", profile.url: url, "headers": {"Authorization": profile.token}}
             if url
-            else _started(root),
+            else _build_command(root),
         )
     if not url:
-        return json.dumps({known.key: {name: {**known.kind, **_started(root)}}}, indent=2)
-    asked = {**known.url_kind, known.url: url, "headers": {"Authorization": known.token}}
-    return json.dumps({**known.beside, known.key: {name: asked}}, indent=2)
+        return json.dumps({profile.key: {name: {**profile.kind, **_build_command(root)}}}, indent=2)
+    entry = {**profile.url_kind, profile.url: url, "headers": {"Authorization": profile.token}}
+    return json.dumps({**profile.beside, profile.key: {name: entry}}, indent=2)
 
 
-def _goose(name: str, values: dict[str, Any]) -> str:
+def _format_goose(name: str, values: dict[str, Any]) -> str:
     """In YAML, of which JSON is a part."""
     if "command" in values:
         values = {"type": "stdio", "cmd": values["command"], "args": values["args"]}
@@ -89,12 +89,12 @@ def _goose(name: str, values: dict[str, Any]) -> str:
     )
 
 
-def _started(root: Path) -> dict[str, Any]:
+def _build_command(root: Path) -> dict[str, Any]:
     """By its full path: programs with windows do not have the PATH of a shell."""
     return {"command": sys.executable, "args": ["-P", "-m", "duckkb", "--kb", str(root.resolve()), "mcp"]}
 
 
-def _toml(name: str, values: Mapping[str, Any]) -> str:
+def _format_toml(name: str, values: Mapping[str, Any]) -> str:
     """Its strings and lists are written as JSON's are."""
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
     return "\n".join((f"[mcp_servers.{json.dumps(name, ensure_ascii=False)}]", *lines))

@@ -27,27 +27,27 @@ async def confirmed(
     """None to go on; or what a client of 2026-07-28 has to ask before it calls again. `run` gives the receipt for other arguments.
     Raises `errors.Refused` where the user does not agree, and what `run` raises."""
     arguments = given.arguments or {}
-    if not _may_take_away(given.name, arguments) or not _can_ask(ctx):
+    if not _can_remove_many(given.name, arguments) or not _can_ask(ctx):
         return None
     receipt = await run({**arguments, "dry_run": True, **({"embed": False} if given.name == "put" else {})})
-    gone, changed = receipt["deleted"], receipt["updated"]
-    if gone + changed <= MOST or "branch" in receipt:  # a proposal is looked at anyway
+    deleted_count, updated_count = receipt["deleted"], receipt["updated"]
+    if deleted_count + updated_count <= MOST or "branch" in receipt:  # a proposal is looked at anyway
         return None
-    counted = [f"{verb} {count:,}" for verb, count in (("deletes", gone), ("replaces", changed)) if count]
-    message = f"This {given.name} of {arguments['type']} {' and '.join(counted)} records. Is that meant?"
+    counts = [f"{verb} {count:,}" for verb, count in (("deletes", deleted_count), ("replaces", updated_count)) if count]
+    message = f"This {given.name} of {arguments['type']} {' and '.join(counts)} records. Is that meant?"
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         answer = (given.input_responses or {}).get(_KEY)
         if answer is None:
-            asked = types.ElicitRequestFormParams(message=message, requested_schema=_FORM)
-            return types.InputRequiredResult(input_requests={_KEY: types.ElicitRequest(params=asked)})
+            parameters = types.ElicitRequestFormParams(message=message, requested_schema=_FORM)
+            return types.InputRequiredResult(input_requests={_KEY: types.ElicitRequest(params=parameters)})
     else:
-        answer = await _pushed(ctx, message)
+        answer = await _ask_user(ctx, message)
     if not isinstance(answer, types.ElicitResult) or answer.action != "accept":
         raise Refused("the user did not confirm this write: nothing was written", suggestion="ask what is meant")
     return None
 
 
-async def _pushed(ctx: ServerRequestContext[Any, Any], message: str) -> types.ElicitResult | None:
+async def _ask_user(ctx: ServerRequestContext[Any, Any], message: str) -> types.ElicitResult | None:
     try:
         with anyio.move_on_after(_WAIT_S):
             return await ctx.session.elicit_form(message, _FORM, related_request_id=ctx.request_id)
@@ -56,12 +56,12 @@ async def _pushed(ctx: ServerRequestContext[Any, Any], message: str) -> types.El
     return None
 
 
-def _may_take_away(name: str, given: Mapping[str, Any]) -> bool:
-    several = given.get("identities" if name == "delete" else "records")
+def _can_remove_many(name: str, arguments: Mapping[str, Any]) -> bool:
+    several = arguments.get("identities" if name == "delete" else "records")
     return (
         name in ("delete", "put")
-        and given.get("dry_run") is not True
-        and (given.get("cascade") is True or (isinstance(several, list) and len(several) > MOST))
+        and arguments.get("dry_run") is not True
+        and (arguments.get("cascade") is True or (isinstance(several, list) and len(several) > MOST))
     )
 
 

@@ -50,14 +50,14 @@ async def send_of_call(
 
 
 async def _send(ctx: ServerRequestContext[Any, Any], level: types.LoggingLevel, data: Mapping[str, Any]) -> None:
-    if level not in _wanted(ctx):
+    if level not in _select_levels(ctx):
         return
     params = types.LoggingMessageNotificationParams(level=level, logger="duckkb", data=dict(data))
     message = types.LoggingMessageNotification(params=params)
     await ctx.session.send_notification(message, related_request_id=ctx.request_id)
 
 
-def _wanted(ctx: ServerRequestContext[Any, Any]) -> frozenset[types.LoggingLevel]:
+def _select_levels(ctx: ServerRequestContext[Any, Any]) -> frozenset[types.LoggingLevel]:
     """From 2026-07-28 on each request says it; before that a request of its own does, for all that follow."""
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return allowed_log_levels(ctx.protocol_version, ctx.meta)

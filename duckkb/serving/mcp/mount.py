@@ -41,13 +41,13 @@ class McpMount:
 
     def __init__(self, plain: Server[Any], notifying: Server[Any], limits: SessionLimits) -> None:
         self._plain_server, self._notifying, self._limits = plain, notifying, limits
-        self._plain = self._manager(stateless=True)
+        self._plain = self._build_manager(stateless=True)
         # Each tenant's own, so that a session is nobody else's, and who opens many keeps nobody out.
         self._sessions: dict[str, StreamableHTTPSessionManager] = {}
         self._beginning = anyio.Lock()
         self._running: TaskGroup
 
-    def _manager(self, *, stateless: bool) -> StreamableHTTPSessionManager:
+    def _build_manager(self, *, stateless: bool) -> StreamableHTTPSessionManager:
         return StreamableHTTPSessionManager(
             self._plain_server if stateless else self._notifying,
             json_response=stateless,
@@ -64,50 +64,50 @@ class McpMount:
             self._running.cancel_scope.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-        keeps = _SESSION in Headers(scope=scope) or asked.get("session") == ["1"]
+        parameters = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        keeps = _SESSION in Headers(scope=scope) or parameters.get("session") == ["1"]
         if not keeps and scope["method"] != "POST":
-            said = "without a session there is POST alone; /mcp?session=1 opens one"
-            error = {"code": "E_USAGE", "message": said, "suggestion": ""}
+            message = "without a session there is POST alone; /mcp?session=1 opens one"
+            error = {"code": "E_USAGE", "message": message, "suggestion": ""}
             await JSONResponse({"error": error}, 405, {"allow": "POST"})(scope, receive, send)
             return
-        replayed = receive
+        replay = receive
         if scope["method"] == "POST":
             whole = await receive()  # the entrance has all of it
             if whole.get("body", b"").lstrip().startswith(b"["):
                 await JSONResponse(_NO_BATCH, 400)(scope, receive, send)
                 return
-            replayed = _once(whole, receive if keeps else None)
+            replay = _replay_message(whole, receive if keeps else None)
         if keeps:
-            sessions = await self._sessions_of(scope[ASKED].caller.tenant)
-            await sessions.handle_request(scope, replayed, send)
+            sessions = await self._provide_sessions(scope[ASKED].caller.tenant)
+            await sessions.handle_request(scope, replay, send)
             return
-        await unless_gone(receive, self._plain.handle_request(scope, replayed, send))
+        await unless_gone(receive, self._plain.handle_request(scope, replay, send))
 
-    async def _sessions_of(self, tenant: str) -> StreamableHTTPSessionManager:
+    async def _provide_sessions(self, tenant: str) -> StreamableHTTPSessionManager:
         async with self._beginning:
             if tenant not in self._sessions:
-                made = self._manager(stateless=False)
-                await self._running.start(_held, made)
-                self._sessions[tenant] = made
+                manager = self._build_manager(stateless=False)
+                await self._running.start(_run_manager, manager)
+                self._sessions[tenant] = manager
         return self._sessions[tenant]
 
 
-def _once(message: Message, then: Receive | None) -> Receive:
+def _replay_message(message: Message, then: Receive | None) -> Receive:
     """A request of one message, and what comes `then`; without that, whether its client goes is looked for elsewhere."""
-    rest = [message]
+    messages = [message]
 
     async def received() -> Message:
-        while not rest:
+        while not messages:
             if then is not None:
                 return await then()
             await anyio.sleep_forever()
-        return rest.pop()
+        return messages.pop()
 
     return received
 
 
-async def _held(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
+async def _run_manager(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
     async with manager.run():
         task_status.started()
         await anyio.sleep_forever()

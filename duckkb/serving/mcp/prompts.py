@@ -63,22 +63,22 @@ def offered(*, all_tools: bool = True) -> list[types.Prompt]:
 
 def made(name: str, given: Mapping[str, str]) -> types.GetPromptResult:
     """A prompt with its arguments. Raises `MCPError` for a name or an argument that there is not, and for one that is missing."""
-    one = _BY_NAME.get(name)
-    if one is None:
+    prompt = _BY_NAME.get(name)
+    if prompt is None:
         raise MCPError(types.INVALID_PARAMS, f"there is no such prompt; there are {', '.join(_BY_NAME)}")
-    known = {argument.name: argument for argument in one.offered.arguments or ()}
-    if given.keys() - known.keys():
-        raise MCPError(types.INVALID_PARAMS, f"{name} takes {', '.join(known)} alone")
-    for argument in known.values():
+    known_arguments = {argument.name: argument for argument in prompt.offered.arguments or ()}
+    if given.keys() - known_arguments.keys():
+        raise MCPError(types.INVALID_PARAMS, f"{name} takes {', '.join(known_arguments)} alone")
+    for argument in known_arguments.values():
         if argument.required and not given.get(argument.name):
             raise MCPError(types.INVALID_PARAMS, f"{name} needs the argument {argument.name}")
-    chosen = given.get("range")
+    range_text = given.get("range")
     values = {
         "question": given.get("question", ""),
         "type": given.get("type") or "all",
-        "range": chosen or "what is not committed yet",
-        "argument": f"range: {chosen}" if chosen else "no range",
+        "range": range_text or "what is not committed yet",
+        "argument": f"range: {range_text}" if range_text else "no range",
     }
-    text = one.text.format(**values)
+    text = prompt.text.format(**values)
     message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
-    return types.GetPromptResult(description=one.offered.description, messages=[message])
+    return types.GetPromptResult(description=prompt.offered.description, messages=[message])

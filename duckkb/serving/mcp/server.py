@@ -41,24 +41,24 @@ class _Doors:
         self._front, self._all_tools = front, all_tools
 
     async def list_tools(self, ctx: _Context, _: _Given) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.offered(_asked(ctx).caller, all_tools=self._all_tools))
+        return types.ListToolsResult(tools=tools.offered(_find_call(ctx).caller, all_tools=self._all_tools))
 
     async def call_tool(
         self, ctx: _Context, given: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         if given.name not in ACTIONS:
             raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names them")
-        run, began = partial(self._front.run, _asked(ctx), given.name), monotonic()
+        run, began = partial(self._front.run, _find_call(ctx), given.name), monotonic()
         try:
             if (question := await confirmed(ctx, given, run)) is not None:
                 return question
-            answer, failed = with_calls_in_notices(await run(given.arguments or {})), False
+            answer, is_error = with_calls_in_notices(await run(given.arguments or {})), False
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {given.name}", problem)
-            answer, failed = failure(problem, for_calls=True), True
-        await log_messages.send_of_call(ctx, given.name, answer, failed, monotonic() - began)
-        return tools.result(answer, failed=failed)
+            answer, is_error = failure(problem, for_calls=True), True
+        await log_messages.send_of_call(ctx, given.name, answer, is_error, monotonic() - began)
+        return tools.result(answer, failed=is_error)
 
     async def set_level(self, ctx: _Context, given: types.SetLevelRequestParams) -> types.EmptyResult:
         log_messages.set_level(ctx, given.level)
@@ -66,25 +66,25 @@ class _Doors:
 
     async def subscribe(self, ctx: _Context, given: types.SubscribeRequestParams) -> types.EmptyResult:
         """What cannot be read now is refused as reading it is: so nobody learns whether it is there, and nothing is kept of it."""
-        asked, connection = _asked(ctx), log_messages.connection_of(ctx)
-        text = await self._read(ctx, resources.of_now, given.uri, asked.caller)
-        _subscriptions(ctx).add(connection, given.uri, asked, text)
+        call, connection = _find_call(ctx), log_messages.connection_of(ctx)
+        text = await self._read(ctx, resources.of_now, given.uri, call.caller)
+        _find_subscriptions(ctx).add(connection, given.uri, call, text)
         return types.EmptyResult()
 
     async def unsubscribe(self, ctx: _Context, given: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        _subscriptions(ctx).remove(log_messages.connection_of(ctx), given.uri)
+        _find_subscriptions(ctx).remove(log_messages.connection_of(ctx), given.uri)
         return types.EmptyResult()
 
     async def list_resources(self, ctx: _Context, _: _Given) -> types.ListResourcesResult:
-        found = await self._read(ctx, resources.listed, _asked(ctx).caller)
-        return types.ListResourcesResult(resources=found)
+        entries = await self._read(ctx, resources.listed, _find_call(ctx).caller)
+        return types.ListResourcesResult(resources=entries)
 
     async def list_templates(self, ctx: _Context, _: _Given) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
 
     async def read_resource(self, ctx: _Context, given: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        found = await self._read(ctx, resources.read, given.uri, _asked(ctx).caller)
-        return types.ReadResourceResult(contents=[found])
+        contents = await self._read(ctx, resources.read, given.uri, _find_call(ctx).caller)
+        return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(self, ctx: _Context, _: _Given) -> types.ListPromptsResult:
         return types.ListPromptsResult(prompts=prompts.offered(all_tools=self._all_tools))
@@ -94,8 +94,8 @@ class _Doors:
 
     async def complete(self, ctx: _Context, given: types.CompleteRequestParams) -> types.CompleteResult:
         argument = given.argument
-        found = await self._read(ctx, resources.completed, argument.name, argument.value, _asked(ctx).caller)
-        return types.CompleteResult(completion=found)
+        completion = await self._read(ctx, resources.completed, argument.name, argument.value, _find_call(ctx).caller)
+        return types.CompleteResult(completion=completion)
 
     async def instruct(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         """A greeting tells whoever comes what there is for them, and nobody else's types. What comes by HTTP is written down
@@ -115,22 +115,22 @@ class _Doors:
             raise MCPError(types.INTERNAL_ERROR, "a defect in duckkb") from None
         if ctx.method not in ("initialize", "server/discover") or not isinstance(result, Mapping):
             return result
-        about = await self._read(ctx, resources.instructions, _asked(ctx).caller)
+        about = await self._read(ctx, resources.instructions, _find_call(ctx).caller)
         return {**result, "instructions": about}
 
-    async def _read(self, ctx: _Context, what: Callable[..., T], *given: Any) -> T:
+    async def _read(self, ctx: _Context, reader: Callable[..., T], *arguments: Any) -> T:
         """As `Front.read`; errors become those of the protocol."""
         try:
-            return await self._front.read(_asked(ctx), what, *given)
+            return await self._front.read(_find_call(ctx), reader, *arguments)
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {ctx.method}", problem)
-            told: dict[str, Any] = failure(problem, for_calls=True)["error"]
+            error: dict[str, Any] = failure(problem, for_calls=True)["error"]
             is_old = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
-            missing = told["code"] in resources.MISSING
-            expected = types.INVALID_PARAMS if isinstance(problem, DuckkbError) else types.INTERNAL_ERROR
-            code = _NOT_FOUND if missing and is_old else expected
-            raise MCPError(code, told["message"], told) from None
+            missing = error["code"] in resources.MISSING
+            error_code = types.INVALID_PARAMS if isinstance(problem, DuckkbError) else types.INTERNAL_ERROR
+            code = _NOT_FOUND if missing and is_old else error_code
+            raise MCPError(code, error["message"], error) from None
 
 
 def make(front: Front, *, notifies: bool = False, all_tools: bool = False) -> Server[Any]:
@@ -160,23 +160,23 @@ def make(front: Front, *, notifies: bool = False, all_tools: bool = False) -> Se
     return server
 
 
-def _subscriptions(ctx: _Context) -> Subscriptions:
+def _find_subscriptions(ctx: _Context) -> Subscriptions:
     subscriptions: Subscriptions = ctx.lifespan_context
     return subscriptions
 
 
 def _note(ctx: _Context) -> None:
-    asked, given = _asked(ctx), ctx.params or {}
-    name = given.get("name")  # nobody has looked yet whether it is a text
+    call, params = _find_call(ctx), ctx.params or {}
+    name = params.get("name")  # nobody has looked yet whether it is a text
     if ctx.method == "tools/call" and isinstance(name, str) and name in ACTIONS:
-        asked.decide(f"mcp {ctx.method}", name, given.get("arguments"))
+        call.decide(f"mcp {ctx.method}", name, params.get("arguments"))
     else:
-        asked.audit(f"mcp {ctx.method}", "allowed")
+        call.audit(f"mcp {ctx.method}", "allowed")
 
 
-def _asked(ctx: _Context) -> Asked:
+def _find_call(ctx: _Context) -> Asked:
     """Over HTTP that of the request; whoever sits at the other end of a pipe may all."""
     if ctx.request is None:
         return Asked(Caller(), Noted())
-    found: Asked = ctx.request.scope[ASKED]
-    return found
+    call: Asked = ctx.request.scope[ASKED]
+    return call

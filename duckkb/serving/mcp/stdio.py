@@ -32,7 +32,7 @@ def serve(server: Server[Any]) -> None:
     """Serve until stdin ends, or a signal comes. Calls that are under way when stdin ends are answered first."""
     take_over("mcp", "anyio", "asyncio")
     incoming, outgoing = _claim()
-    running.run(lambda asked: _Wire(server, incoming, outgoing).serve(asked), grace=_GRACE_S)
+    running.run(lambda stop_event: _Wire(server, incoming, outgoing).serve(stop_event), grace=_GRACE_S)
 
 
 def _claim() -> tuple[BinaryIO, int]:
@@ -55,15 +55,15 @@ class _Wire:
         self._unanswered: _Ids = Counter()
 
     async def serve(self, asked: asyncio.Event) -> None:
-        given, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        told, telling = anyio.create_memory_object_stream[SessionMessage](0)
-        self._refusals = told.clone()
+        request_sender, request_receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        reply_sender, telling = anyio.create_memory_object_stream[SessionMessage](0)
+        self._refusals = reply_sender.clone()
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            for line in _lines(self._incoming):
-                asyncio.run_coroutine_threadsafe(self._take(line, given), loop).result()
-            asyncio.run_coroutine_threadsafe(self._end(given), loop).result()
+            for line in _iter_lines(self._incoming):
+                asyncio.run_coroutine_threadsafe(self._take(line, request_sender), loop).result()
+            asyncio.run_coroutine_threadsafe(self._end(request_sender), loop).result()
 
         def reading() -> None:
             with suppress(Exception):  # the loop has ended
@@ -72,14 +72,14 @@ class _Wire:
         threading.Thread(target=reading, daemon=True).start()
         async with anyio.create_task_group() as group:
             group.start_soon(self._write, telling, asked)
-            await self._server.run(received, told, self._server.create_initialization_options())
+            await self._server.run(request_receiver, reply_sender, self._server.create_initialization_options())
 
-    async def _take(self, line: bytes | None, given: Any) -> None:
+    async def _take(self, line: bytes | None, request_sender: Any) -> None:
         """Hand a line over, or say what is wrong with it."""
         try:
             if line is None:
                 raise _Refused(types.INVALID_REQUEST, f"a message has at most {MOST_BYTES:,} bytes")
-            message = _message(line)
+            message = _parse_message(line)
         except _Refused as problem:
             refusal = types.JSONRPCError(
                 jsonrpc="2.0", id=problem.id, error=types.ErrorData(code=problem.code, message=problem.said)
@@ -87,26 +87,26 @@ class _Wire:
             await self._refusals.send(SessionMessage(refusal))
             return
         if isinstance(message, types.JSONRPCRequest):
-            self._unanswered[_key(message.id)] += 1
+            self._unanswered[_build_key(message.id)] += 1
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._unanswered.pop(_key((message.params or {}).get("requestId")), None)
-        await given.send(SessionMessage(message))
+            self._unanswered.pop(_build_key((message.params or {}).get("requestId")), None)
+        await request_sender.send(SessionMessage(message))
 
-    async def _end(self, given: Any) -> None:
+    async def _end(self, request_sender: Any) -> None:
         with anyio.move_on_after(_LAST_ANSWERS_S):
             while self._unanswered.total():
                 await anyio.sleep(_LOOK_S)
         await self._refusals.aclose()
-        await given.aclose()
+        await request_sender.aclose()
 
-    async def _write(self, telling: Any, asked: asyncio.Event) -> None:
-        async for one in telling:
-            message = one.message
+    async def _write(self, telling: Any, stop_event: asyncio.Event) -> None:
+        async for envelope in telling:
+            message = envelope.message
             frame = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             if not await anyio.to_thread.run_sync(_write_all, self._outgoing, frame, abandon_on_cancel=True):
-                asked.set()  # nobody listens any more
+                stop_event.set()  # nobody listens any more
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                self._unanswered -= Counter([_key(message.id)])  # keeps what is above zero alone
+                self._unanswered -= Counter([_build_key(message.id)])  # keeps what is above zero alone
 
 
 class _Refused(Exception):
@@ -115,7 +115,7 @@ class _Refused(Exception):
         self.id = id if isinstance(id, int | str) and not isinstance(id, bool) else None
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
+def _iter_lines(stream: BinaryIO) -> Iterator[bytes | None]:
     """Lines that say something; None for one that is too long, of which no more than that is ever held."""
     while line := stream.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES and not line.endswith(b"\n"):
@@ -126,29 +126,29 @@ def _lines(stream: BinaryIO) -> Iterator[bytes | None]:
             yield line
 
 
-def _message(line: bytes) -> types.JSONRPCMessage:
+def _parse_message(line: bytes) -> types.JSONRPCMessage:
     try:
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
         pass
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         raise _Refused(types.PARSE_ERROR, "the line is no JSON") from None
-    given = found.get("id") if isinstance(found, dict) else None
-    raise _Refused(types.INVALID_REQUEST, "the line is no JSON-RPC message", given)
+    request_id = value.get("id") if isinstance(value, dict) else None
+    raise _Refused(types.INVALID_REQUEST, "the line is no JSON-RPC message", request_id)
 
 
-def _key(id: Any) -> tuple[type, str]:
+def _build_key(id: Any) -> tuple[type, str]:
     return type(id), str(id)
 
 
 def _write_all(descriptor: int, frame: bytes) -> bool:
     """Whether somebody took it."""
-    rest = memoryview(frame)
+    remainder = memoryview(frame)
     try:
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        while remainder:
+            remainder = remainder[os.write(descriptor, remainder) :]
     except OSError:
         return False
     return True

@@ -57,11 +57,16 @@ class Subscriptions:
 
     def add(self, connection: Connection, uri: str, asked: Asked, text: str) -> None:
         """Tell the connection when the resource is no longer this text. Raises MCPError beyond the limits."""
-        key, own = (id(connection), uri), sum(1 for one, _ in self._held if one == id(connection))
-        if key not in self._held and (own >= MOST_OF_SESSION or len(self._held) >= _MOST):
-            said = f"a session has at most {MOST_OF_SESSION} subscriptions, a tenant {_MOST:,}; unsubscribe from others"
-            raise MCPError(types.INVALID_REQUEST, said)
-        if not own:
+        key, subscription_count = (
+            (id(connection), uri),
+            sum(1 for connection_id, _ in self._held if connection_id == id(connection)),
+        )
+        if key not in self._held and (subscription_count >= MOST_OF_SESSION or len(self._held) >= _MOST):
+            message = (
+                f"a session has at most {MOST_OF_SESSION} subscriptions, a tenant {_MOST:,}; unsubscribe from others"
+            )
+            raise MCPError(types.INVALID_REQUEST, message)
+        if not subscription_count:
             connection.exit_stack.callback(self.forget, connection)
         self._held[key] = Subscription(connection, uri, asked, _digest(text))
         self._begun.set()
@@ -81,14 +86,16 @@ class Subscriptions:
             if not self._held:
                 self._begun = anyio.Event()
                 await self._begun.wait()
-            written, began = self._front.written, monotonic()
-            held = [*self._held.values()]
-            digests = await anyio.to_thread.run_sync(self._look, held, abandon_on_cancel=True, limiter=self._thread)
-            for subscription, digest in zip(held, digests, strict=True):
+            write_event, began = self._front.written, monotonic()
+            subscriptions = [*self._held.values()]
+            digests = await anyio.to_thread.run_sync(
+                self._compute_digests, subscriptions, abandon_on_cancel=True, limiter=self._thread
+            )
+            for subscription, digest in zip(subscriptions, digests, strict=True):
                 await self._tell(subscription, digest)
             await anyio.sleep(max(_LEAST_S, _SHARE * (monotonic() - began)))
             with anyio.move_on_after(_PAUSE_S):
-                await written.wait()
+                await write_event.wait()
 
     async def _tell(self, subscription: Subscription, digest: str | None) -> None:
         key = (id(subscription.connection), subscription.uri)
@@ -103,24 +110,22 @@ class Subscriptions:
         if sending.cancelled_caught:
             self.forget(subscription.connection)
 
-    def _look(self, held: list[Subscription]) -> list[str | None]:
+    def _compute_digests(self, subscriptions: list[Subscription]) -> list[str | None]:
         """The digests of what their subscribers would read; None for who is let in no longer."""
         callers: dict[int, Caller | Denial] = {}
         digests: dict[tuple[Caller, str], str] = {}
-        found: list[str | None] = []
-        for subscription in held:
-            asked = subscription.asked
-            caller = (
-                callers.setdefault(id(asked), asked.caller_now()) if id(asked) not in callers else callers[id(asked)]
-            )
+        results: list[str | None] = []
+        for subscription in subscriptions:
+            call = subscription.asked
+            caller = callers.setdefault(id(call), call.caller_now()) if id(call) not in callers else callers[id(call)]
             if isinstance(caller, Denial):
-                found.append(subscription.digest if caller.status == 503 else None)
+                results.append(subscription.digest if caller.status == 503 else None)
                 continue
             key = (caller, subscription.uri)
             if key not in digests:
                 digests[key] = self._read(subscription, caller)
-            found.append(digests[key])
-        return found
+            results.append(digests[key])
+        return results
 
     def _read(self, subscription: Subscription, caller: Caller) -> str:
         try:

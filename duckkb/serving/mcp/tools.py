@@ -32,12 +32,14 @@ COMMON = frozenset(
 
 def offered(caller: Caller, *, all_tools: bool = True) -> list[types.Tool]:
     """List the tools that a caller may use: all of them, or the common ones."""
-    return [_tool(name) for name, action in ACTIONS.items() if action.is_for(caller) and (all_tools or name in COMMON)]
+    return [
+        _build_tool(name) for name, action in ACTIONS.items() if action.is_for(caller) and (all_tools or name in COMMON)
+    ]
 
 
 def input_schema(name: str) -> dict[str, Any] | None:
     """What a tool takes; None where there is no such tool."""
-    return _tool(name).input_schema if name in ACTIONS else None
+    return _build_tool(name).input_schema if name in ACTIONS else None
 
 
 def result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
@@ -49,7 +51,7 @@ def result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolRes
 
 
 @cache
-def _tool(name: str) -> types.Tool:
+def _build_tool(name: str) -> types.Tool:
     action = ACTIONS[name]
     hints = types.ToolAnnotations(
         read_only_hint=not action.writes,
@@ -62,24 +64,24 @@ def _tool(name: str) -> types.Tool:
         title=action.summary.removesuffix("."),
         description=action.description,
         input_schema=dict(action.input),
-        output_schema=_output(action),
+        output_schema=_build_output_schema(action),
         annotations=hints,
     )
 
 
-def _output(action: Action) -> dict[str, Any]:
+def _build_output_schema(action: Action) -> dict[str, Any]:
     """Clients hold the structured content of errors against it too. Without descriptions, which `docs/actions.md` has."""
-    own = _without_descriptions(action.output)
-    shared: dict[str, Any] = {key: own.pop(key) for key in ("$schema", "$defs") if key in own}
-    return {**shared, "type": "object", "anyOf": [own, {"required": ["error"]}]}
+    schema = _strip_descriptions(action.output)
+    definitions: dict[str, Any] = {key: schema.pop(key) for key in ("$schema", "$defs") if key in schema}
+    return {**definitions, "type": "object", "anyOf": [schema, {"required": ["error"]}]}
 
 
-def _without_descriptions(schema: Any, *, of_names: bool = False) -> Any:
+def _strip_descriptions(schema: Any, *, of_names: bool = False) -> Any:
     """Return a JSON Schema without its descriptions; what is `of_names` maps names, of which one may be `description`."""
     if isinstance(schema, Mapping):
         return {
-            key: _without_descriptions(value, of_names=key in ("properties", "$defs") and not of_names)
+            key: _strip_descriptions(value, of_names=key in ("properties", "$defs") and not of_names)
             for key, value in schema.items()
             if of_names or key != "description"
         }
-    return [_without_descriptions(each) for each in schema] if isinstance(schema, list | tuple) else schema
+    return [_strip_descriptions(each) for each in schema] if isinstance(schema, list | tuple) else schema

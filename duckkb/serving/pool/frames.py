@@ -64,9 +64,9 @@ class Reply(Struct, frozen=True):
     def value(self) -> dict[str, Any]:
         """The answer. Raises the error, `Defect` where there is neither."""
         if self.error is not None:
-            kind, said = self.error
+            kind, attributes = self.error
             problem = kind.__new__(kind)
-            problem.__dict__.update(said)
+            problem.__dict__.update(attributes)
             raise problem
         if self.answer is None:
             raise Defect
@@ -89,16 +89,16 @@ def send(channel: socket.socket, frame: bytes) -> None:
 
 def receive(channel: socket.socket) -> Any:
     """The next value. Raises EOFError or OSError where none comes any more."""
-    (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
-    return pickle.loads(_exactly(channel, length))
+    (length,) = _LENGTH.unpack(_receive_bytes(channel, _LENGTH.size))
+    return pickle.loads(_receive_bytes(channel, length))
 
 
-def _exactly(channel: socket.socket, length: int) -> bytearray:
-    found = bytearray(length)
-    rest = memoryview(found)
-    while rest:
-        count = channel.recv_into(rest)
+def _receive_bytes(channel: socket.socket, length: int) -> bytearray:
+    buffer = bytearray(length)
+    remainder = memoryview(buffer)
+    while remainder:
+        count = channel.recv_into(remainder)
         if not count:
             raise EOFError
-        rest = rest[count:]
-    return found
+        remainder = remainder[count:]
+    return buffer

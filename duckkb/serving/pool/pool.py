@@ -38,7 +38,7 @@ class Pool:
     ) -> None:
         self._path = path
         self._start = frames.Start(path, replace(chosen, progress=None, single_core=True), longest)
-        self._readers = Workers(self._start, readers or _cores())
+        self._readers = Workers(self._start, readers or _count_cores())
         self._lock, self._closed = threading.Lock(), False
         self._writer: Workers | None = Workers(self._start, 1) if chosen.is_served else None
         self._was_up = False
@@ -48,13 +48,15 @@ class Pool:
         wait (E_BUSY), where no process comes up, and while the server ends (E_UNAVAILABLE)."""
         action = ACTIONS.get(name)
         if action is None or not action.writes:
-            return _asked(self._readers, frames.Request(name, given, caller, is_traced=steps.wanted()), _READ)
-        return _asked(self._writing(), frames.Request(name, given, caller, is_traced=steps.wanted()), _WRITE)
+            return _ask_workers(self._readers, frames.Request(name, given, caller, is_traced=steps.wanted()), _READ)
+        return _ask_workers(
+            self._ensure_writer(), frames.Request(name, given, caller, is_traced=steps.wanted()), _WRITE
+        )
 
     def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
         """As `Served.proposed`; raises as `run`."""
         request = frames.Request(name, given, caller, is_traced=steps.wanted(), message=message)
-        return _asked(self._writing(), request, _WRITE)
+        return _ask_workers(self._ensure_writer(), request, _WRITE)
 
     @contextmanager
     def at(self, commit: str, caller: Caller) -> "Iterator[Past]":
@@ -78,7 +80,7 @@ class Pool:
         with self._lock:
             self._closed, writer = True, self._writer
         several = [self._readers, *([writer] if writer else [])]
-        threads = [threading.Thread(target=one.close, args=(LAST_ANSWERS_S + 1,), daemon=True) for one in several]
+        threads = [threading.Thread(target=group.close, args=(LAST_ANSWERS_S + 1,), daemon=True) for group in several]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -99,7 +101,7 @@ class Pool:
         writer = self._writer
         return {"readers": self._readers.pids()} | ({"writer": writer.pids()} if writer else {})
 
-    def _writing(self) -> Workers:
+    def _ensure_writer(self) -> Workers:
         with self._lock:
             if self._closed:
                 return self._readers  # which says that it ends
@@ -116,25 +118,25 @@ class Past(Struct, frozen=True):
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """As `KnowledgeBase.run`."""
-        return _asked(self.workers, frames.Request(name, given, caller, self.commit), _READ)
+        return _ask_workers(self.workers, frames.Request(name, given, caller, self.commit), _READ)
 
 
 _READ = "nothing was changed"
 _WRITE = "the write may or may not have been carried out: whole or not at all; look before it is repeated"
 
 
-def _asked(workers: Workers, request: frames.Request, afterwards: str) -> dict[str, Any]:
+def _ask_workers(workers: Workers, request: frames.Request, afterwards: str) -> dict[str, Any]:
     try:
         reply = workers.ask(request)
     except RecursionError:
         accepted(request.name, request.given, request.caller)
         raise UsageError("the arguments are nested too deeply", "E_ARGUMENT") from None
     except Gone:
-        told = f"the process that worked on {request.name} ended; {afterwards}"
-        raise Unavailable(told, "E_WORKER", "ask again in a moment", {"retryable": True}) from None
+        message = f"the process that worked on {request.name} ended; {afterwards}"
+        raise Unavailable(message, "E_WORKER", "ask again in a moment", {"retryable": True}) from None
     steps.add(reply.steps)
     return reply.value()
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

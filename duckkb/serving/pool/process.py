@@ -43,14 +43,14 @@ class Worker:
                 start_new_session=True,
             )
         except OSError:
-            for own, _ in pairs:
-                own.close()
+            for local_end, _ in pairs:
+                local_end.close()
             raise
         finally:
-            for _, other in pairs:
-                other.close()
+            for _, remote_end in pairs:
+                remote_end.close()
         self._control = pairs[0][0]
-        self.channels = [Channel(self, place, own) for place, (own, _) in enumerate(pairs[1:])]
+        self.channels = [Channel(self, place, local_end) for place, (local_end, _) in enumerate(pairs[1:])]
         self._saying = threading.Lock()
         self.pid, self.is_usable, self.was_ready = self._process.pid, False, False
         self.calls: list[CallCounts] = []

@@ -33,15 +33,15 @@ def main(descriptors: list[str]) -> None:
         # What is sent to all processes of a service is the server's to act on; what a worker starts itself is not deaf to it.
         signal.signal(number, lambda *_: None)
     running.spare_memory()
-    control, *channels = (socket.socket(fileno=int(one)) for one in descriptors)
-    for one in (control, *channels):
-        one.set_inheritable(False)
+    control, *channels = (socket.socket(fileno=int(item)) for item in descriptors)
+    for item in (control, *channels):
+        item.set_inheritable(False)
     start: frames.Start = frames.receive(control)
-    served = Served(start.path, start.chosen, start.longest, Daemon.describe)
-    places = [_Place(one) for one in channels]
-    threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in places]
+    answerer = Served(start.path, start.chosen, start.longest, Daemon.describe)
+    places = [_Place(item) for item in channels]
+    threads = [threading.Thread(target=_answer, args=(answerer, item), daemon=True) for item in places]
     for thread in (
-        threading.Thread(target=_get_ready, args=(served, control, start.chosen.is_served), daemon=True),
+        threading.Thread(target=_get_ready, args=(answerer, control, start.chosen.is_served), daemon=True),
         *threads,
     ):
         thread.start()
@@ -49,19 +49,19 @@ def main(descriptors: list[str]) -> None:
         while isinstance(seconds := frames.receive(control), frames.Stop):
             places[seconds.channel].stop(seconds.number)
         threading.Thread(target=_end_with_the_server, args=(control,), daemon=True).start()
-        _finish(served, threads, seconds)
+        _finish(answerer, threads, seconds)
     finally:
         os._exit(0)
 
 
-def _get_ready(served: Served, control: socket.socket, is_served: bool) -> None:
+def _get_ready(answerer: Served, control: socket.socket, should_preload: bool) -> None:
     """Import what answers, open the base and say so. One that does not load answers each request with why."""
     is_open = threading.Event()
     threading.Thread(target=_tell, args=(control, is_open), daemon=True).start()
     try:
-        if is_served:
+        if should_preload:
             preloading.import_all(doors=False)
-        _ = served.name
+        _ = answerer.name
     except Exception as problem:
         if not isinstance(problem, DuckkbError):
             unexpected("worker", problem)
@@ -104,13 +104,13 @@ class _Place:
                 self._deadline.cancel()
 
 
-def _answer(served: Served, place: _Place) -> None:
+def _answer(answerer: Served, place: _Place) -> None:
     channel = place.channel
     try:
         while True:
             request: frames.Request = frames.receive(channel)
             with heeded(place.begin()):
-                reply = _reply(served, request)
+                reply = _reply(answerer, request)
             frames.send(channel, reply)
     except (EOFError, OSError):
         return
@@ -119,27 +119,27 @@ def _answer(served: Served, place: _Place) -> None:
         os._exit(1)  # a server that waits for an answer learns that none will come
 
 
-def _reply(served: Served, asked: frames.Request) -> bytes:
-    if not asked.is_traced:
-        return _answered(served, asked, [])
-    with recorded() as found:
-        return _answered(served, asked, found)
+def _reply(answerer: Served, request: frames.Request) -> bytes:
+    if not request.is_traced:
+        return _perform_request(answerer, request, [])
+    with recorded() as steps:
+        return _perform_request(answerer, request, steps)
 
 
-def _answered(served: Served, asked: frames.Request, found: list[Step]) -> bytes:
+def _perform_request(answerer: Served, request: frames.Request, steps: list[Step]) -> bytes:
     try:
-        if asked.message is not None:
-            answer = served.proposed(asked.name, asked.given, asked.caller, asked.message)
-        elif asked.commit is None:
-            answer = served.run(asked.name, asked.given, asked.caller)
+        if request.message is not None:
+            answer = answerer.proposed(request.name, request.given, request.caller, request.message)
+        elif request.commit is None:
+            answer = answerer.run(request.name, request.given, request.caller)
         else:
-            with served.at(asked.commit, asked.caller) as kb:
-                answer = kb.run(asked.name, asked.given, asked.caller)
-        return frames.packed(frames.Reply(answer, steps=tuple(found)))
+            with answerer.at(request.commit, request.caller) as kb:
+                answer = kb.run(request.name, request.given, request.caller)
+        return frames.packed(frames.Reply(answer, steps=tuple(steps)))
     except DuckkbError as problem:
         return frames.packed(frames.Reply.failed(problem))
     except Exception as problem:
-        unexpected(f"worker {asked.name}", problem)
+        unexpected(f"worker {request.name}", problem)
         return frames.packed(frames.Reply())
 
 
@@ -150,12 +150,12 @@ def _end_with_the_server(control: socket.socket) -> None:
         os._exit(0)
 
 
-def _finish(served: Served, threads: list[threading.Thread], seconds: float) -> None:
+def _finish(answerer: Served, threads: list[threading.Thread], seconds: float) -> None:
     """Let what is under way end, and write down what was computed, within the time that there is."""
     end = monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, end - monotonic()))
-    running.finish(served.close, max(0.1, end - monotonic()))
+    running.finish(answerer.close, max(0.1, end - monotonic()))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Workers:
     def calls(self) -> list[CallCounts]:
         """What was asked of models, as each worker said a second ago at most; also of those that have ended."""
         with self._lock:
-            return [*self._past, *(one for worker in self._started for one in worker.calls)]
+            return [*self._past, *(counts for worker in self._started for counts in worker.calls)]
 
     def pids(self) -> list[int]:
         """The processes that can be asked now."""
@@ -93,7 +93,7 @@ class Workers:
         end = monotonic() + seconds
         with self._lock:
             self._closing.set()
-            self._refuse(_ending())
+            self._refuse(_build_closing_error())
             for worker in self._started:
                 self._retire(worker)
                 worker.end()
@@ -107,13 +107,13 @@ class Workers:
         mine: Future[Channel] = Future()
         with self._lock:
             if self._closing.is_set():
-                raise _ending()
+                raise _build_closing_error()
             if len(self._failing) == self._count:
-                raise self._none_comes_up()
+                raise self._build_start_error()
             if len(self._waiting) >= _MOST_WAITING:
                 raise Unavailable(f"{_MOST_WAITING} calls wait already", "E_BUSY", "ask again in a moment")
             self._waiting.append(mine)
-            self._hand_out()
+            self._assign_channels()
         try:
             with deadline.current().interrupting(mine.cancel):
                 return mine.result()
@@ -129,7 +129,7 @@ class Workers:
             channel.is_busy = False
             if channel.worker.is_usable:
                 self._free.append(channel)
-                self._hand_out()
+                self._assign_channels()
             else:
                 channel.socket.close()
 
@@ -140,11 +140,11 @@ class Workers:
             self._retire(channel.worker)
             channel.worker.end()
 
-    def _hand_out(self) -> None:
+    def _assign_channels(self) -> None:
         while self._waiting and self._free:
             first = self._waiting.popleft()
             if first.set_running_or_notify_cancel():
-                channel = min(self._free, key=lambda one: one.worker.busy)
+                channel = min(self._free, key=lambda free_channel: free_channel.worker.busy)
                 self._free.remove(channel)
                 channel.is_busy = True
                 first.set_result(channel)
@@ -159,7 +159,7 @@ class Workers:
     def _retire(self, worker: Worker) -> None:
         """Ask it nothing more. Those that wait for its answers close their channels themselves."""
         worker.is_usable = False
-        self._free = [one for one in self._free if one.worker is not worker]
+        self._free = [free_channel for free_channel in self._free if free_channel.worker is not worker]
         for channel in worker.channels:
             if not channel.is_busy:
                 channel.socket.close()
@@ -173,7 +173,7 @@ class Workers:
             except OSError as problem:
                 failures, how = failures + 1, str(problem.strerror or problem)
             else:
-                how = self._ended(place, worker)
+                how = self._run_worker(place, worker)
                 failures = 0 if worker.was_ready or worker.is_old else failures + 1
             if self._closing.is_set():
                 return
@@ -183,9 +183,9 @@ class Workers:
                 if failures >= _MOST_STARTS:
                     self._failing[place] = how
                 if len(self._failing) == self._count:
-                    self._refuse(self._none_comes_up())
+                    self._refuse(self._build_start_error())
 
-    def _ended(self, place: int, worker: Worker) -> str:
+    def _run_worker(self, place: int, worker: Worker) -> str:
         """Have requests go to a worker until it ends; how it did."""
         with self._lock:
             self._started.add(worker)
@@ -199,18 +199,18 @@ class Workers:
                     worker.is_usable = True
                     self._failing.pop(place, None)
                     self._free += worker.channels
-                    self._hand_out()
+                    self._assign_channels()
         code = worker.wait()
         with self._lock:
             self._retire(worker)
             self._started.discard(worker)
-            self._past += [replace(one, size=0, active=0, waiting=0) for one in worker.calls]
+            self._past += [replace(counts, size=0, active=0, waiting=0) for counts in worker.calls]
         return f"signal {Signals(-code).name}" if code < 0 else f"exit code {code}"
 
-    def _none_comes_up(self) -> Unavailable:
+    def _build_start_error(self) -> Unavailable:
         how = next(iter(self._failing.values()))
-        told = f"no worker process comes up: the last one ended before it answered ({how})"
-        return Unavailable(told, suggestion="see the log of the server", details={"retryable": True})
+        message = f"no worker process comes up: the last one ended before it answered ({how})"
+        return Unavailable(message, suggestion="see the log of the server", details={"retryable": True})
 
 
 def _pause(failures: int) -> float:
@@ -218,5 +218,5 @@ def _pause(failures: int) -> float:
     return min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** (failures - 2)) if failures > 1 else 0.0
 
 
-def _ending() -> Unavailable:
+def _build_closing_error() -> Unavailable:
     return Unavailable("the server is ending", suggestion="ask again in a moment", details={"retryable": True})

@@ -31,43 +31,45 @@ class BaseFacts:
 
     def commit(self) -> str | None:
         """The commit that is checked out, as it was a second ago at most."""
-        read, found = self._head
+        read, head = self._head
         now = time.monotonic()
         if not read or now - read > _COMMIT_S:
-            found = repository.head_commit(self._root)
-            self._head = now, found
-        return found
+            head = repository.head_commit(self._root)
+            self._head = now, head
+        return head
 
     def watched_by(self, measures: Measures) -> None:
         """Have these facts be measures. Raises nothing: what cannot be told is left out."""
-        measures.watch("revision_info", "The commit that is checked out", self._revision)
-        measures.watch("revision_age_seconds", "Time since that commit was made", self._age)
-        measures.watch("missing_vectors", "Texts that lack a vector", lambda: self._told().get("missing"))
+        measures.watch("revision_info", "The commit that is checked out", self._describe_revision)
+        measures.watch("revision_age_seconds", "Time since that commit was made", self._measure_age)
+        measures.watch("missing_vectors", "Texts that lack a vector", lambda: self._load_status().get("missing"))
         measures.watch("records", "Records that are served", self._records)
         pool = self._served
         measures.watch_calls(call_pool.counts if isinstance(pool, Served) else pool.calls)
         if not isinstance(pool, Served):
             restarts = "Workers that ended and were replaced"
             measures.watch(
-                "pool_restarts_total", restarts, lambda: sum(one["restarts"] for one in pool.measures().values())
+                "pool_restarts_total",
+                restarts,
+                lambda: sum(worker_group["restarts"] for worker_group in pool.measures().values()),
             )
 
-    def _revision(self) -> dict[str, str] | None:
+    def _describe_revision(self) -> dict[str, str] | None:
         commit = self.commit()
         return {"commit": commit} if commit else None
 
-    def _age(self) -> float | None:
+    def _measure_age(self) -> float | None:
         commit = self.commit()
         if commit and self._made[0] != commit:
             self._made = commit, repository.commit_time(self._root, commit)
-        made = self._made[1]
-        return max(0.0, time.time() - made) if commit and made is not None else None
+        commit_time = self._made[1]
+        return max(0.0, time.time() - commit_time) if commit and commit_time is not None else None
 
     def _records(self) -> float | None:
-        records = self._told().get("records")
+        records = self._load_status().get("records")
         return None if records is None else float(sum(records.values()))
 
-    def _told(self) -> dict[str, Any]:
+    def _load_status(self) -> dict[str, Any]:
         """The base's status, for one reading of all measures. Who reads them does not wait behind slow calls."""
         if not self._status[0] or time.monotonic() - self._status[0] > _STATUS_S:
             if self._look is None or not self._look.is_alive():
@@ -77,7 +79,7 @@ class BaseFacts:
         return self._status[1]
 
     def _read_status(self) -> None:
-        found: dict[str, Any] = {}
+        status: dict[str, Any] = {}
         with suppress(DuckkbError):
-            found = self._served.run("status", {}, Caller())
-        self._status = time.monotonic(), found
+            status = self._served.run("status", {}, Caller())
+        self._status = time.monotonic(), status

@@ -38,16 +38,22 @@ class Measures:
         self._registry = CollectorRegistry(auto_describe=False)
         self._names_tenants = names_tenants
         self._tenant = ("tenant",) if names_tenants else ()
-        self._requests = self._counter("http_requests", "Requests answered", "route", "method", "status", *self._tenant)
-        self._request_ms = self._times("http_request_duration_ms", "Time of a request", _MS, "route", "method")
-        self._request_s = self._times("http_request_duration_seconds", "Time of a request", _SECONDS, "route", "method")
-        self._refusals = self._counter("refusals", "Requests not let in", "code")
+        self._requests = self._build_counter(
+            "http_requests", "Requests answered", "route", "method", "status", *self._tenant
+        )
+        self._request_ms = self._build_histogram(
+            "http_request_duration_ms", "Time of a request", _MS, "route", "method"
+        )
+        self._request_s = self._build_histogram(
+            "http_request_duration_seconds", "Time of a request", _SECONDS, "route", "method"
+        )
+        self._refusals = self._build_counter("refusals", "Requests not let in", "code")
         by = ("profile", "degraded", "route")
-        self._queries = self._counter("query_requests", "Searches answered", *by, *self._tenant)
-        self._routes = self._counter("query_route", "Searches answered by route", "route")
-        self._degraded = self._counter("query_degraded", "Searches answered without a part, by why", "reason")
-        self._query_ms = self._times("query_total_ms", "Time of a search", _MS, *by)
-        self._query_s = self._times("query_duration_seconds", "Time of a search", _SECONDS, *by)
+        self._queries = self._build_counter("query_requests", "Searches answered", *by, *self._tenant)
+        self._routes = self._build_counter("query_route", "Searches answered by route", "route")
+        self._degraded = self._build_counter("query_degraded", "Searches answered without a part, by why", "reason")
+        self._query_ms = self._build_histogram("query_total_ms", "Time of a search", _MS, *by)
+        self._query_s = self._build_histogram("query_duration_seconds", "Time of a search", _SECONDS, *by)
         self._watched = _Watched()
         self._registry.register(self._watched)
         self.watch(
@@ -59,7 +65,7 @@ class Measures:
     def request(self, route: str, method: str, status: int, seconds: float, tenant: str = "") -> None:
         """Count a request; a route or a method that is not known counts as `other`."""
         route, method = route if route in ROUTES else OTHER, method if method in METHODS else OTHER
-        self._requests.labels(route, method, str(status), *self._named(tenant)).inc()
+        self._requests.labels(route, method, str(status), *self._label_tenant(tenant)).inc()
         self._request_ms.labels(route, method).observe(1000 * seconds)
         self._request_s.labels(route, method).observe(seconds)
 
@@ -72,7 +78,7 @@ class Measures:
         went without, as `reason` of notices does."""
         route = route if route in ROUTES else OTHER
         labels = (profile, str(bool(degraded)).lower(), route)
-        self._queries.labels(*labels, *self._named(tenant)).inc()
+        self._queries.labels(*labels, *self._label_tenant(tenant)).inc()
         self._routes.labels(route).inc()
         for reason in degraded:
             self._degraded.labels(reason).inc()
@@ -97,13 +103,13 @@ class Measures:
         """Everything, in Prometheus' text form (`CONTENT_TYPE`)."""
         return prometheus_client.generate_latest(self._registry)
 
-    def _named(self, tenant: str) -> tuple[str, ...]:
+    def _label_tenant(self, tenant: str) -> tuple[str, ...]:
         return (tenant,) if self._names_tenants else ()
 
-    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+    def _build_counter(self, name: str, says: str, *labels: str) -> Counter:
         return Counter(f"duckkb_{name}", says, labels, registry=self._registry)
 
-    def _times(self, name: str, says: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
+    def _build_histogram(self, name: str, says: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"duckkb_{name}", says, labels, registry=self._registry, buckets=bounds)
 
 
@@ -118,23 +124,23 @@ class _Watched(Collector):
         for name, (says, read) in self.gauges.items():
             with suppress(DuckkbError):
                 if (value := read()) is not None:
-                    yield _metric(name, says, value)
-        for name, (says, value) in _of_calls([one for read in self.calls for one in read()]).items():
-            yield _metric(name, says, value)
+                    yield _build_metric(name, says, value)
+        for name, (says, value) in _measure_calls([counts for read in self.calls for counts in read()]).items():
+            yield _build_metric(name, says, value)
 
 
-def _metric(name: str, says: str, value: "float | Mapping[str, str]") -> Metric:
+def _build_metric(name: str, says: str, value: "float | Mapping[str, str]") -> Metric:
     name = f"duckkb_{name}"
     if isinstance(value, Mapping):
-        found = GaugeMetricFamily(name, says, labels=list(value))
-        found.add_metric(list(value.values()), 1)
-        return found
+        family = GaugeMetricFamily(name, says, labels=list(value))
+        family.add_metric(list(value.values()), 1)
+        return family
     if name.endswith("_total"):
         return CounterMetricFamily(name.removesuffix("_total"), says, value=value)
     return GaugeMetricFamily(name, says, value=value)
 
 
-def _of_calls(pools: Collection[CallCounts]) -> dict[str, tuple[str, float]]:
+def _measure_calls(pools: Collection[CallCounts]) -> dict[str, tuple[str, float]]:
     """The series of the pools: all of them from the start, 0 where no model has been asked yet."""
     reranks = [pool for pool in pools if pool.model == "rerank"]
     return {

@@ -49,7 +49,9 @@ class RequestLog(Struct, frozen=True):
             "commit": self.commit(),
             "arguments": dict(noted.arguments) if self.queries else None,
         }
-        lines.record("request", level, {name: one for name, one in facts.items() if one not in ("", None, [], {})})
+        lines.record(
+            "request", level, {name: value for name, value in facts.items() if value not in ("", None, [], {})}
+        )
 
 
 def tenant_hash(tenant: str) -> str:
@@ -77,32 +79,34 @@ class Telemetry:
             await self._app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        given, path = headers.get("x-request-id", ""), scope["path"]
+        client_id, path = headers.get("x-request-id", ""), scope["path"]
         method = scope["method"] if scope["method"] in METHODS else OTHER
-        request_id = given if _ID.fullmatch(given) else os.urandom(16).hex()
+        request_id = client_id if _ID.fullmatch(client_id) else os.urandom(16).hex()
         client = scope.get("client")
         first = f"/{path.split('/')[1]}" if path.startswith("/") else ""
         route = path if path in ROUTES else first if first in _FOLDERS else OTHER
-        noted = Noted(route, request_id, address=str(client[0]) if client else "")
-        status, begun = GONE, time.monotonic()
+        notes = Noted(route, request_id, address=str(client[0]) if client else "")
+        status, start_time = GONE, time.monotonic()
 
         async def told(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                others = [one for one in message.get("headers", ()) if one[0].lower() != b"x-request-id"]
-                message = {**message, "headers": [*others, (b"x-request-id", request_id.encode())]}
+                remaining_headers = [
+                    header for header in message.get("headers", ()) if header[0].lower() != b"x-request-id"
+                ]
+                message = {**message, "headers": [*remaining_headers, (b"x-request-id", request_id.encode())]}
             await send(message)
 
-        with spans.request_span(headers, method, noted) as span:
+        with spans.request_span(headers, method, notes) as span:
             try:
-                await self._app({**scope, NOTED: noted}, receive, told)
+                await self._app({**scope, NOTED: notes}, receive, told)
             except Exception:
                 status = 500
                 raise
             finally:
-                seconds = time.monotonic() - begun
-                spans.describe(span, method, noted, status)
-                self._measures.request(noted.route, method, status, seconds, noted.tenant)
+                seconds = time.monotonic() - start_time
+                spans.describe(span, method, notes, status)
+                self._measures.request(notes.route, method, status, seconds, notes.tenant)
                 if self._log is not None:
-                    self._log.write(noted, method, status, seconds, spans.trace_id(span))
+                    self._log.write(notes, method, status, seconds, spans.trace_id(span))

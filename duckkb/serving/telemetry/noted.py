@@ -49,11 +49,11 @@ class Noted(Struct):
         """What `run` gives; raises what it raises. In the thread that does it."""
         if not self.is_traced:
             return run(name, given, caller)
-        with recorded() as found:
+        with recorded() as steps:
             try:
                 return run(name, given, caller)
             finally:
-                self.steps += found
+                self.steps += steps
 
     def answered(self, answer: Mapping[str, Any]) -> None:
         """What was asked for has this answer."""
@@ -65,12 +65,12 @@ class Noted(Struct):
 
 def noted(scope: MutableMapping[str, Any] | None) -> Noted:
     """What is noted of the request with this scope; of one that nobody notes, something to write into."""
-    found = None if scope is None else scope.get(NOTED)
-    return found if isinstance(found, Noted) else Noted()
+    notes = None if scope is None else scope.get(NOTED)
+    return notes if isinstance(notes, Noted) else Noted()
 
 
 def degraded(answer: Mapping[str, Any]) -> list[str]:
     """What an answer went without and why, a word each, as `reason` of notices says it."""
-    notices = [one for one in notices_of(answer) if isinstance(one, Mapping)]
-    found = (str(one.get("reason") or "unknown") for one in notices if one.get("code") == "W_DEGRADED")
-    return list(dict.fromkeys(found))
+    notices = [notice for notice in notices_of(answer) if isinstance(notice, Mapping)]
+    reasons = (str(notice.get("reason") or "unknown") for notice in notices if notice.get("code") == "W_DEGRADED")
+    return list(dict.fromkeys(reasons))

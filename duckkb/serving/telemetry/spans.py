@@ -25,14 +25,14 @@ def request_span(headers: Mapping[str, str], method: str, noted: Noted) -> Itera
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield span
     finally:
-        _steps_of(span, noted)
+        _trace_steps(span, noted)
         span.end()
 
 
 def trace_id(span: trace.Span) -> str:
     """32 hex digits, which a log line may name; empty where nothing is traced."""
-    found = span.get_span_context()
-    return trace.format_trace_id(found.trace_id) if found.is_valid else ""
+    context = span.get_span_context()
+    return trace.format_trace_id(context.trace_id) if context.is_valid else ""
 
 
 def describe(span: trace.Span, method: str, noted: Noted, status: int) -> None:
@@ -55,7 +55,7 @@ def describe(span: trace.Span, method: str, noted: Noted, status: int) -> None:
         span.set_status(trace.StatusCode.ERROR)
 
 
-def _steps_of(span: trace.Span, noted: Noted) -> None:
+def _trace_steps(span: trace.Span, notes: Noted) -> None:
     within = trace.set_span_in_context(span)
-    for name, begun, ended in noted.steps:
-        _TRACER.start_span(name, within, start_time=begun).end(ended)
+    for name, begin_ns, end_ns in notes.steps:
+        _TRACER.start_span(name, within, start_time=begin_ns).end(end_ns)

@@ -62,12 +62,12 @@ def note_refusal(files: TenantFiles, entry: AuditEntry, left_out: int) -> None:
 
 def last(files: TenantFiles, count: int) -> list[dict[str, Any]]:
     """The last decisions of a base, the newest last. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
-    return _last(files, files.audit, _OLDER, count)
+    return _read_last(files, files.audit, _OLDER, count)
 
 
 def last_refused(files: TenantFiles, count: int) -> list[dict[str, Any]]:
     """The last refusals that were written down, likewise."""
-    return _last(files, files.refused, _OLDER_REFUSED, count)
+    return _read_last(files, files.refused, _OLDER_REFUSED, count)
 
 
 def _is_address(text: str) -> bool:
@@ -81,24 +81,24 @@ def _write(files: TenantFiles, path: Path, line: dict[str, Any], most: int, olde
         files.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         size = _append(path, f"{json.dumps(line)}\n".encode())
     except OSError as error:
-        said = f"the audit log {path} cannot be written: {error.strerror or error}"
-        raise Unavailable(said, "E_IO", state.remedy_of(error, "mend permissions")) from error
+        message = f"the audit log {path} cannot be written: {error.strerror or error}"
+        raise Unavailable(message, "E_IO", state.remedy_of(error, "mend permissions")) from error
     if size > most:
         with suppress(Unavailable, OSError):  # it is written; the next one tries again
             _rotate(files, path, most, older)
 
 
-def _last(files: TenantFiles, path: Path, older: int, count: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for line in _newest_first(files, path, older):
-        if len(found) >= count:
+def _read_last(files: TenantFiles, path: Path, older: int, count: int) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for line in _iter_newest(files, path, older):
+        if len(entries) >= count:
             break
-        found.append(line)
-    return found[::-1]
+        entries.append(line)
+    return entries[::-1]
 
 
-def _newest_first(files: TenantFiles, path: Path, older: int) -> Iterator[dict[str, Any]]:
-    for file in (_older(path, number) for number in range(older + 1)):
+def _iter_newest(files: TenantFiles, path: Path, older: int) -> Iterator[dict[str, Any]]:
+    for file in (_build_path(path, number) for number in range(older + 1)):
         for line in reversed((files.own(file) or b"").splitlines()):
             with suppress(ValueError):  # what a full disk tore
                 yield json.loads(line)
@@ -108,10 +108,10 @@ def _append(path: Path, line: bytes) -> int:
     """Bytes of the log afterwards. Lines of several processes do not mix: each is one write to the end."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_FOLLOW, 0o600)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
-        found = os.fstat(descriptor)
-        refuse_foreign(path, found)
+        file_stat = os.fstat(descriptor)
+        refuse_foreign(path, file_stat)
         file.write(line)
-    return found.st_size + len(line)
+    return file_stat.st_size + len(line)
 
 
 def _rotate(files: TenantFiles, path: Path, most: int, older: int) -> None:
@@ -119,8 +119,8 @@ def _rotate(files: TenantFiles, path: Path, most: int, older: int) -> None:
         if path.lstat().st_size > most:
             for number in range(older, 0, -1):
                 with suppress(FileNotFoundError):
-                    _older(path, number - 1).replace(_older(path, number))
+                    _build_path(path, number - 1).replace(_build_path(path, number))
 
 
-def _older(path: Path, number: int) -> Path:
+def _build_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}") if number else path

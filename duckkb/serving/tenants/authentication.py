@@ -60,22 +60,22 @@ class BearerTokens:
     def __init__(self, root: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         """`clock` says when a token is shown, in UTC. Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed."""
         self._files, self._clock = TenantFiles.of(root), clock
-        given = config.secret(VARIABLE)
-        if given is not None and (len(given) < _SHORTEST or _FORM.fullmatch(given) is None):
+        token = config.secret(VARIABLE)
+        if token is not None and (len(token) < _SHORTEST or _FORM.fullmatch(token) is None):
             fault = (
                 f"fewer than {_SHORTEST} characters"
-                if len(given) < _SHORTEST
+                if len(token) < _SHORTEST
                 else "characters that no bearer token has"
             )
             raise UsageError(f"{VARIABLE} holds {fault}", "E_TOKEN", f"export {VARIABLE}=$(openssl rand -hex 32)")
-        self._given = None if given is None else _hashed(given)
+        self._given = None if token is None else _hash_token(token)
         self._held: tuple[tuple[Facts, Facts], _Entries] | None = None
 
     @cached_property
     def base(self) -> str:
         """The name of this base in a browser, where several may have been served under one address."""
         root = self._files.root
-        return _hashed(f"{root}\n{root.stat().st_ino}")[:16]
+        return _hash_token(f"{root}\n{root.stat().st_ino}")[:16]
 
     def prepare(self) -> str | None:
         """Where whoever serves finds the server token: the name of the variable, or the path of a file, which is made where
@@ -91,7 +91,7 @@ class BearerTokens:
         """Who a token stands for; `token` is as `bearer` gives it. Never raises for what is given or stored."""
         if token is None or _FORM.fullmatch(token) is None:
             return _MALFORMED
-        return self.known(_hashed(token))
+        return self.known(_hash_token(token))
 
     def known(self, given: str) -> Caller | Denial:
         """Who the token with this SHA-256 (hex) stands for now. Never raises either."""
@@ -99,19 +99,19 @@ class BearerTokens:
             entries = self._entries()
         except DuckkbError as problem:
             return Denial(503, "E_UNAVAILABLE", "tokens cannot be checked at the moment", problem)
-        found = None
-        for known, meant in entries:  # all of them: how long it takes tells nothing of where one stands
-            if hmac.compare_digest(known, given):
-                found = meant
-        return self._meant(found, _UNKNOWN) if isinstance(found, Tenant) else found or _UNKNOWN
+        match = None
+        for digest, holder in entries:  # all of them: how long it takes tells nothing of where one stands
+            if hmac.compare_digest(digest, given):
+                match = holder
+        return self._resolve_tenant(match, _UNKNOWN) if isinstance(match, Tenant) else match or _UNKNOWN
 
     def named(self, tenant: str) -> Caller | Denial:
         """Who a tenant is that a proxy vouches for, without a token, now. Never raises either."""
         try:
-            known = self._files.read().get(tenant)
+            entry = self._files.read().get(tenant)
         except DuckkbError as problem:
             return Denial(503, "E_UNAVAILABLE", "tenants cannot be read at the moment", problem)
-        return self._meant(known, _UNNAMED) if known else _UNNAMED
+        return self._resolve_tenant(entry, _UNNAMED) if entry else _UNNAMED
 
     def audit(self, tenant: str, action: str, outcome: str, request_id: str = "", address: str = "") -> None:
         """As `audit.audit`, of this base."""
@@ -125,27 +125,27 @@ class BearerTokens:
         """As they were read last, while the files are as they were."""
         began = time.time_ns()
         facts = self._files.facts(self._files.tenants), self._files.facts(self._files.token)
-        held = self._held
-        if held is not None and held[0] == facts:
-            return held[1]
+        cache = self._held
+        if cache is not None and cache[0] == facts:
+            return cache[1]
         tenants = self._files.read()
-        entries: _Entries = tuple((one.sha256, one) for one in tenants.values())
-        entries = entries or ((self._given or self._server_token(), Caller(SERVER, "admin")),)
+        entries: _Entries = tuple((item.sha256, item) for item in tenants.values())
+        entries = entries or ((self._given or self._hash_server_token(), Caller(SERVER, "admin")),)
         # Two changes within one tick of the clock may leave the same times behind, so what is fresh is read again.
-        settled = all(began - max(one[:2], default=0) > _SETTLED for one in facts)
-        self._held = (facts, entries) if settled else None
+        is_stable = all(began - max(item[:2], default=0) > _SETTLED for item in facts)
+        self._held = (facts, entries) if is_stable else None
         return entries
 
-    def _meant(self, tenant: Tenant, disabled: Denial) -> Caller | Denial:
+    def _resolve_tenant(self, tenant: Tenant, denial: Denial) -> Caller | Denial:
         if tenant.disabled:
-            return replace(disabled, tenant=tenant.id)
+            return replace(denial, tenant=tenant.id)
         if tenant.expires and tenant.expires <= stamp(self._clock()):
             return replace(_EXPIRED, tenant=tenant.id)
         return tenant.caller
 
-    def _server_token(self) -> str:
-        known = self._files.server_token()
-        return _hashed(self._files.make_server_token(_WAIT) if known is None else known)
+    def _hash_server_token(self) -> str:
+        token = self._files.server_token()
+        return _hash_token(self._files.make_server_token(_WAIT) if token is None else token)
 
 
 def bearer(header: str | None) -> str | None:
@@ -158,5 +158,5 @@ def bearer(header: str | None) -> str | None:
     return (token.strip() or None) if scheme.lower() == "bearer" else None
 
 
-def _hashed(token: str) -> str:
+def _hash_token(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

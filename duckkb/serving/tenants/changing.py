@@ -47,18 +47,18 @@ def add(
 ) -> dict[str, Any]:
     """Make a tenant, and say it with its `token`, which nobody can see again. Raises `errors.UsageError`, `errors.NotFound`
     (E_UNKNOWN_TYPE), `errors.Conflict` (E_EXISTS), and as `remove` does."""
-    _check_given(id, role, terms.name)
-    expires = _expiry(terms.expires, f"duckkb tenant add {id}")
-    granted = _types_named(root, types) if types else ()
-    if granted and role == "admin":
+    _check_values(id, role, terms.name)
+    expires = _parse_expiry(terms.expires, f"duckkb tenant add {id}")
+    type_names = _resolve_types(root, types) if types else ()
+    if type_names and role == "admin":
         raise UsageError("an admin may see all: grant it no types", suggestion=f"duckkb tenant add {id} --role admin")
-    token, hashed = _new_token()
-    fresh = Tenant(id, role, hashed, _now(), granted, terms.name, expires=expires)
+    token, digest = _make_token()
+    fresh = Tenant(id, role, digest, _stamp_now(), type_names, terms.name, expires=expires)
 
     def added(tenants: dict[str, Tenant]) -> Tenant:
-        taken = next((one for one in tenants if one.casefold() == id.casefold()), None)
-        if taken is not None:
-            raise Conflict(f"there is a tenant {taken!r}", "E_EXISTS", f"duckkb tenant rotate {taken}")
+        holder = next((tenant_id for tenant_id in tenants if tenant_id.casefold() == id.casefold()), None)
+        if holder is not None:
+            raise Conflict(f"there is a tenant {holder!r}", "E_EXISTS", f"duckkb tenant rotate {holder}")
         return fresh
 
     _change(root, "add", id, added, timeout)
@@ -68,64 +68,66 @@ def add(
 def remove(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
     """Forget a tenant; its token lets nobody in from the next request on. Raises `errors.NotFound` (E_TENANT),
     `errors.Refused` in a sandbox, `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO)."""
-    found: list[Tenant] = []
+    matches: list[Tenant] = []
 
     def removed(tenants: dict[str, Tenant]) -> None:
-        found.append(_tenant(tenants, id))
+        matches.append(_find_tenant(tenants, id))
 
     _change(root, "remove", id, removed, timeout)
-    return found[0].told
+    return matches[0].told
 
 
 def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dict[str, Any]:
     """Give it another `token`, which is said once; the one before lets nobody in from the next request on. The new one expires
     when it `expires`, as in `Terms`; where that is empty, when the old one would have. Raises as `remove`, and
     `errors.UsageError` where that is past."""
-    token, hashed = _new_token()
+    token, digest = _make_token()
 
     def rotated(tenant: Tenant) -> Tenant:
-        end = _expiry(expires or tenant.expires, f"duckkb tenant rotate {tenant.id}")
-        return replace(tenant, sha256=hashed, rotated=_now(), expires=end)
+        end = _parse_expiry(expires or tenant.expires, f"duckkb tenant rotate {tenant.id}")
+        return replace(tenant, sha256=digest, rotated=_stamp_now(), expires=end)
 
-    return {**_changed(root, "rotate", id, rotated, timeout), "token": token}
+    return {**_replace_tenant(root, "rotate", id, rotated, timeout), "token": token}
 
 
 def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
     """Let it see more types and collections. Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` for an
     admin, and as `remove`."""
-    named = _types_named(root, types)
+    type_names = _resolve_types(root, types)
 
-    def granted(one: Tenant) -> Tenant:
-        if one.role == "admin":
-            raise UsageError(f"{one.id} is an admin, and may see all", suggestion=f"duckkb tenant show {one.id}")
-        return replace(one, types=tuple(sorted({*one.types, *named})))
+    def granted(tenant: Tenant) -> Tenant:
+        if tenant.role == "admin":
+            raise UsageError(f"{tenant.id} is an admin, and may see all", suggestion=f"duckkb tenant show {tenant.id}")
+        return replace(tenant, types=tuple(sorted({*tenant.types, *type_names})))
 
-    return _changed(root, "grant", id, granted, timeout)
+    return _replace_tenant(root, "grant", id, granted, timeout)
 
 
 def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
     """Take types and collections away from it, also those that the base has no longer. Raises as `grant`."""
     names = list(types)
 
-    def revoked(one: Tenant) -> Tenant:
-        if one.role == "admin":
-            raise UsageError(f"{one.id} is an admin, and may see all", suggestion=f"duckkb tenant disable {one.id}")
-        unclear = [name for name in names if name not in one.types]
-        gone = {*names, *(_types_named(root, unclear) if unclear else ())}
-        return replace(one, types=tuple(name for name in one.types if name not in gone))
+    def revoked(tenant: Tenant) -> Tenant:
+        if tenant.role == "admin":
+            raise UsageError(
+                f"{tenant.id} is an admin, and may see all", suggestion=f"duckkb tenant disable {tenant.id}"
+            )
+        unclear = [name for name in names if name not in tenant.types]
+        removals = {*names, *(_resolve_types(root, unclear) if unclear else ())}
+        return replace(tenant, types=tuple(name for name in tenant.types if name not in removals))
 
-    return _changed(root, "revoke", id, revoked, timeout)
+    return _replace_tenant(root, "revoke", id, revoked, timeout)
 
 
 def switch(root: Path, id: str, *, disabled: bool, timeout: float = 60.0) -> dict[str, Any]:
     """Have its token let nobody in until it is enabled again; token and types stay. Raises as `remove`."""
     action = "disable" if disabled else "enable"
-    return _changed(root, action, id, lambda one: replace(one, disabled=disabled), timeout)
+    return _replace_tenant(root, action, id, lambda tenant: replace(tenant, disabled=disabled), timeout)
 
 
 def every(root: Path) -> list[dict[str, Any]]:
     """All tenants in the order of their IDs. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
-    return [one.told for _, one in sorted(TenantFiles.of(root).read().items())]
+    return [tenant.told for _, tenant in sorted(TenantFiles.of(root).read().items())]
 
 
 def show(root: Path, id: str) -> dict[str, Any]:
@@ -133,22 +135,22 @@ def show(root: Path, id: str) -> dict[str, Any]:
     if they were; `edges_without_ends`, granted but with an end that it does not see; `undeletable`, types of which no record may
     be deleted or renamed, as edges may end there that it does not see; `missing`, granted types that the base has not. Raises as
     `every`, `errors.NotFound` (E_TENANT) and `errors.OntologyError`."""
-    one = _tenant(TenantFiles.of(root).read(), id)
-    ontology = _ontology(root)
-    names = {kind.name for kind in ontology} if one.role == "admin" else set(one.types)
-    seen_types = names if one.role == "admin" else ontology.seen_by(frozenset(names), one.id)
+    tenant = _find_tenant(TenantFiles.of(root).read(), id)
+    ontology = _load_ontology(root)
+    names = {kind.name for kind in ontology} if tenant.role == "admin" else set(tenant.types)
+    seen_types = names if tenant.role == "admin" else ontology.seen_by(frozenset(names), tenant.id)
     nodes = seen_types & ontology.nodes.keys()
     ends = {name: {*edge.from_types, *edge.to_types} for name, edge in ontology.edges.items()}
     # Links between documents come with their collection.
-    granted = {name for name, edge in ontology.edges.items() if name in names or edge.source is not None}
-    seen = {name for name in granted if ends[name] <= nodes}
-    hidden_ends = {end for name in ends.keys() - seen for end in ends[name]}
+    granted_edges = {name for name, edge in ontology.edges.items() if name in names or edge.source is not None}
+    visible_edges = {name for name in granted_edges if ends[name] <= nodes}
+    hidden_ends = {end for name in ends.keys() - visible_edges for end in ends[name]}
     return {
-        **one.told,
+        **tenant.told,
         "memories": sorted(name for name in nodes if ontology.nodes[name].scope is not None),
-        "edges": sorted(seen),
-        "edges_not_granted": sorted(name for name in ends.keys() - granted if ends[name] <= nodes),
-        "edges_without_ends": sorted((names & ends.keys()) - seen),
+        "edges": sorted(visible_edges),
+        "edges_not_granted": sorted(name for name in ends.keys() - granted_edges if ends[name] <= nodes),
+        "edges_without_ends": sorted((names & ends.keys()) - visible_edges),
         "undeletable": sorted(nodes & hidden_ends),
         "missing": sorted(names - ontology.nodes.keys() - ends.keys()),
     }
@@ -159,19 +161,19 @@ def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> 
     `errors.NotFound` (E_TENANT), `errors.UsageError` (E_ARGUMENT), `errors.Refused` for an action that writes, and as `Served.run`."""
     from duckkb.serving.served import Served
 
-    caller = _tenant(TenantFiles.of(root).read(), id).caller
+    caller = _find_tenant(TenantFiles.of(root).read(), id).caller
     try:
-        given = parse_json(arguments.encode("utf-8", "surrogateescape"), Limits())
+        values = parse_json(arguments.encode("utf-8", "surrogateescape"), Limits())
     except LineError:
-        given = None
-    if not isinstance(given, dict):
+        values = None
+    if not isinstance(values, dict):
         raise UsageError(
             "the arguments are no JSON object", "E_ARGUMENT", f"""duckkb tenant ask {id} find '{{"type":"all"}}'"""
         )
     if name in ACTIONS and ACTIONS[name].writes:
         raise Refused(f"`tenant ask` only looks, and {name} writes", suggestion=f"duckkb tenant ask {id} types")
-    with closing(Served(root, chosen)) as served:
-        return served.run(name, given, caller)
+    with closing(Served(root, chosen)) as answerer:
+        return answerer.run(name, values, caller)
 
 
 def status(root: Path, decisions: int = 0) -> dict[str, Any]:
@@ -179,31 +181,31 @@ def status(root: Path, decisions: int = 0) -> dict[str, Any]:
     kept; with `decisions`, the last so many of both. Raises as `every`."""
     files = TenantFiles.of(root)
     tenants = files.read()
-    roles = Counter(one.role for one in tenants.values())
-    given = VARIABLE if config.secret(VARIABLE) else str(files.token)
+    roles = Counter(tenant.role for tenant in tenants.values())
+    token_source = VARIABLE if config.secret(VARIABLE) else str(files.token)
     return {
         "base": str(files.root),
         "tenants": len(tenants),
-        "disabled": sum(one.disabled for one in tenants.values()),
+        "disabled": sum(tenant.disabled for tenant in tenants.values()),
         "roles": {role: roles[role] for role in ROLES},
         "file": str(files.tenants),
-        "server_token": None if tenants else given,
+        "server_token": None if tenants else token_source,
         "audit": str(files.audit),
         "refused": str(files.refused),
         **({"decisions": last(files, decisions), "refusals": last_refused(files, decisions)} if decisions else {}),
     }
 
 
-def _changed(root: Path, action: str, id: str, change: _Change, timeout: float) -> dict[str, Any]:
+def _replace_tenant(root: Path, action: str, id: str, change: _Change, timeout: float) -> dict[str, Any]:
     """A tenant that is there, changed."""
-    found: list[Tenant] = []
+    results: list[Tenant] = []
 
     def changed(tenants: dict[str, Tenant]) -> Tenant:
-        found.append(change(_tenant(tenants, id)))
-        return found[0]
+        results.append(change(_find_tenant(tenants, id)))
+        return results[0]
 
     _change(root, action, id, changed, timeout)
-    return found[0].told
+    return results[0].told
 
 
 def _change(
@@ -211,78 +213,80 @@ def _change(
 ) -> None:
     """Put what `change` makes in the tenant's place, or nothing; it is in the audit log before it holds."""
     if config.environment().sandbox:
-        said = "DUCKKB_SANDBOX is set: what runs in a sandbox cannot decide who is let in"
-        raise Refused(said, suggestion=f"a person's `duckkb tenant {action} {shell_word(id)}` outside of it")
+        message = "DUCKKB_SANDBOX is set: what runs in a sandbox cannot decide who is let in"
+        raise Refused(message, suggestion=f"a person's `duckkb tenant {action} {shell_word(id)}` outside of it")
     files = TenantFiles.of(root)
     with files.locked(timeout):
         before = files.read()
-        made = change(before)
-        after = {key: one for key, one in before.items() if key != id} | ({made.id: made} if made else {})
+        replacement = change(before)
+        after = {key: tenant for key, tenant in before.items() if key != id} | (
+            {replacement.id: replacement} if replacement else {}
+        )
         if after != before:
             audit(files, AuditEntry(id, f"tenant {action}", "done"))
             files.write(after)
 
 
-def _tenant(tenants: Mapping[str, Tenant], id: str) -> Tenant:
+def _find_tenant(tenants: Mapping[str, Tenant], id: str) -> Tenant:
     if id in tenants:
         return tenants[id]
     if not is_id(id):
-        raise _no_id()
+        raise _build_id_error()
     near = get_close_matches(id, tenants, 1)
-    said = f"no tenant {id!r}" + (f"; did you mean {near[0]}?" if near else "")
-    raise NotFound(said, "E_TENANT", "`duckkb tenant list` names them")
+    message = f"no tenant {id!r}" + (f"; did you mean {near[0]}?" if near else "")
+    raise NotFound(message, "E_TENANT", "`duckkb tenant list` names them")
 
 
-def _check_given(id: str, role: str, name: str) -> None:
+def _check_values(id: str, role: str, name: str) -> None:
     if not is_id(id):
-        raise _no_id()
+        raise _build_id_error()
     if role not in ROLES:
         raise UsageError(f"a role is one of {', '.join(ROLES)}", suggestion=f"duckkb tenant add {id} --role viewer")
     if not is_name(name):
         raise UsageError("a name is one line of at most 200 characters", suggestion="give a shorter --name")
 
 
-def _expiry(text: str, command: str) -> str:
+def _parse_expiry(text: str, command: str) -> str:
     try:
         return expiry_of(text, datetime.now(UTC)) if text else ""
     except ValueError as problem:
-        said = f"a token cannot expire at {text!r}: it is {problem}"
-        raise UsageError(said, suggestion=f"{command} --expires 90d") from None
+        message = f"a token cannot expire at {text!r}: it is {problem}"
+        raise UsageError(message, suggestion=f"{command} --expires 90d") from None
 
 
-def _no_id() -> UsageError:
+def _build_id_error() -> UsageError:
     """What was given is not repeated: it may be a token, by a slip."""
-    said = "a tenant's ID has 1 to 63 letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
-    return UsageError(said, suggestion="duckkb tenant add ann --role viewer")
+    message = "a tenant's ID has 1 to 63 letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
+    return UsageError(message, suggestion="duckkb tenant add ann --role viewer")
 
 
-def _types_named(root: Path, names: Iterable[str]) -> tuple[str, ...]:
+def _resolve_types(root: Path, names: Iterable[str]) -> tuple[str, ...]:
     """The types and collections with these names, tables or labels, sorted."""
-    ontology, found = _ontology(root), set()
+    ontology, matches = _load_ontology(root), set()
     for name in names:
         kind = ontology.find(name)
         if kind is None:
-            near = get_close_matches(name, [one for kind in ontology for one in (kind.name, kind.table)], 1)
-            said = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
-            raise NotFound(said, "E_UNKNOWN_TYPE", "`duckkb schema` lists the types and collections")
+            near = get_close_matches(name, [label for kind in ontology for label in (kind.name, kind.table)], 1)
+            message = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+            raise NotFound(message, "E_UNKNOWN_TYPE", "`duckkb schema` lists the types and collections")
         if isinstance(kind, NodeType) and kind.scope is not None:
-            said = (
+            message = (
                 f"{kind.name} holds the memories of {kind.scope}, which that tenant sees without a grant, and no other"
             )
             raise UsageError(
-                said, suggestion="grant other types; what several share belongs into an ordinary collection"
+                message, suggestion="grant other types; what several share belongs into an ordinary collection"
             )
-        found.add(kind.name)
-    return tuple(sorted(found))
+        matches.add(kind.name)
+    return tuple(sorted(matches))
 
 
-def _ontology(root: Path) -> Ontology:
-    loaded = config.load(root, config.around(root))
-    config.remember_schemas(loaded.env)
-    return loaded.ontology
+def _load_ontology(root: Path) -> Ontology:
+    configuration = config.load(root, config.around(root))
+    config.remember_schemas(configuration.env)
+    return configuration.ontology
 
 
-def _new_token() -> tuple[str, str]:
+def _make_token() -> tuple[str, str]:
     """A token, and what is kept of it."""
     from secrets import token_hex
 
@@ -290,5 +294,5 @@ def _new_token() -> tuple[str, str]:
     return token, sha256(token.encode()).hexdigest()
 
 
-def _now() -> str:
+def _stamp_now() -> str:
     return stamp(datetime.now(UTC))

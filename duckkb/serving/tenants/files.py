@@ -76,22 +76,22 @@ class TenantFiles(Struct, frozen=True):
             return {}
         lines = data.split(b"\n")
         if lines.pop() != b"":
-            raise self._damaged(len(lines) + 1, "the line is torn")
+            raise self._build_damage_error(len(lines) + 1, "the line is torn")
         self._check_head(lines[0] if lines else b"")
-        found: dict[str, Tenant] = {}
+        tenants: dict[str, Tenant] = {}
         for number, line in enumerate(lines[1:], 2):
             try:
-                one = read(line)
+                tenant = read(line)
             except ValueError as problem:
-                raise self._damaged(number, str(problem)) from None
-            if one.id in found or any(one.sha256 == other.sha256 for other in found.values()):
-                raise self._damaged(number, "the tenant stands there twice")
-            found[one.id] = one
-        return found
+                raise self._build_damage_error(number, str(problem)) from None
+            if tenant.id in tenants or any(tenant.sha256 == sibling.sha256 for sibling in tenants.values()):
+                raise self._build_damage_error(number, "the tenant stands there twice")
+            tenants[tenant.id] = tenant
+        return tenants
 
     def write(self, tenants: Mapping[str, Tenant]) -> None:
         """Replace them, for who holds the lock. Raises `errors.Unavailable` (E_IO); the old ones are then as they were."""
-        lines = [json.dumps(self._head), *(one.line for _, one in sorted(tenants.items()))]
+        lines = [json.dumps(self._head), *(tenant.line for _, tenant in sorted(tenants.items()))]
         self._replace(self.tenants, "".join(f"{line}\n" for line in lines).encode())
 
     def server_token(self) -> str | None:
@@ -99,7 +99,7 @@ class TenantFiles(Struct, frozen=True):
         data = self.own(self.token)
         text = None if data is None else data.decode("ascii", "replace").strip()
         if text is not None and (len(text) != 64 or not set(text) <= set("0123456789abcdef")):
-            raise _refused(self.token, "is no token that duckkb made", f"rm {shell_word(str(self.token))}")
+            raise _build_refusal(self.token, "is no token that duckkb made", f"rm {shell_word(str(self.token))}")
         return text
 
     def make_server_token(self, timeout: float) -> str:
@@ -107,23 +107,23 @@ class TenantFiles(Struct, frozen=True):
         from secrets import token_hex
 
         with self.locked(timeout):
-            known = self.server_token()
-            if known is None:
-                known = token_hex(32)
-                self._replace(self.token, f"{known}\n".encode())
-        return known
+            token = self.server_token()
+            if token is None:
+                token = token_hex(32)
+                self._replace(self.token, f"{token}\n".encode())
+        return token
 
     @contextmanager
     def locked(self, timeout: float, what: str = "") -> Iterator[None]:
         """Change the tenants and the token alone, or `what` lies beside; wait at most `timeout` seconds. Raises
         `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO)."""
-        with ExitStack() as held:
+        with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._refuse_folder()
-                held.enter_context(lock.beside(self.folder / f"{self._name}{what}", "exclusive", timeout))
+                stack.enter_context(lock.beside(self.folder / f"{self._name}{what}", "exclusive", timeout))
             except OSError as error:
-                raise self._unusable(error) from error
+                raise self._build_access_error(error) from error
             for draft in () if what else self.folder.glob(f".{self._name}.*.tmp"):  # of who was killed
                 draft.unlink(missing_ok=True)
             yield
@@ -138,36 +138,44 @@ class TenantFiles(Struct, frozen=True):
             return None
         except OSError as error:
             if path.is_symlink():
-                raise _refused(path, "is a link", f"rm {shell_word(str(path))}") from error
-            raise self._unusable(error) from error
+                raise _build_refusal(path, "is a link", f"rm {shell_word(str(path))}") from error
+            raise self._build_access_error(error) from error
         try:
             refuse_foreign(path, os.fstat(descriptor))
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 data = file.read(_MOST_BYTES + 1)
         except OSError as error:
-            raise self._unusable(error) from error
+            raise self._build_access_error(error) from error
         finally:
             os.close(descriptor)
         if len(data) > _MOST_BYTES:
-            raise _refused(path, "is larger than any that duckkb writes", f"mv {_moved(path)}")
+            raise _build_refusal(path, "is larger than any that duckkb writes", f"mv {_format_move(path)}")
         return data
 
     def facts(self, path: Path) -> Facts:
         """What changes with a file, empty where there is none. Raises `errors.Unavailable` (E_IO)."""
         try:
-            found = path.lstat()
+            file_stat = path.lstat()
         except FileNotFoundError:
             return ()
         except OSError as error:
-            raise self._unusable(error) from error
-        times = (found.st_mtime_ns, found.st_ctime_ns)
-        return (*times, found.st_dev, found.st_ino, found.st_size, found.st_mode, found.st_uid, found.st_nlink)
+            raise self._build_access_error(error) from error
+        times = (file_stat.st_mtime_ns, file_stat.st_ctime_ns)
+        return (
+            *times,
+            file_stat.st_dev,
+            file_stat.st_ino,
+            file_stat.st_size,
+            file_stat.st_mode,
+            file_stat.st_uid,
+            file_stat.st_nlink,
+        )
 
     def _refuse_folder(self) -> None:
         """Whoever may write the folder above could lay another one here. Raises FileNotFoundError."""
         above = self.folder.parent.stat()
         if os.name != "nt" and above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
-            raise _refused(
+            raise _build_refusal(
                 self.folder.parent, "can be written by others", f"chmod go-w {shell_word(str(self.folder.parent))}"
             )
         refuse_foreign(self.folder, self.folder.lstat(), folder=True)
@@ -176,54 +184,56 @@ class TenantFiles(Struct, frozen=True):
         try:
             state.write_atomic(path, data, mode=0o600)
         except Unavailable as error:
-            raise self._unusable(error) from error
+            raise self._build_access_error(error) from error
 
     def _check_head(self, line: bytes) -> None:
         try:
-            found = json.loads(line)
+            value = json.loads(line)
         except (ValueError, RecursionError):
-            found = None
-        if found != self._head:
-            said = f"line 1 does not say format {_FORMAT} and this base"
-            raise self._damaged(1, said)
+            value = None
+        if value != self._head:
+            message = f"line 1 does not say format {_FORMAT} and this base"
+            raise self._build_damage_error(1, message)
 
-    def _damaged(self, number: int, said: str) -> Unavailable:
+    def _build_damage_error(self, number: int, message: str) -> Unavailable:
         """A line that is taken away takes its tenant along, and no other; without the first, none is known."""
         path = shell_word(str(self.tenants))
-        mending = f"mv {_moved(self.tenants)}" if number == 1 else f"sed -i {number}d {path}"
-        lost = "all tenants" if number == 1 else "the tenant of this line"
-        finding = Finding("E_TENANTS", said, str(self.tenants), number, remedy=mending)
+        mending = f"mv {_format_move(self.tenants)}" if number == 1 else f"sed -i {number}d {path}"
+        scope = "all tenants" if number == 1 else "the tenant of this line"
+        finding = Finding("E_TENANTS", message, str(self.tenants), number, remedy=mending)
         return Unavailable(
-            f"{finding.place}: {said}; nobody is let in until it is mended",
+            f"{finding.place}: {message}; nobody is let in until it is mended",
             "E_TENANTS",
-            f"`{mending}`, then `duckkb tenant add` for {lost}",
+            f"`{mending}`, then `duckkb tenant add` for {scope}",
             findings=(finding,),
         )
 
-    def _unusable(self, error: OSError | Unavailable) -> Unavailable:
-        said = f"tenants cannot be kept in {self.folder}: {getattr(error, 'strerror', None) or error}"
-        return Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base")
+    def _build_access_error(self, error: OSError | Unavailable) -> Unavailable:
+        message = f"tenants cannot be kept in {self.folder}: {getattr(error, 'strerror', None) or error}"
+        return Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base")
 
 
 def refuse_foreign(path: Path, found: os.stat_result, *, folder: bool = False) -> None:
     """Raise `errors.Unavailable` (E_TENANTS) for a link, for what is no plain file (or folder), and for what others own, may
     write or may read."""
-    named = shell_word(str(path))
+    quoted_path = shell_word(str(path))
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(found.st_mode):
-        raise _refused(path, f"is a link or no {'folder' if folder else 'plain file'}", f"rm {named}")
+        raise _build_refusal(path, f"is a link or no {'folder' if folder else 'plain file'}", f"rm {quoted_path}")
     if os.name == "nt":
         return
     if found.st_uid != os.geteuid():
-        raise _refused(path, "belongs to another user", f"mv {_moved(path)}")
+        raise _build_refusal(path, "belongs to another user", f"mv {_format_move(path)}")
     if found.st_mode & _OTHERS:
-        raise _refused(path, "can be written or read by others", f"chmod {'700' if folder else '600'} {named}")
+        raise _build_refusal(
+            path, "can be written or read by others", f"chmod {'700' if folder else '600'} {quoted_path}"
+        )
     if not folder and found.st_nlink > 1:
-        raise _refused(path, "has another name (a hard link)", f"mv {_moved(path)}")
+        raise _build_refusal(path, "has another name (a hard link)", f"mv {_format_move(path)}")
 
 
-def _refused(path: Path, said: str, mending: str) -> Unavailable:
-    return Unavailable(f"{path} {said}; nobody is let in", "E_TENANTS", f"look who did that, then `{mending}`")
+def _build_refusal(path: Path, fault: str, mending: str) -> Unavailable:
+    return Unavailable(f"{path} {fault}; nobody is let in", "E_TENANTS", f"look who did that, then `{mending}`")
 
 
-def _moved(path: Path) -> str:
+def _format_move(path: Path) -> str:
     return f"{shell_word(str(path))} {shell_word(f'{path}.refused')}"

@@ -64,16 +64,16 @@ class Tenant(Struct, frozen=True):
 def read(line: bytes) -> Tenant:
     """A tenant of a line of the file. Raises ValueError, which says what is wrong and repeats nothing."""
     try:
-        found = json.loads(line)
+        values = json.loads(line)
     except (ValueError, RecursionError):
         raise ValueError("no JSON") from None
-    if not isinstance(found, dict) or {*found, "expires"} != set(KEYS):
+    if not isinstance(values, dict) or {*values, "expires"} != set(KEYS):
         raise ValueError(f"no object of {', '.join(KEYS)}")
-    wrong = next((key for key in found if not _fits(key, found)), None)
+    wrong = next((key for key in values if not _is_valid(key, values)), None)
     if wrong is not None:
         raise ValueError(f"`{wrong}` has a value that duckkb does not write")
-    given = {"id": found.pop("tenant"), **found, "types": tuple(found["types"])}
-    return Tenant(**given)
+    arguments = {"id": values.pop("tenant"), **values, "types": tuple(values["types"])}
+    return Tenant(**arguments)
 
 
 def expiry_of(text: str, now: datetime) -> str:
@@ -121,11 +121,11 @@ def is_name(text: str) -> bool:
     return len(text) <= _LONGEST_NAME and all(character.isprintable() for character in text)
 
 
-def _fits(key: str, found: Mapping[str, Any]) -> bool:
-    value = found[key]
+def _is_valid(key: str, values: Mapping[str, Any]) -> bool:
+    value = values[key]
     if key == "types":
-        is_list = isinstance(value, list) and all(isinstance(one, str) and one for one in value)
-        return is_list and value == sorted(set(value)) and not (value and found["role"] == "admin")
+        is_list = isinstance(value, list) and all(isinstance(type_name, str) and type_name for type_name in value)
+        return is_list and value == sorted(set(value)) and not (value and values["role"] == "admin")
     if key == "disabled":
         return isinstance(value, bool)
     if not isinstance(value, str):

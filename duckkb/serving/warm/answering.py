@@ -88,7 +88,7 @@ class Warm:
             pid = peer.pid_of(line)
             if pid is None:
                 return
-            words = self._words(line)
+            words = self._read_words(line)
             if not self._is_like(pid):
                 raise NotServed("whoever asks has other rights or limits")
             descriptors += peer.streams(pid)
@@ -105,26 +105,26 @@ class Warm:
             for number in descriptors:
                 os.close(number)
 
-    def _words(self, line: socket.socket) -> list[str]:
+    def _read_words(self, line: socket.socket) -> list[str]:
         """The command line, once who asks is the same as this process. Raises `NotServed`, OSError, ValueError."""
-        held = b""
-        while len(held) < 1 + HEAD:
-            held += self._more(line, 1 + HEAD - len(held))
-        size = int.from_bytes(held[1:], "little")
-        if held[:1] != BEGUN or size > LARGEST:
+        header = b""
+        while len(header) < 1 + HEAD:
+            header += self._receive_bytes(line, 1 + HEAD - len(header))
+        size = int.from_bytes(header[1:], "little")
+        if header[:1] != BEGUN or size > LARGEST:
             raise ValueError("no frame")
         body = bytearray()
         while len(body) < size:
-            body += self._more(line, size - len(body))
+            body += self._receive_bytes(line, size - len(body))
         count, *fields = bytes(body).split(b"\0")
-        said = fields[: int(count)]
-        if said != self._identity:
+        identity = fields[: int(count)]
+        if identity != self._identity:
             raise NotServed("another base, environment, Python or duckkb")
         if installation.is_changed(self._installation):
             raise NotServed("duckkb or a library was changed since")
-        return [os.fsdecode(word) for word in fields[len(said) :]]
+        return [os.fsdecode(word) for word in fields[len(identity) :]]
 
-    def _more(self, line: socket.socket, size: int) -> bytes:
+    def _receive_bytes(self, line: socket.socket, size: int) -> bytes:
         data = line.recv(min(size, 1 << 20))
         if not data:
             raise ValueError("a torn frame")
@@ -139,18 +139,18 @@ class Warm:
         try:
             os.chdir(f"/proc/{pid}/cwd")
             sys.argv[1:] = words
-            with warnings.catch_warnings(), taken(descriptors) as printed:
+            with warnings.catch_warnings(), taken(descriptors) as output:
                 code = self._commands.run(words)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             raise NotServed(f"it ended with {type(error).__name__}") from error
         finally:
             os.umask(before[0])
             os.chdir("/")
-        answer = printed.answer(code)
+        answer = output.answer(code)
         if (
             self._commands.is_asked_to_end()
             or os.fstat(2).st_size != before[1]
-            or any(one in answer for one in _INTERNAL)
+            or any(marker in answer for marker in _INTERNAL)
         ):
             raise NotServed("it did not end as it should")
         return answer

@@ -11,21 +11,21 @@ _Stamp = tuple[int, int, int]
 def stamps() -> dict[Path, _Stamp | None]:
     """By path, of every file of duckkb, as presets are data, the folders in which libraries lie, and Python: inode, size and time of change; None
     where nothing is there."""
-    own = Path(duckkb.__file__).parent
+    package_folder = Path(duckkb.__file__).parent
     libraries = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
-    files = (path for path in own.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
-    paths = [*files, own, *libraries, Path(sys.executable), Path(sys.prefix, "pyvenv.cfg")]
+    files = (path for path in package_folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    paths = [*files, package_folder, *libraries, Path(sys.executable), Path(sys.prefix, "pyvenv.cfg")]
     return {path: _stamp(path) for path in paths}
 
 
 def is_changed(before: dict[Path, _Stamp | None]) -> bool:
     """Whether any of these is another than it was."""
-    return any(_stamp(path) != found for path, found in before.items())
+    return any(_stamp(path) != old_stamp for path, old_stamp in before.items())
 
 
 def _stamp(path: Path) -> _Stamp | None:
     try:
-        found = path.stat()
+        file_stat = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return file_stat.st_ino, file_stat.st_size, file_stat.st_mtime_ns

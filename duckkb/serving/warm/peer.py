@@ -19,27 +19,29 @@ def pid_of(line: socket.socket) -> int | None:
 
 def standing(pid: int | str) -> list[object]:
     """The rights of a process, its limits, and the part of the system that it sees. Raises OSError."""
-    told = _fields(pid)
+    status = _read_status(pid)
     with Path(f"/proc/{pid}/limits").open(encoding="ascii") as lines:
         limits = [line for line in lines if line.startswith(_LIMITS)]
     spaces = [Path(f"/proc/{pid}/ns/{name}").readlink() for name in _SPACES]
-    return [*(told.get(name) for name in _OF_STATUS), limits, spaces, Path(f"/proc/{pid}/root").readlink()]
+    return [*(status.get(name) for name in _OF_STATUS), limits, spaces, Path(f"/proc/{pid}/root").readlink()]
 
 
 def streams(pid: int) -> list[int]:
     """Descriptors in the place of the three streams of a process: its terminals, which tell that they are, and how wide; else
     nothing, so that no pipe of its stays open here. Raises OSError, also where it lacks one."""
-    found: list[int] = []
+    descriptors: list[int] = []
     try:
-        found.extend(_terminal(f"/proc/{pid}/fd/{one}") or os.open(os.devnull, os.O_RDWR) for one in range(3))
+        descriptors.extend(
+            _open_terminal(f"/proc/{pid}/fd/{number}") or os.open(os.devnull, os.O_RDWR) for number in range(3)
+        )
     except OSError:
-        for one in found:
-            os.close(one)
+        for number in descriptors:
+            os.close(number)
         raise
-    return found
+    return descriptors
 
 
-def _terminal(path: str) -> int | None:
+def _open_terminal(path: str) -> int | None:
     if not stat.S_ISCHR(Path(path).stat().st_mode):
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK)
@@ -51,9 +53,9 @@ def _terminal(path: str) -> int | None:
 
 def umask(pid: int) -> int:
     """Raises OSError."""
-    return int(_fields(pid)["Umask"], 8)
+    return int(_read_status(pid)["Umask"], 8)
 
 
-def _fields(pid: int | str) -> dict[str, str]:
+def _read_status(pid: int | str) -> dict[str, str]:
     with Path(f"/proc/{pid}/status").open(encoding="utf-8", errors="replace") as lines:
         return dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)

@@ -40,12 +40,12 @@ def start(path: str | Path | None, idle: float) -> dict[str, Any]:
     """Start the warm process, and wait until it answers; `pid` and `socket`, also of one that runs already."""
     daemon = place(path)
     try:
-        return _told(daemon.start(["serve", "--warm", "--in-background", "--idle", str(idle)]))
+        return _describe_daemon(daemon.start(["serve", "--warm", "--in-background", "--idle", str(idle)]))
     except (Refused, Unavailable):  # it runs, or another start was faster
         deadline = time.monotonic() + _START_S
-        while (found := daemon.running()) is not None:
-            if found or time.monotonic() > deadline:
-                return _told(found)
+        while (server := daemon.running()) is not None:
+            if server or time.monotonic() > deadline:
+                return _describe_daemon(server)
             time.sleep(_LOOK_S)
         raise
 
@@ -55,7 +55,7 @@ def stop(path: str | Path | None) -> dict[str, Any]:
     not end."""
     daemon = place(path)
     try:
-        return _told(daemon.stop())
+        return _describe_daemon(daemon.stop())
     except NotFound as problem:
         raise NotFound(f"no warm process of {daemon.root} runs", "E_WARM", "duckkb serve --warm") from problem
 
@@ -64,7 +64,7 @@ def serve(path: str | Path | None, commands: Commands, patience: Patience) -> No
     """Be the warm process until it is to end. Raises `errors.Refused` (E_SERVING) where another is, `errors.Unavailable`
     (E_TENANTS) where others can reach the folder of its socket."""
     daemon = place(path)
-    held = daemon.hold()
+    descriptor = daemon.hold()
     refuse_foreign(daemon.folder, daemon.folder.lstat(), folder=True)
     target = warm_client.socket_of(os.fspath(daemon.root), os.fspath(daemon.folder))
     warm = Warm(daemon.root, commands, patience)
@@ -77,8 +77,8 @@ def serve(path: str | Path | None, commands: Commands, patience: Patience) -> No
         wiring.warm_up(daemon.root)
     gc.collect()
     gc.freeze()
-    with _listening(target) as listener:
-        daemon.tell(held, target)
+    with _open_listener(target) as listener:
+        daemon.tell(descriptor, target)
         try:
             warm.serve(listener, target)
         finally:
@@ -105,7 +105,7 @@ def let_go() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _listening(target: str) -> socket.socket:
+def _open_listener(target: str) -> socket.socket:
     """A socket that is there once it takes requests, for this user alone. Raises `errors.Unavailable` (E_IO)."""
     listener = socket.socket(socket.AF_UNIX)
     draft = f"{target[:-5]}.{os.getpid()}"
@@ -117,12 +117,12 @@ def _listening(target: str) -> socket.socket:
         Path(draft).rename(target)
     except OSError as error:
         listener.close()
-        said = f"{target} cannot be made: {error.strerror or error}"
-        raise Unavailable(said, "E_IO", "set XDG_RUNTIME_DIR to a folder of yours with a short name") from error
+        message = f"{target} cannot be made: {error.strerror or error}"
+        raise Unavailable(message, "E_IO", "set XDG_RUNTIME_DIR to a folder of yours with a short name") from error
     finally:
         os.umask(before)
     return listener
 
 
-def _told(found: dict[str, Any]) -> dict[str, Any]:
-    return {"pid": found.get("pid"), "socket": found.get("url")}
+def _describe_daemon(server: dict[str, Any]) -> dict[str, Any]:
+    return {"pid": server.get("pid"), "socket": server.get("url")}

@@ -71,21 +71,21 @@ class _Unread:
 @contextmanager
 def taken(descriptors: list[int]) -> Iterator[Printed]:
     """While a command runs: `sys` has the streams of whoever asks, by their descriptors."""
-    printed, names = Printed(), ("stdin", "stdout", "stderr")
+    output, names = Printed(), ("stdin", "stdout", "stderr")
     before = [getattr(sys, name) for name in (*names, "__stdin__", "__stdout__", "__stderr__")]
-    kept = [_text(_Captured(number, descriptors[number], printed)) for number in (1, 2)]
-    for name, stream in zip(names, (cast("TextIO", _Unread(descriptors[0])), *kept), strict=True):
+    writers = [_wrap_text(_Captured(number, descriptors[number], output)) for number in (1, 2)]
+    for name, stream in zip(names, (cast("TextIO", _Unread(descriptors[0])), *writers), strict=True):
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     try:
-        yield printed
-        for stream in kept:
+        yield output
+        for stream in writers:
             stream.flush()
     finally:
         for name, stream in zip((*names, "__stdin__", "__stdout__", "__stderr__"), before, strict=True):
             setattr(sys, name, stream)
 
 
-def _text(raw: io.RawIOBase) -> TextIO:
+def _wrap_text(raw: io.RawIOBase) -> TextIO:
     """As `__main__` has them."""
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=raw.isatty())

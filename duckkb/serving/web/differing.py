@@ -53,10 +53,10 @@ class ChangedRecord(Struct, frozen=True):
 
 def changed(line: Mapping[str, Any]) -> ChangedRecord:
     """Of a change as `diff` gives it."""
-    values = list(_values(line["fields"]))
+    values = list(_iter_values(line["fields"]))
     after, before = line["after"], line["before"]
     place, identity = after or before, line["identity"]
-    title, *context = map(_shortly, line["display"].values() or [identity])
+    title, *context = map(_cut_text, line["display"].values() or [identity])
     return ChangedRecord(
         line["op"],
         line["type"],
@@ -70,108 +70,110 @@ def changed(line: Mapping[str, Any]) -> ChangedRecord:
         place["line"],
         "RIGHT" if after else "LEFT",
         place["etag"],
-        "-".join(one["etag"] if one else "" for one in (before, after)),
+        "-".join(side["etag"] if side else "" for side in (before, after)),
     )
 
 
 def difference(field: str, path: str, before: Any, after: Any) -> ValueDifference:
     """Of two values of JSON, `ABSENT` where a side has none."""
-    runs, rest = _runs(_text(before), _text(after))
-    old = _marked(runs, ("same", "gone", "cut")) if before is not ABSENT else Markup("")
-    new = _marked(runs, ("same", "new", "cut")) if after is not ABSENT else Markup("")
-    return ValueDifference(field, path, old, new, _marked(runs, ("same", "gone", "new", "cut")), rest)
+    runs, hidden_count = _compare_texts(_format_value(before), _format_value(after))
+    old = _mark_runs(runs, ("same", "gone", "cut")) if before is not ABSENT else Markup("")
+    new = _mark_runs(runs, ("same", "new", "cut")) if after is not ABSENT else Markup("")
+    return ValueDifference(field, path, old, new, _mark_runs(runs, ("same", "gone", "new", "cut")), hidden_count)
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[ValueDifference], list[str]]:
     """Return what differs between two versions of a record, and the names of the fields that do not. Fields of duckkb's
     own are left out."""
     names = [name for name in dict.fromkeys([*old, *new]) if not name.startswith("_")]
-    same = [name for name in names if name in old and name in new and _text(old[name]) == _text(new[name])]
-    others = [name for name in names if name not in same]
-    return [difference(name, name, old.get(name, ABSENT), new.get(name, ABSENT)) for name in others], same
+    same = [
+        name for name in names if name in old and name in new and _format_value(old[name]) == _format_value(new[name])
+    ]
+    differing_names = [name for name in names if name not in same]
+    return [difference(name, name, old.get(name, ABSENT), new.get(name, ABSENT)) for name in differing_names], same
 
 
 def version(changes: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
     """A record as the change with this number left it, of all its changes, the newest first (as `log` gives them)."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for change in reversed(changes[number:]):
         for name, sides in change["fields"].items():
             if "after" in sides:
-                found[name] = sides["after"]
+                values[name] = sides["after"]
             else:
-                found.pop(name, None)
+                values.pop(name, None)
         if change["op"] == "delete":
-            found = {}
-    return found
+            values = {}
+    return values
 
 
 def marked(base: str, value: str) -> Markup:
     """A text in which what a former one has not is marked."""
-    runs, _ = _runs(base, value)
-    return _marked(runs, ("same", "new", "cut"))
+    runs, _ = _compare_texts(base, value)
+    return _mark_runs(runs, ("same", "new", "cut"))
 
 
-def _values(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Any, Any]]:
+def _iter_values(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Any, Any]]:
     """Each field that differs, or what differs inside it, by its path."""
     for field in fields:
         name = field["name"]
         if name.startswith("__"):
             continue
         inside = field.get("inside", ())
-        for one in inside[:_MOST_INSIDE]:
-            path, sides = one["path"][1:], (one.get("before", ABSENT), one.get("after", ABSENT))
+        for detail in inside[:_MOST_INSIDE]:
+            path, sides = detail["path"][1:], (detail.get("before", ABSENT), detail.get("after", ABSENT))
             list_of, _, index = path.rpartition("/")
             yield name, list_of if ABSENT in sides and index.isdecimal() else path, *sides
         if not inside or len(inside) > _MOST_INSIDE:
             yield name, name, field.get("before", ABSENT), field.get("after", ABSENT)
 
 
-def _shortly(value: Any) -> str:
-    return cut(_text(value), _LONGEST_NAME)
+def _cut_text(value: Any) -> str:
+    return cut(_format_value(value), _LONGEST_NAME)
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is ABSENT:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def _runs(old: str, new: str) -> tuple[list[Run], int]:
+def _compare_texts(old: str, new: str) -> tuple[list[Run], int]:
     """What both have and what one has, around what differs; and how many characters behind that are left out. What is alike at both
     ends costs no comparison, however long it is."""
-    head = _common(old, new)
+    head = _count_common(old, new)
     start, most = max(0, head - _CONTEXT), min(len(old), len(new)) - head
-    tail = max(0, _common(old[len(old) - most :][::-1], new[len(new) - most :][::-1]) - _CONTEXT)
+    tail = max(0, _count_common(old[len(old) - most :][::-1], new[len(new) - most :][::-1]) - _CONTEXT)
     parts = [text[start : len(text) - tail] for text in (old, new)]
-    rest = max(0, max(map(len, parts)) - LONGEST)
+    hidden_count = max(0, max(map(len, parts)) - LONGEST)
     runs = around(words(*(part[:LONGEST] for part in parts)), 120)
     return [
         *([Run("cut", old[:start])] if start else []),
         *runs,
         *([Run("cut", old[len(old) - tail :])] if tail else []),
-    ], rest
+    ], hidden_count
 
 
-def _common(one: str, other: str) -> int:
+def _count_common(first: str, second: str) -> int:
     """How many characters at the beginning are the same.
 
-    >>> _common("abcx", "abcyz"), _common("", "a"), _common("ab", "ab")
+    >>> _count_common("abcx", "abcyz"), _count_common("", "a"), _count_common("ab", "ab")
     (3, 0, 2)
     """
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _marked(runs: Sequence[Run], kinds: Sequence[str]) -> Markup:
-    made = {"same": Markup("{}"), "gone": Markup("<del>{}</del>"), "new": Markup("<ins>{}</ins>")}
+def _mark_runs(runs: Sequence[Run], kinds: Sequence[str]) -> Markup:
+    templates = {"same": Markup("{}"), "gone": Markup("<del>{}</del>"), "new": Markup("<ins>{}</ins>")}
     return Markup("").join(
-        Markup('<span class="cut">…</span>') if run.kind == "cut" else made[run.kind].format(visible(run.text))
+        Markup('<span class="cut">…</span>') if run.kind == "cut" else templates[run.kind].format(visible(run.text))
         for run in runs
         if run.kind in kinds
     )

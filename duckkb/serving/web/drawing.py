@@ -19,13 +19,13 @@ KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg"
 
 def drawn(template: str, values: Mapping[str, Any]) -> str:
     """A page. Every value is escaped unless it is markup that this package made."""
-    return _templates().get_template(template).render(values).encode("utf-8", "replace").decode()
+    return _load_templates().get_template(template).render(values).encode("utf-8", "replace").decode()
 
 
 def load() -> None:
     """Read all that pages are made of."""
-    for template in _templates().list_templates():
-        _templates().get_template(template)
+    for template in _load_templates().list_templates():
+        _load_templates().get_template(template)
     for language in LANGUAGES:
         words(language)
     edition()
@@ -45,15 +45,15 @@ def files() -> Mapping[str, bytes]:
 @cache
 def edition() -> str:
     """A digest of them all."""
-    told = sha256()
+    digest = sha256()
     for name, data in files().items():
-        told.update(f"{name} {len(data)} ".encode() + data)
-    return told.hexdigest()[:16]
+        digest.update(f"{name} {len(data)} ".encode() + data)
+    return digest.hexdigest()[:16]
 
 
 @cache
-def _templates() -> Environment:
-    made = Environment(
+def _load_templates() -> Environment:
+    environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -61,6 +61,6 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters["visible"] = lambda value: visible(str(value))
-    made.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return made
+    environment.filters["visible"] = lambda value: visible(str(value))
+    environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return environment

@@ -49,45 +49,45 @@ def inputs(
 ) -> list[Input]:
     """The fields of a record as it is now, with what `form` has; `fixed` ones cannot be changed. Those that somebody touched keep what
     was typed, also where the record has lost them or they have grown meanwhile; the others follow the record."""
-    required, rules = schema.get("required", ()), dict(schema.get("properties", {}))
-    sent = (key.removeprefix(TYPED) for key in form if key.startswith(TYPED))
-    rules |= {name: {} for name in (*record, *sent) if name not in rules and not name.startswith("_")}
-    found = []
+    required_names, rules = schema.get("required", ()), dict(schema.get("properties", {}))
+    sent_names = (key.removeprefix(TYPED) for key in form if key.startswith(TYPED))
+    rules |= {name: {} for name in (*record, *sent_names) if name not in rules and not name.startswith("_")}
+    fields = []
     for name, rule in rules.items():
         value = record.get(name)
-        kind = _form(rule if isinstance(rule, Mapping) else {}, value)
+        kind = _choose_form(rule if isinstance(rule, Mapping) else {}, value)
         now = written(kind, value)
-        began, typed = _sent(form, BEGAN, name, now), _sent(form, TYPED, name, now)
-        is_touched = typed != began
-        kind = "json" if is_touched and kind == "long" else kind
-        found.append(
+        began, typed_text = _read_field(form, BEGAN, name, now), _read_field(form, TYPED, name, now)
+        has_edit = typed_text != began
+        kind = "json" if has_edit and kind == "long" else kind
+        fields.append(
             Input(
                 name,
                 kind,
-                typed if is_touched else now,
+                typed_text if has_edit else now,
                 now,
-                tuple(_choices(rule)),
+                tuple(_iter_choices(rule)),
                 str(rule.get("description", "")) if isinstance(rule, Mapping) else "",
-                name in required,
+                name in required_names,
                 name in fixed or kind == "long",
-                now if is_touched and now != began else None,
+                now if has_edit and now != began else None,
             )
         )
-    return found
+    return fields
 
 
 def values(fields: list[Input]) -> tuple[dict[str, Any], dict[str, str]]:
     """What was changed, by field (None: emptied), and what of it is no value, with why."""
-    changed: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     wrong: dict[str, str] = {}
-    for one in fields:
-        if one.is_fixed or one.typed == one.began:
+    for field in fields:
+        if field.is_fixed or field.typed == field.began:
             continue
         try:
-            changed[one.name] = read(one.form, one.typed)
+            changes[field.name] = read(field.form, field.typed)
         except Mistyped as problem:
-            wrong[one.name] = str(problem)
-    return changed, wrong
+            wrong[field.name] = str(problem)
+    return changes, wrong
 
 
 def written(form: str, value: Any) -> str:
@@ -126,40 +126,40 @@ def json_value(typed: str, said: str = "is no JSON") -> Any:
     try:
         return parse_json(typed.encode(), _LIMITS)
     except LineError as problem:
-        raise Mistyped(f"{said}: {'; '.join(one.message for one in problem.findings)}") from problem
+        raise Mistyped(f"{said}: {'; '.join(finding.message for finding in problem.findings)}") from problem
 
 
-def _form(rule: Mapping[str, Any], value: Any) -> str:
+def _choose_form(rule: Mapping[str, Any], value: Any) -> str:
     """How a field is typed: as its schema says, unless what stands there is something else."""
     kinds = rule.get("type")
-    own = {kinds} if isinstance(kinds, str) else set(kinds or ())
+    type_names = {kinds} if isinstance(kinds, str) else set(kinds or ())
     if len(json.dumps(value)) > LONGEST:
         return "long"
-    if isinstance(value, str | None) and _is_kept(value or ""):
-        if (choices := list(_choices(rule))) and (value is None or value in choices):
+    if isinstance(value, str | None) and _is_intact(value or ""):
+        if (choices := list(_iter_choices(rule))) and (value is None or value in choices):
             return "choice"
-        if "string" in own or (not own and value is not None):
+        if "string" in type_names or (not type_names and value is not None):
             if rule.get("format") == "date" and (not value or _is_date(value)):
                 return "date"
             is_long = "\n" in (value or "") or len(value or "") > _LINE or rule.get("contentMediaType")
             return "area" if is_long else "text"
-    if own == {"boolean"} and isinstance(value, bool | None):
+    if type_names == {"boolean"} and isinstance(value, bool | None):
         return "flag"
-    if own and own <= {"integer", "number"} and isinstance(value, int | float | None):
+    if type_names and type_names <= {"integer", "number"} and isinstance(value, int | float | None):
         return "number"
     items = rule.get("items")
-    is_list = own == {"array"} and isinstance(items, Mapping) and items.get("type") == "string"
+    is_list = type_names == {"array"} and isinstance(items, Mapping) and items.get("type") == "string"
     if is_list and all(
-        isinstance(one, str) and one.strip() and "\n" not in one and _is_kept(one) for one in value or ()
+        isinstance(item, str) and item.strip() and "\n" not in item and _is_intact(item) for item in value or ()
     ):
         return "lines"
     return "json"
 
 
-def _choices(rule: Any) -> Iterator[str]:
-    found = rule.get("enum", ()) if isinstance(rule, Mapping) else ()
-    if len(found) <= _MOST_CHOICES and all(isinstance(one, str) for one in found):
-        yield from found
+def _iter_choices(rule: Any) -> Iterator[str]:
+    options = rule.get("enum", ()) if isinstance(rule, Mapping) else ()
+    if len(options) <= _MOST_CHOICES and all(isinstance(option, str) for option in options):
+        yield from options
 
 
 def _is_date(text: str) -> bool:
@@ -169,11 +169,11 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _is_kept(text: str) -> bool:
+def _is_intact(text: str) -> bool:
     """Whether a browser's field keeps a text as it is, and shows all of it."""
     return "\r" not in text and next(invisible_in(text), None) is None
 
 
-def _sent(form: Mapping[str, str], before: str, name: str, otherwise: str) -> str:
-    found = form.get(f"{before}{name}")
-    return otherwise if found is None else found.replace("\r\n", "\n")
+def _read_field(form: Mapping[str, str], before: str, name: str, otherwise: str) -> str:
+    text = form.get(f"{before}{name}")
+    return otherwise if text is None else text.replace("\r\n", "\n")

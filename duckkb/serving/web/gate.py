@@ -72,9 +72,9 @@ class PageGate:
         """Who comes, or the answer where it ends here: a page of another server may send people here by a link, and nothing else.
         `named`: whom a proxy names, or why not; whoever a cookie stands for counts no longer then."""
         path, method = scope["path"], scope["method"]
-        if (foreign := _foreign(method, headers)) is not None:
+        if (foreign := _refuse_foreign(method, headers)) is not None:
             is_link = method == "GET" and headers.get("sec-fetch-dest") == "document"
-            return _once_more(scope) if is_link else foreign
+            return _repeat_request(scope) if is_link else foreign
         name = cookies(headers).get(session_cookie(headers, self.sessions.base), "")
         if isinstance(named, Denial):
             return Visitor("", None, by_proxy=True, denial=named)
@@ -85,7 +85,7 @@ class PageGate:
         if caller is None and not is_open:
             if method != "GET":
                 return told(Refused("nobody is signed in", "E_DENIED", "sign in"))
-            return RedirectResponse(f"{pages_root(scope)}/sign-in?{urlencode({'next': _address(scope)})}", 303)
+            return RedirectResponse(f"{pages_root(scope)}/sign-in?{urlencode({'next': _build_address(scope)})}", 303)
         return Visitor(name, caller)
 
     def headed(self, send: Send) -> Send:
@@ -119,7 +119,7 @@ def cookie_name(what: str, base: str) -> str:
 
 def session_cookie(headers: Headers, base: str) -> str:
     """The cookie of a session. Cookies know no ports, and a machine may have several servers of a base."""
-    return cookie_name(f"session-{_port(headers)}", base)
+    return cookie_name(f"session-{_parse_port(headers)}", base)
 
 
 def is_over_tls(headers: Headers) -> bool:
@@ -127,14 +127,14 @@ def is_over_tls(headers: Headers) -> bool:
     return headers.get("origin", "").startswith("https://") or headers.get("x-forwarded-proto") == "https"
 
 
-def _port(headers: Headers) -> int:
+def _parse_port(headers: Headers) -> int:
     try:
         return urlsplit(f"//{headers.get('host', '')}").port or 0
     except ValueError:
         return 0
 
 
-def _foreign(method: str, headers: Headers) -> Response | None:
+def _refuse_foreign(method: str, headers: Headers) -> Response | None:
     """Browsers say from where a request comes: https://www.w3.org/TR/fetch-metadata/, and, where they do not know that yet, who sends a
     form."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
@@ -144,15 +144,15 @@ def _foreign(method: str, headers: Headers) -> Response | None:
     return None if is_own else told(Refused("pages of other servers may not ask here", "E_HOST"), 403)
 
 
-def _once_more(scope: MutableMapping[str, Any]) -> Response:
+def _repeat_request(scope: MutableMapping[str, Any]) -> Response:
     """Nothing is shown to who comes from elsewhere, and no cookie came with it: the page asks by itself for what was asked."""
-    address = escape(_address(scope), quote=True)
+    address = escape(_build_address(scope), quote=True)
     return HTMLResponse(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={address}">'
         f'<title>duckkb</title><p><a href="{address}">duckkb</a></p></html>'
     )
 
 
-def _address(scope: MutableMapping[str, Any]) -> str:
+def _build_address(scope: MutableMapping[str, Any]) -> str:
     query = scope.get("query_string", b"").decode("latin-1")
     return quote(f"{scope.get(ROOT_PATH, '')}{scope['path']}") + (f"?{query}" if query else "")

@@ -26,12 +26,12 @@ class Kind(Struct, frozen=True):
 
 async def kinds(visit: Visit) -> Mapping[str, Kind]:
     """By name, in the order of the ontology. Raises as `Visit.ask`."""
-    found = (await visit.ask("types"))["types"]
-    return {one["name"]: _kind(one) for one in found}
+    lines = (await visit.ask("types"))["types"]
+    return {line["name"]: _build_kind(line) for line in lines}
 
 
-def _kind(line: Mapping[str, Any]) -> Kind:
+def _build_kind(line: Mapping[str, Any]) -> Kind:
     texts = [*dict.fromkeys([*line["full_text"], *line["vectors"]])]
     ends = line.get("from", ()), line.get("to", ())
-    named = line["name"], line["kind"], line["identity"], line["display"]
-    return Kind(*named, texts, line["records"], bool(line["vectors"]), *ends)
+    head = line["name"], line["kind"], line["identity"], line["display"]
+    return Kind(*head, texts, line["records"], bool(line["vectors"]), *ends)

@@ -15,7 +15,7 @@ _LOWEST_HEADING = 6
 
 def html(text: str) -> Markup:
     """The HTML of a text in CommonMark with tables and strikethrough."""
-    return Markup(_reader().render(text))
+    return Markup(_build_reader().render(text))
 
 
 def is_safe(address: str) -> bool:
@@ -26,7 +26,7 @@ def is_safe(address: str) -> bool:
     """
     try:
         return urlsplit(address.strip()).scheme.lower() in _SCHEMES and not any(
-            ord(one) < 33 for one in address.strip()
+            ord(character) < 33 for character in address.strip()
         )
     except ValueError:
         return False
@@ -38,18 +38,18 @@ class _Reader(MarkdownIt):
 
 
 @cache
-def _reader() -> MarkdownIt:
-    made = _Reader("commonmark", {"html": False, "maxNesting": _DEEPEST}).enable(["table", "strikethrough"])
-    made.add_render_rule("link_open", _link)
-    made.add_render_rule("image", _image)
+def _build_reader() -> MarkdownIt:
+    reader = _Reader("commonmark", {"html": False, "maxNesting": _DEEPEST}).enable(["table", "strikethrough"])
+    reader.add_render_rule("link_open", _link)
+    reader.add_render_rule("image", _render_image)
     for name in ("heading_open", "heading_close"):
-        made.add_render_rule(name, _heading)
+        reader.add_render_rule(name, _render_heading)
     for name in ("th_open", "td_open"):
-        made.add_render_rule(name, _cell)
-    return made
+        reader.add_render_rule(name, _render_cell)
+    return reader
 
 
-def _cell(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+def _render_cell(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
     """Without the alignment, which is a style."""
     return f"<{tokens[at].tag}>"
 
@@ -62,18 +62,18 @@ def _link(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
     return f'<a href="{escape(address)}" target="_blank" rel="noopener noreferrer nofollow ugc">'
 
 
-def _image(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+def _render_image(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
     """A picture as a link to it: to load it would tell its server who reads."""
-    address, said = str(tokens[at].attrs.get("src", "")), tokens[at].content or "image"
+    address, label = str(tokens[at].attrs.get("src", "")), tokens[at].content or "image"
     if not urlsplit(address).scheme:
-        return f'<span class="image" title="{escape(address)}">{escape(said)}</span>'
+        return f'<span class="image" title="{escape(address)}">{escape(label)}</span>'
     return (
         f'<a class="image" href="{escape(address)}" target="_blank" rel="noopener noreferrer nofollow ugc">'
-        f"{escape(said)}</a>"
+        f"{escape(label)}</a>"
     )
 
 
-def _heading(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+def _render_heading(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
     """Two steps below those of the page."""
     level = min(int(tokens[at].tag[1:]) + 2, _LOWEST_HEADING)
     return f"<h{level}>" if tokens[at].nesting == 1 else f"</h{level}>\n"

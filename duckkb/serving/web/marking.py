@@ -18,8 +18,8 @@ _BEFORE = 80
 def terms_of(question: str, tokens: Iterable[str] = ()) -> tuple[str, ...]:
     """What to mark: words of the question, and the tokens by which the lexical lane found a record (stems, or runs of Chinese
     characters). Longest first, folded."""
-    found = {one.casefold() for one in (*_WORD.findall(question[:2_000]), *tokens)}
-    return tuple(sorted((one for one in found if one), key=lambda one: (-len(one), one))[:_MOST_TERMS])
+    words = {word.casefold() for word in (*_WORD.findall(question[:2_000]), *tokens)}
+    return tuple(sorted((word for word in words if word), key=lambda word: (-len(word), word))[:_MOST_TERMS])
 
 
 def marked(text: str, terms: Sequence[str]) -> Markup:
@@ -31,19 +31,19 @@ def marked(text: str, terms: Sequence[str]) -> Markup:
     >>> marked("le Café", ["cafe"]), marked("the cafe", ["café"])
     (Markup('le <mark>Café</mark>'), Markup('the <mark>cafe</mark>'))
     """
-    found = _pattern(terms)
-    if found is None:
+    pattern = _compile_pattern(terms)
+    if pattern is None:
         return escape(text)
     pieces, at = [], 0
-    for one in found.finditer(text):
-        pieces += [escape(text[at : one.start()]), Markup("<mark>%s</mark>") % one[0]]
-        at = one.end()
+    for match in pattern.finditer(text):
+        pieces += [escape(text[at : match.start()]), Markup("<mark>%s</mark>") % match[0]]
+        at = match.end()
     return Markup("").join([*pieces, escape(text[at:])])
 
 
 def place_of(text: str, terms: Sequence[str]) -> int:
     """Where a term stands first; 0 where none does."""
-    pattern = _pattern(terms)
+    pattern = _compile_pattern(terms)
     first = pattern.search(text) if pattern else None
     return first.start() if first else 0
 
@@ -58,22 +58,22 @@ def excerpt(text: str, place: int, length: int = 320) -> str:
     return ("…" if start else "") + cut + ("…" if start + length < len(text) else "")
 
 
-def _pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
+def _compile_pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
     """Chinese runs anywhere; other words from their beginning."""
     alternatives = []
     for term in terms:
-        told = "".join(_accented().get(letter) or re.escape(letter) for letter in fold(term))
+        body = "".join(_map_accents().get(letter) or re.escape(letter) for letter in fold(term))
         if _HAN.search(term):
-            alternatives.append(told)
+            alternatives.append(body)
         else:
             alternatives.append(
-                rf"(?<![^\W_]){told}[^\W_]*" if len(term) >= _LEAST_STEM else rf"(?<![^\W_]){told}(?![^\W_])"
+                rf"(?<![^\W_]){body}[^\W_]*" if len(term) >= _LEAST_STEM else rf"(?<![^\W_]){body}(?![^\W_])"
             )
     return re.compile("|".join(alternatives), re.IGNORECASE) if alternatives else None
 
 
 @cache
-def _accented() -> Mapping[str, str]:
+def _map_accents() -> Mapping[str, str]:
     """By letter a pattern of it with and without accents."""
     forms: dict[str, str] = {}
     for letter in map(chr, (*range(0xC0, 0x250), *range(0x370, 0x530), *range(0x1E00, 0x2000))):

@@ -29,7 +29,9 @@ def title_of(record: Mapping[str, Any], identity: str, display: Sequence[str]) -
     >>> title_of({"_type": "Rule", "id": "r1", "title": "A", "heading": "B"}, "r1", ["heading"]), title_of({"id": "r1"}, "r1", [])
     ('B', 'r1')
     """
-    own = {name: value for name, value in record.items() if not name.startswith("_")}
-    values = (own[name] for name in display_names(own, display, identity))
-    title = next((one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values), identity)
+    fields = {name: value for name, value in record.items() if not name.startswith("_")}
+    values = (fields[name] for name in display_names(fields, display, identity))
+    title = next(
+        (label if isinstance(label, str) else json.dumps(label, ensure_ascii=False) for label in values), identity
+    )
     return title if len(title) <= _LONGEST else title[:_LONGEST] + "…"

@@ -50,91 +50,92 @@ class Plot(Struct, frozen=True):
 
 def lines(series: Sequence[Series], labels: Sequence[str], most: float) -> Plot:
     """Each series as a line, from 0 to `most`."""
-    places = _across(len(labels))
-    drawn = []
-    for one in series:
+    places = _place_columns(len(labels))
+    shapes = []
+    for row in series:
         marks = [
-            PlottedValue(x, _up(value, most), value)
-            for x, value in zip(places, one.values, strict=True)
+            PlottedValue(x, _place_height(value, most), value)
+            for x, value in zip(places, row.values, strict=True)
             if value is not None
         ]
-        runs = _runs(one.values, places, most)
+        runs = _split_runs(row.values, places, most)
         path = " ".join("M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in run) for run in runs if len(run) > 1)
-        drawn.append(Drawn(one.name, one.hue, path, tuple(marks)))
-    return Plot(tuple(drawn), _ticks(most, most / 4), _below(labels, places), False)
+        shapes.append(Drawn(row.name, row.hue, path, tuple(marks)))
+    return Plot(tuple(shapes), _build_ticks(most, most / 4), _place_labels(labels, places), False)
 
 
 def areas(series: Sequence[Series], labels: Sequence[str]) -> Plot:
     """The series one upon the other, the first one below: together they are as high as their sum."""
-    places = _across(len(labels))
+    places = _place_columns(len(labels))
     sums = [0.0] * len(labels)
     layers = []
-    for one in series:
-        floor, sums = sums, [below + (value or 0) for below, value in zip(sums, one.values, strict=True)]
-        layers.append((one, floor, sums))
-    step = _step(max(sums, default=0.0))
+    for row in series:
+        floor, sums = sums, [below + (value or 0) for below, value in zip(sums, row.values, strict=True)]
+        layers.append((row, floor, sums))
+    step = _choose_step(max(sums, default=0.0))
     most = max(step, math.ceil(max(sums, default=0.0) / step) * step)
-    drawn = []
-    for one, floor, top in layers:
+    shapes = []
+    for row, floor, top in layers:
         edge, back = (
-            _widened([(x, _up(value, most)) for x, value in zip(places, side, strict=True)]) for side in (top, floor)
+            _widen_edge([(x, _place_height(value, most)) for x, value in zip(places, side, strict=True)])
+            for side in (top, floor)
         )
         path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in (*edge, *reversed(back))) + " Z"
-        drawn.append(Drawn(one.name, one.hue, path, ()))
-    return Plot(tuple(drawn), _ticks(most, step), _below(labels, places), True)
+        shapes.append(Drawn(row.name, row.hue, path, ()))
+    return Plot(tuple(shapes), _build_ticks(most, step), _place_labels(labels, places), True)
 
 
-def _runs(values: Sequence[Value], places: Sequence[float], most: float) -> list[list[tuple[float, float]]]:
+def _split_runs(values: Sequence[Value], places: Sequence[float], most: float) -> list[list[tuple[float, float]]]:
     """What lies between gaps."""
-    found: list[list[tuple[float, float]]] = [[]]
+    runs: list[list[tuple[float, float]]] = [[]]
     for x, value in zip(places, values, strict=True):
         if value is None:
-            found.append([])
+            runs.append([])
         else:
-            found[-1].append((x, _up(value, most)))
-    return found
+            runs[-1].append((x, _place_height(value, most)))
+    return runs
 
 
-def _widened(edge: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _widen_edge(edge: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """A single place has no width: its value holds for the whole field."""
     if len(edge) != 1:
         return edge
     return [(LEFT, edge[0][1]), (WIDTH - RIGHT, edge[0][1])]
 
 
-def _across(count: int) -> list[float]:
+def _place_columns(count: int) -> list[float]:
     field = WIDTH - LEFT - RIGHT
     return [LEFT + (field * at / (count - 1) if count > 1 else field / 2) for at in range(count)]
 
 
-def _up(value: float, most: float) -> float:
+def _place_height(value: float, most: float) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / most if most else 0)
 
 
-def _step(most: float) -> int:
+def _choose_step(most: float) -> int:
     """The distance of some four ticks: 1, 2 or 5 and zeros.
 
-    >>> _step(1310), _step(7), _step(0)
+    >>> _choose_step(1310), _choose_step(7), _choose_step(0)
     (500, 2, 1)
     """
-    wanted = most / 4
-    if wanted <= 1:
+    target = most / 4
+    if target <= 1:
         return 1
-    power = int(10 ** math.floor(math.log10(wanted)))
-    return next(power * one for one in (1, 2, 5, 10) if power * one >= wanted)
+    power = int(10 ** math.floor(math.log10(target)))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= target)
 
 
-def _ticks(most: float, step: float) -> tuple[tuple[float, float], ...]:
-    return tuple((number * step, _up(number * step, most)) for number in range(round(most / step) + 1))
+def _build_ticks(most: float, step: float) -> tuple[tuple[float, float], ...]:
+    return tuple((number * step, _place_height(number * step, most)) for number in range(round(most / step) + 1))
 
 
-def _below(labels: Sequence[str], places: Sequence[float]) -> tuple[tuple[str, float, str], ...]:
+def _place_labels(labels: Sequence[str], places: Sequence[float]) -> tuple[tuple[str, float, str], ...]:
     """The first, the middle and the last label."""
     last = len(labels) - 1
-    chosen = dict.fromkeys([0, last // 2, last] if last > 3 else [0, last] if last > 0 else [0] if last == 0 else [])
+    indexes = dict.fromkeys([0, last // 2, last] if last > 3 else [0, last] if last > 0 else [0] if last == 0 else [])
     return tuple(
         (labels[at], places[at], "middle" if last == 0 or 0 < at < last else "start" if at == 0 else "end")
-        for at in chosen
+        for at in indexes
     )
 
 

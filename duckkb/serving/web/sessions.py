@@ -58,7 +58,7 @@ class Sessions:
         caller = self._tokens.authenticate(token or None)
         if isinstance(caller, Denial):
             return caller
-        return SignedIn(self._begun(sha256(token.encode()).hexdigest()), caller.tenant)
+        return SignedIn(self._begin_session(sha256(token.encode()).hexdigest()), caller.tenant)
 
     def audit(self, tenant: str, action: str, outcome: str, request_id: str, address: str) -> None:
         """As `audit.audit`, of this base."""
@@ -81,37 +81,37 @@ class Sessions:
 
     def code(self) -> str:
         """What signs in once, as who started the server, within ten minutes."""
-        made = secrets.token_urlsafe(32)
+        secret = secrets.token_urlsafe(32)
         with self._lock:
-            self._codes[_hashed(made)] = time.monotonic()
-        return made
+            self._codes[_hash_text(secret)] = time.monotonic()
+        return secret
 
     def redeem(self, code: str) -> str | None:
         """The name of a session, once for each code."""
         with self._lock:
-            made = self._codes.pop(_hashed(code), None)
-        return None if made is None or time.monotonic() - made > _CODE_S else self._begun("")
+            start_time = self._codes.pop(_hash_text(code), None)
+        return None if start_time is None or time.monotonic() - start_time > _CODE_S else self._begin_session("")
 
     def caller(self, name: str) -> Caller | None:
         """Who is signed in under this name now."""
-        now, key = time.monotonic(), _hashed(name)
+        now, key = time.monotonic(), _hash_text(name)
         with self._lock:
-            held = self._held.get(key)
-            if held is None or now - held.seen > _IDLE_S or now - held.begun > _LONGEST_S:
+            session = self._held.get(key)
+            if session is None or now - session.seen > _IDLE_S or now - session.begun > _LONGEST_S:
                 self._held.pop(key, None)
                 return None
-            held.seen = now
-        found = self._tokens.known(held.token) if held.token else _OPERATOR
-        if not isinstance(found, Denial):
-            return found
-        if found.status == 403:  # not while tokens cannot be read
+            session.seen = now
+        outcome = self._tokens.known(session.token) if session.token else _OPERATOR
+        if not isinstance(outcome, Denial):
+            return outcome
+        if outcome.status == 403:  # not while tokens cannot be read
             self.end(name)
         return None
 
     def end(self, name: str) -> None:
         """Sign out."""
         with self._lock:
-            self._held.pop(_hashed(name), None)
+            self._held.pop(_hash_text(name), None)
 
     def proof(self, name: str) -> str:
         """What a form has to send with the cookie that holds this name: no page of another server can read it."""
@@ -121,16 +121,18 @@ class Sessions:
         """Whether this is `proof(name)`; what has no name has no proof, as all who have no cookie would have the same."""
         return bool(name) and hmac.compare_digest(self.proof(name).encode(), proof.encode())
 
-    def _begun(self, token: str) -> str:
+    def _begin_session(self, token: str) -> str:
         name, now = secrets.token_urlsafe(32), time.monotonic()
         with self._lock:
-            own = [key for key, held in self._held.items() if held.token == token]
-            others = own if len(own) >= _MOST_OF_ONE else [*self._held] if len(self._held) >= _MOST else ()
-            if others:  # whoever has not been seen for longest has to sign in again
-                del self._held[min(others, key=lambda key: self._held[key].seen)]
-            self._held[_hashed(name)] = _Session(token, now, now)
+            token_keys = [key for key, session in self._held.items() if session.token == token]
+            candidates = (
+                token_keys if len(token_keys) >= _MOST_OF_ONE else [*self._held] if len(self._held) >= _MOST else ()
+            )
+            if candidates:  # whoever has not been seen for longest has to sign in again
+                del self._held[min(candidates, key=lambda key: self._held[key].seen)]
+            self._held[_hash_text(name)] = _Session(token, now, now)
         return name
 
 
-def _hashed(text: str) -> str:
+def _hash_text(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -77,25 +77,31 @@ def routes(front: Front, sessions: Sessions, *, edits: bool = False) -> list[Rou
 
     def route(page: WebPage) -> Route:
         methods = ["GET", "POST"] if page.sends else ["GET"]
-        return Route(f"{ROOT}/{page.address}", _answering(page.shown, front, sessions, edits), methods=methods)
+        return Route(f"{ROOT}/{page.address}", _build_handler(page.shown, front, sessions, edits), methods=methods)
 
-    own = (WebPage("sign-in", _sign_in, sends=True), WebPage("sign-out", _sign_out, sends=True), WebPage("open", _open))
-    others = (WebPage("preferences", _preferences, sends=True), WebPage("{rest:path}", _nowhere))
+    session_pages = (
+        WebPage("sign-in", _sign_in, sends=True),
+        WebPage("sign-out", _sign_out, sends=True),
+        WebPage("open", _open),
+    )
+    late_pages = (WebPage("preferences", _save_preferences, sends=True), WebPage("{rest:path}", _refuse_page))
     return [
-        Route("/", _home),
-        Route(ROOT, _home),
-        Route(f"{ROOT}/", _home),
-        Route(f"{ROOT}/static/{{edition}}/{{name}}", _static),
-        *map(route, (*own, *PAGES, *(_EDITING if edits else ()), *others)),
+        Route("/", _redirect_home),
+        Route(ROOT, _redirect_home),
+        Route(f"{ROOT}/", _redirect_home),
+        Route(f"{ROOT}/static/{{edition}}/{{name}}", _serve_file),
+        *map(route, (*session_pages, *PAGES, *(_EDITING if edits else ()), *late_pages)),
     ]
 
 
-def _answering(shown: Shown, front: Front, sessions: Sessions, edits: bool) -> Callable[[Request], Awaitable[Response]]:
+def _build_handler(
+    handler: Shown, front: Front, sessions: Sessions, edits: bool
+) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         if request.method == "POST":
             return await answered(request)
-        found = await unless_gone(request.receive, answered(request))  # as who types on, and asks for something else
-        return Response(status_code=GONE) if found is None else found
+        result = await unless_gone(request.receive, answered(request))  # as who types on, and asks for something else
+        return Response(status_code=GONE) if result is None else result
 
     async def answered(request: Request) -> Response:
         visit = Visit(request, front, sessions, {}, BAR, edits)
@@ -107,11 +113,11 @@ def _answering(shown: Shown, front: Front, sessions: Sessions, edits: bool) -> C
         request, denial = visit.request, visit.visitor.denial
         try:
             if request.method == "POST":
-                visit = replace(visit, form=await _form(request, visit))
+                visit = replace(visit, form=await _read_form(request, visit))
             if denial is not None:
                 problem_shown = {"code": denial.code, "message": denial.message, "suggestion": ""}
                 return visit.shown("problem.html", denial.status, problem=problem_shown)
-            return await shown(visit)
+            return await handler(visit)
         except Exception as problem:
             noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
             if not isinstance(problem, DuckkbError):
@@ -122,7 +128,7 @@ def _answering(shown: Shown, front: Front, sessions: Sessions, edits: bool) -> C
     return answer
 
 
-async def _form(request: Request, visit: Visit) -> dict[str, str]:
+async def _read_form(request: Request, visit: Visit) -> dict[str, str]:
     """The fields of a form, which prove that a page of this server sent them: also where a script sends them, by a header. Raises
     `errors.Refused`."""
     try:
@@ -138,11 +144,11 @@ async def _form(request: Request, visit: Visit) -> dict[str, str]:
     return fields
 
 
-async def _home(request: Request) -> Response:
+async def _redirect_home(request: Request) -> Response:
     return RedirectResponse(f"{pages_root(request.scope)}/search", 303)
 
 
-async def _static(request: Request) -> Response:
+async def _serve_file(request: Request) -> Response:
     name = request.path_params["name"]
     data = files().get(name)
     if data is None or request.path_params["edition"] != edition():
@@ -153,13 +159,13 @@ async def _static(request: Request) -> Response:
     return Response(data, headers=headers, media_type=KINDS[f".{name.rpartition('.')[2]}"])
 
 
-async def _nowhere(visit: Visit) -> Response:
+async def _refuse_page(visit: Visit) -> Response:
     raise NotFound("there is no such page", suggestion="see the pages above")
 
 
 async def _sign_in(visit: Visit) -> Response:
     """Ask for a token, and begin a session for it."""
-    target = _own(visit.form.get("next", "") or visit.given("next"), visit.root)
+    target = _restrict_address(visit.form.get("next", "") or visit.given("next"), visit.root)
     if visit.visitor.by_proxy:
         return RedirectResponse(target, 303)
     if visit.request.method == "GET":
@@ -167,15 +173,17 @@ async def _sign_in(visit: Visit) -> Response:
         proof = visit.sessions.proof(name)
         problem = "code" if visit.given("problem") == "code" else ""
         return _with_session(visit, visit.shown("sign_in.html", next=target, problem=problem, proof=proof), name)
-    found = visit.sessions.sign_in(visit.form.get("token", "").strip())
-    seen = noted(visit.request.scope)
-    if isinstance(found, Denial):
-        if (busy := await visit.sessions.strangers.refuse(found, "web sign-in", seen)) is not None:
+    outcome = visit.sessions.sign_in(visit.form.get("token", "").strip())
+    notes = noted(visit.request.scope)
+    if isinstance(outcome, Denial):
+        if (busy := await visit.sessions.strangers.refuse(outcome, "web sign-in", notes)) is not None:
             raise busy
-        return visit.shown("sign_in.html", found.status, next=target, problem=found.code)
-    await asyncio.to_thread(visit.sessions.audit, found.tenant, "web sign-in", "allowed", seen.request_id, seen.address)
-    seen.tenant = found.tenant
-    return _with_session(visit, RedirectResponse(target, 303), found.session)
+        return visit.shown("sign_in.html", outcome.status, next=target, problem=outcome.code)
+    await asyncio.to_thread(
+        visit.sessions.audit, outcome.tenant, "web sign-in", "allowed", notes.request_id, notes.address
+    )
+    notes.tenant = outcome.tenant
+    return _with_session(visit, RedirectResponse(target, 303), outcome.session)
 
 
 async def _open(visit: Visit) -> Response:
@@ -198,12 +206,12 @@ async def _sign_out(visit: Visit) -> Response:
     return answer
 
 
-async def _preferences(visit: Visit) -> Response:
+async def _save_preferences(visit: Visit) -> Response:
     """Light or dark, and the language: kept by the browser."""
-    answer = RedirectResponse(_own(visit.form.get("next", ""), visit.root), 303)
-    for name, known in (("theme", THEMES), ("language", tuple(LANGUAGES))):
+    answer = RedirectResponse(_restrict_address(visit.form.get("next", ""), visit.root), 303)
+    for name, allowed_values in (("theme", THEMES), ("language", tuple(LANGUAGES))):
         cookie = cookie_name(name, visit.sessions.base)
-        if (value := visit.form.get(name)) in known:
+        if (value := visit.form.get(name)) in allowed_values:
             answer.set_cookie(cookie, str(value), _YEAR_S, path=visit.root, httponly=True, samesite="strict")
         elif value == "":
             answer.delete_cookie(cookie, path=visit.root)
@@ -219,7 +227,7 @@ def _with_session(visit: Visit, answer: Response, name: str) -> Response:
     return answer
 
 
-def _own(address: str, root: str) -> str:
+def _restrict_address(address: str, root: str) -> str:
     """An address of this server's pages, or the first of them."""
     parts = urlsplit(address)
     is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{root}/") and "\\" not in address

@@ -40,14 +40,14 @@ def fields_of(record: Mapping[str, Any], schema: Mapping[str, Any], identity: tu
     """The fields of a record in the order of its schema; those that the schema does not know follow."""
     rules = schema.get("properties", {})
     names = [name for name in (*rules, *record) if name in record and not name.startswith("_")]
-    return [_field(name, record[name], rules.get(name), identity) for name in dict.fromkeys(names)]
+    return [_build_field(name, record[name], rules.get(name), identity) for name in dict.fromkeys(names)]
 
 
-def _field(name: str, value: Any, rule: Any, identity: tuple[str, ...]) -> Field:
+def _build_field(name: str, value: Any, rule: Any, identity: tuple[str, ...]) -> Field:
     rule = rule if isinstance(rule, Mapping) else {}
-    told = shown(value, str(rule.get("contentMediaType", "")))
-    is_long = told.form in ("markdown", "plain", "values", "map", "json")
-    return Field(name, told, str(rule.get("description", "")), name in identity, is_long)
+    display = shown(value, str(rule.get("contentMediaType", "")))
+    is_long = display.form in ("markdown", "plain", "values", "map", "json")
+    return Field(name, display, str(rule.get("description", "")), name in identity, is_long)
 
 
 def shown(value: Any, media: str = "", depth: int = 0) -> Value:
@@ -58,31 +58,31 @@ def shown(value: Any, media: str = "", depth: int = 0) -> Value:
         case int() | float():
             return Value("number", json.dumps(value))
         case str():
-            return _text(value, media)
-        case list() if all(isinstance(one, str | int | float) and len(str(one)) <= _LONG for one in value):
-            return Value("list", parts=tuple(_numbered(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
+            return _build_text(value, media)
+        case list() if all(isinstance(item, str | int | float) and len(str(item)) <= _LONG for item in value):
+            return Value("list", parts=tuple(_enumerate_items(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
         case list() if depth < _DEEPEST:
-            return Value("values", parts=tuple(_numbered(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
+            return Value("values", parts=tuple(_enumerate_items(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
         case dict() if depth < _DEEPEST:
             some = [*value.items()][:_MOST_ITEMS]
-            parts = tuple((name, shown(one, "", depth + 1)) for name, one in some)
+            parts = tuple((name, shown(item, "", depth + 1)) for name, item in some)
             return Value("map", parts=parts, rest=len(value) - len(some))
         case _:
             text = json.dumps(value, ensure_ascii=False)
             return Value("json", text[:LONGEST], rest=max(0, len(text) - LONGEST))
 
 
-def _numbered(items: list[Any], depth: int) -> Iterator[tuple[str, Value]]:
-    for number, one in enumerate(items[:_MOST_ITEMS], 1):
-        yield str(number), shown(one, "", depth + 1)
+def _enumerate_items(items: list[Any], depth: int) -> Iterator[tuple[str, Value]]:
+    for number, item in enumerate(items[:_MOST_ITEMS], 1):
+        yield str(number), shown(item, "", depth + 1)
 
 
-def _text(text: str, media: str) -> Value:
-    rest = max(0, len(text) - LONGEST)
-    told = text[:LONGEST]
+def _build_text(text: str, media: str) -> Value:
+    hidden_count = max(0, len(text) - LONGEST)
+    excerpt = text[:LONGEST]
     if "\n" not in text and len(text) <= _LONG:
         is_address = text.startswith(("https://", "http://")) and markdown.is_safe(text)
-        return Value("address" if is_address else "text", told)
+        return Value("address" if is_address else "text", excerpt)
     if media not in ("", "text/markdown"):
-        return Value("plain", told, rest=rest)
-    return Value("markdown", told, markdown.html(told), rest=rest)
+        return Value("plain", excerpt, rest=hidden_count)
+    return Value("markdown", excerpt, markdown.html(excerpt), rest=hidden_count)

@@ -39,8 +39,8 @@ class Visit(Struct, frozen=True):
     @property
     def asked(self) -> Asked:
         """Only where somebody is signed in."""
-        found: Asked = self.request.scope[ASKED]
-        return found
+        call: Asked = self.request.scope[ASKED]
+        return call
 
     @property
     def caller(self) -> Caller:
@@ -48,7 +48,7 @@ class Visit(Struct, frozen=True):
 
     @property
     def words(self) -> Words:
-        return words(wanted(self._kept("language"), self.request.headers.get("accept-language", "")))
+        return words(wanted(self._read_cookie("language"), self.request.headers.get("accept-language", "")))
 
     @property
     def root(self) -> str:
@@ -70,11 +70,9 @@ class Visit(Struct, frozen=True):
 
     def number(self, name: str, otherwise: int, most: int = 1_000) -> int:
         """Likewise, as a number from 1 to `most`."""
-        found = self.given(name)
+        text = self.given(name)
         return (
-            min(int(found), most)
-            if found.isascii() and found.isdigit() and 0 < len(found) < 9 and int(found)
-            else otherwise
+            min(int(text), most) if text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) else otherwise
         )
 
     async def ask(self, name: str, **given: Any) -> dict[str, Any]:
@@ -87,7 +85,7 @@ class Visit(Struct, frozen=True):
         arguments = {key: value for key, value in given.items() if value not in (None, "")}
         await asyncio.to_thread(self.asked.decide, "web", name, arguments)
         if commit:
-            return await self.front.read(self.asked, _of_past, commit, name, arguments, self.caller)
+            return await self.front.read(self.asked, _run_at_commit, commit, name, arguments, self.caller)
         return await self.front.run(self.asked, name, arguments)
 
     async def propose(self, name: str, message: str = "", **given: Any) -> dict[str, Any]:
@@ -100,15 +98,17 @@ class Visit(Struct, frozen=True):
     def link(self, page: str, **given: object) -> str:
         """The address of a page, at the commit of this one; what is empty is left out."""
         query = {"at": self.at, **given}
-        told = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
-        return f"{self.root}/{page}" + (f"?{told}" if told else "")
+        query_string = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
+        return f"{self.root}/{page}" + (f"?{query_string}" if query_string else "")
 
     def again(self, **given: object) -> str:
         """The address of this page with some of what it was given said otherwise."""
         query = {name: value for name, value in self.request.query_params.multi_items() if name != "part"}
-        told = urlencode({name: str(value) for name, value in {**query, **given}.items() if value not in (None, "")})
+        query_string = urlencode(
+            {name: str(value) for name, value in {**query, **given}.items() if value not in (None, "")}
+        )
         path = f"{self.request.scope.get(ROOT_PATH, '')}{self.request.scope['path']}"
-        return quote(path) + (f"?{told}" if told else "")
+        return quote(path) + (f"?{query_string}" if query_string else "")
 
     @property
     def here(self) -> str:
@@ -120,14 +120,14 @@ class Visit(Struct, frozen=True):
         """The address of this page of the present."""
         return self.again(at="")
 
-    def _kept(self, what: str) -> str:
+    def _read_cookie(self, topic: str) -> str:
         """What the browser keeps of this base, empty where that is nothing."""
-        return cookies(self.request.headers).get(cookie_name(what, self.sessions.base), "")
+        return cookies(self.request.headers).get(cookie_name(topic, self.sessions.base), "")
 
     def shown(self, template: str, status: int = 200, **values: Any) -> Response:
         """A page by its template, which knows this visit as `visit`, and the words of its language as `say`."""
         say = self.words
-        theme = self._kept("theme")
+        theme = self._read_cookie("theme")
         around = {
             "visit": self,
             "say": say,
@@ -139,6 +139,8 @@ class Visit(Struct, frozen=True):
         return HTMLResponse(drawn(template, {**around, **values}), status)
 
 
-def _of_past(served: Answerer, commit: str, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-    with served.at(commit, caller) as past:
-        return past.run(name, given, caller)
+def _run_at_commit(
+    answerer: Answerer, commit: str, name: str, arguments: Mapping[str, Any], caller: Caller
+) -> dict[str, Any]:
+    with answerer.at(commit, caller) as past:
+        return past.run(name, arguments, caller)

@@ -23,11 +23,11 @@ class Words(Struct, frozen=True):
 
     def __call__(self, key: str, **values: object) -> str:
         """Raises KeyError for what no catalogue has."""
-        found = self.entries[key]
-        if not isinstance(found, str):
-            found = found.get("one" if values.get("count") == 1 else "other") or found["other"]
-        told = {name: f"{value:,}" if type(value) is int else value for name, value in values.items()}
-        return found.format_map(told) if told else found
+        entry = self.entries[key]
+        if not isinstance(entry, str):
+            entry = entry.get("one" if values.get("count") == 1 else "other") or entry["other"]
+        texts = {name: f"{value:,}" if type(value) is int else value for name, value in values.items()}
+        return entry.format_map(texts) if texts else entry
 
     def has(self, key: str) -> bool:
         return key in self.entries
@@ -35,7 +35,7 @@ class Words(Struct, frozen=True):
     @property
     def of_scripts(self) -> dict[str, str | Mapping[str, str]]:
         """What scripts say, without the `js.` of their keys."""
-        return {key.removeprefix("js."): found for key, found in self.entries.items() if key.startswith("js.")}
+        return {key.removeprefix("js."): entry for key, entry in self.entries.items() if key.startswith("js.")}
 
 
 @cache
@@ -52,6 +52,6 @@ def wanted(chosen: str, accepted: str) -> str:
     """
     if chosen in LANGUAGES:
         return chosen
-    parts = (_WEIGHT.fullmatch(one.strip()) for one in accepted[:1_000].split(","))
-    weighed = sorted(((float(one[2] or 1), one[1].lower()) for one in parts if one), key=lambda one: -one[0])
-    return next((name for weight, name in weighed if weight and name in LANGUAGES), next(iter(LANGUAGES)))
+    parts = (_WEIGHT.fullmatch(item.strip()) for item in accepted[:1_000].split(","))
+    ranking = sorted(((float(item[2] or 1), item[1].lower()) for item in parts if item), key=lambda item: -item[0])
+    return next((name for weight, name in ranking if weight and name in LANGUAGES), next(iter(LANGUAGES)))

@@ -86,12 +86,12 @@ class ArchiveWriter(ZipFile):
 
     def seal(self, manifest: Manifest) -> None:
         """Write the manifest and the digest, and make the file durable."""
-        told = json.dumps({"format": FORMAT, **to_builtins(manifest)}).encode()
-        if len(told) > _LONGEST_MANIFEST:
+        data = json.dumps({"format": FORMAT, **to_builtins(manifest)}).encode()
+        if len(data) > _LONGEST_MANIFEST:
             raise StateError(
                 f"{len(manifest.files)} files are more than a backup can list; commit them first", "E_BACKUP"
             )
-        self.add(MANIFEST, "", stat.S_IFREG | 0o644, [told])
+        self.add(MANIFEST, "", stat.S_IFREG | 0o644, [data])
         self.comment = b"0" * _DIGEST_LENGTH
         self.close()
         digest = _digest(self._written)
@@ -135,69 +135,77 @@ def opened(path: Path) -> Iterator[Archive]:
         except _UNREADABLE as error:
             raise damaged(str(error)) from error
         with read:
-            yield Archive(read, _listed(read, size))
+            yield Archive(read, _read_manifest(read, size))
 
 
 def _digest(file: BinaryIO) -> bytes:
     """The SHA-256, in hex, of all bytes before the last ones, which should be it."""
-    left, digest = file.seek(0, os.SEEK_END) - _DIGEST_LENGTH, hashlib.sha256()
+    remaining_bytes, digest = file.seek(0, os.SEEK_END) - _DIGEST_LENGTH, hashlib.sha256()
     file.seek(0)
-    while left > 0 and (piece := file.read(min(_CHUNK, left))):
+    while remaining_bytes > 0 and (piece := file.read(min(_CHUNK, remaining_bytes))):
         digest.update(piece)
-        left -= len(piece)
+        remaining_bytes -= len(piece)
     return digest.hexdigest().encode()
 
 
-def _listed(read: ZipFile, size: int) -> Manifest:
+def _read_manifest(read: ZipFile, size: int) -> Manifest:
     """The manifest, of an archive that lists its entries as it does, each stored as it is."""
-    entries = {one.filename: one for one in read.infolist()}
-    if sum(one.file_size for one in entries.values()) > size or any(one.compress_type for one in entries.values()):
+    entries = {entry.filename: entry for entry in read.infolist()}
+    if sum(entry.file_size for entry in entries.values()) > size or any(
+        entry.compress_type for entry in entries.values()
+    ):
         raise damaged("it unfolds to more than it is")
     if MANIFEST not in entries or entries[MANIFEST].file_size > _LONGEST_MANIFEST:
         raise damaged("it has no manifest, or one that is too long")
     try:
-        told = json.loads(read.read(MANIFEST))
-        if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
+        fields = json.loads(read.read(MANIFEST))
+        if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
             raise ValueError(f"it is of another format than {FORMAT}")
-        manifest: Manifest = _made(Manifest, told)
+        manifest: Manifest = _convert_value(Manifest, fields)
         _refuse_unsound(manifest)
     except _UNREADABLE as error:
         raise damaged(f"its manifest cannot be used: {error}") from error
-    wanted = [MANIFEST, *([BUNDLE] if manifest.bundle else []), *(entry_name(one.path) for one in manifest.files)]
-    if sorted(wanted) != sorted(read.namelist()) or len(entries) < len(wanted):
+    expected_names = [
+        MANIFEST,
+        *([BUNDLE] if manifest.bundle else []),
+        *(entry_name(entry.path) for entry in manifest.files),
+    ]
+    if sorted(expected_names) != sorted(read.namelist()) or len(entries) < len(expected_names):
         raise damaged("it holds other files than its manifest names")
     return manifest
 
 
-def _made(kind: Any, told: Any) -> Any:
+def _convert_value(kind: Any, data: Any) -> Any:
     """A value of the type of a field above, of what JSON has in its place. Raises ValueError."""
     kinds = get_args(kind)
-    if isinstance(kind, StructMeta) and isinstance(told, dict):
+    if isinstance(kind, StructMeta) and isinstance(data, dict):
         hints = get_type_hints(kind)
-        if told.keys() == hints.keys():
-            return kind(**{name: _made(hint, told[name]) for name, hint in hints.items()})
+        if data.keys() == hints.keys():
+            return kind(**{name: _convert_value(hint, data[name]) for name, hint in hints.items()})
     elif NoneType in kinds:
-        return None if told is None else _made(kinds[0], told)
-    elif kinds and isinstance(told, list):
-        each = kinds[:1] * len(told) if kinds[-1] is Ellipsis else kinds
-        return tuple(_made(one, value) for one, value in zip(each, told, strict=True))
-    elif type(told) is kind:
-        if kind is str and b"\0" in os.fsencode(told):  # which fails for what no system has as a name
+        return None if data is None else _convert_value(kinds[0], data)
+    elif kinds and isinstance(data, list):
+        each = kinds[:1] * len(data) if kinds[-1] is Ellipsis else kinds
+        return tuple(_convert_value(item_kind, value) for item_kind, value in zip(each, data, strict=True))
+    elif type(data) is kind:
+        if kind is str and b"\0" in os.fsencode(data):  # which fails for what no system has as a name
             raise ValueError("a text holds NUL")
-        return told
-    raise ValueError(f"{told!r:.40} is not what stands there")
+        return data
+    raise ValueError(f"{data!r:.40} is not what stands there")
 
 
 def _refuse_unsound(manifest: Manifest) -> None:
     """Raise ValueError for a file, a place or a commit that no backup has."""
-    saved = (*manifest.files, *([manifest.bundle] if manifest.bundle else []))
-    for path in (manifest.base or "base", *manifest.deleted, *(one.path for one in manifest.files)):
+    saved_files = (*manifest.files, *([manifest.bundle] if manifest.bundle else []))
+    for path in (manifest.base or "base", *manifest.deleted, *(saved_file.path for saved_file in manifest.files)):
         if not is_sound(path, manifest.base):
             raise ValueError(f"it holds {path!r}, where no file of a backup lies")
-    for one in saved:
-        is_link = one.mode >> 12 == stat.S_IFLNK >> 12
-        if not (is_link or one.mode >> 12 == stat.S_IFREG >> 12) or (is_link and one.size > _LONGEST_LINK):
-            raise ValueError(f"{one.path!r} is neither a file nor a link")
+    for saved_file in saved_files:
+        is_link = saved_file.mode >> 12 == stat.S_IFLNK >> 12
+        if not (is_link or saved_file.mode >> 12 == stat.S_IFREG >> 12) or (
+            is_link and saved_file.size > _LONGEST_LINK
+        ):
+            raise ValueError(f"{saved_file.path!r} is neither a file nor a link")
     if (git := manifest.checkout) is None:
         return
     for commit in (git.commit, git.index, *(stash for stash, _ in git.stashes), *git.shallow):
@@ -209,9 +217,9 @@ def _refuse_unsound(manifest: Manifest) -> None:
 
 def is_sound(path: str, base: str) -> bool:
     """Whether a file of a backup may lie at a path, on any file system; `base` is where the knowledge base lies."""
-    own = (f"{base}/" if base else "") + f"{state.FOLDER}/"
-    inner = path.removeprefix(own).split("/")
-    parts = inner if path.startswith(own) and inner[0] in KEPT_STATE else path.split("/")
+    state_prefix = (f"{base}/" if base else "") + f"{state.FOLDER}/"
+    inner = path.removeprefix(state_prefix).split("/")
+    parts = inner if path.startswith(state_prefix) and inner[0] in KEPT_STATE else path.split("/")
     return "\0" not in path and not any(part in ("", ".", "..") or plain(part) in _KEPT_NAMES for part in parts)
 
 

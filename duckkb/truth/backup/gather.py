@@ -65,7 +65,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
     """
     repository = find_repository(source.root)
     top = repository.work_tree if repository else Path(os.path.realpath(source.root))
-    found = _Found(top, repository.prefix.rstrip("/") if repository else "", [*source.left_out])
+    work_tree = _Found(top, repository.prefix.rstrip("/") if repository else "", [*source.left_out])
     checkout, history = bundle.checkout_of(source.root) if repository else None, None
     with ArchiveWriter(file) as writer:
         if checkout and bundle.has_history(source.root, checkout):
@@ -73,45 +73,45 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
             history = writer.add(BUNDLE, BUNDLE, stat.S_IFREG | 0o644, pieces)
         elif checkout and checkout.index:
             checkout = replace(checkout, index="")
-            found.left_out.append("what is staged, but not the files: there is no commit yet")
+            work_tree.left_out.append("what is staged, but not the files: there is no commit yet")
         with protocol.reading(source.root, source.lock_timeout):
-            names = _tracked(found, checkout.commit) if checkout else set(_walk(top, top))
-            names |= _untracked(source, found, in_git=checkout is not None)
-            own = {source.backup, source.backup.with_name(Path(file.name).name)}
-            for path in sorted(name for name in names if name in found.head or top / name not in own):
-                _save(found, path, writer)
+            names = _list_tracked_files(work_tree, checkout.commit) if checkout else set(_walk(top, top))
+            names |= _list_untracked_files(source, work_tree, in_git=checkout is not None)
+            backup_paths = {source.backup, source.backup.with_name(Path(file.name).name)}
+            for path in sorted(name for name in names if name in work_tree.head or top / name not in backup_paths):
+                _save(work_tree, path, writer)
         # What is staged is a commit with a time of its own, whether or not it changed.
         if checkout and replace(bundle.checkout_of(source.root), index=checkout.index) != checkout:
             raise Conflict("HEAD or a stash changed while the backup was made", "E_STALE", "repeat the command")
-        told = top.name, found.base, source.created, version("duckkb"), checkout, history
-        manifest = Manifest(*told, tuple(found.saved), tuple(found.deleted), tuple(found.left_out))
+        header = top.name, work_tree.base, source.created, version("duckkb"), checkout, history
+        manifest = Manifest(*header, tuple(work_tree.saved), tuple(work_tree.deleted), tuple(work_tree.left_out))
         writer.seal(manifest)
     return manifest
 
 
-def _tracked(found: _Found, commit: str) -> set[str]:
+def _list_tracked_files(work_tree: _Found, commit: str) -> set[str]:
     """The files of the commit and of the index; those that a sparse checkout keeps out are as the commit has them."""
-    found.head, indexed, skipped = bundle.tracked(found.top, commit)
-    absent = {path for path in skipped if _status(found.top, path) is None}
-    for path in absent & found.head.keys():
-        del found.head[path]
-    return (found.head.keys() | indexed) - absent
+    work_tree.head, index_paths, sparse_paths = bundle.tracked(work_tree.top, commit)
+    absent = {path for path in sparse_paths if _read_status(work_tree.top, path) is None}
+    for path in absent & work_tree.head.keys():
+        del work_tree.head[path]
+    return (work_tree.head.keys() | index_paths) - absent
 
 
-def _untracked(source: BackupSource, found: _Found, *, in_git: bool) -> set[str]:
+def _list_untracked_files(source: BackupSource, work_tree: _Found, *, in_git: bool) -> set[str]:
     """The files that the index does not have, and documents, by their path from the top of the work tree."""
-    top, root = found.top, found.top / found.base
+    top, root = work_tree.top, work_tree.top / work_tree.base
 
     def placed(paths: Iterable[Path]) -> set[str]:
         return {os.path.relpath(path, top) for path in paths if path.is_relative_to(top)}
 
     names = placed(source.documents)
     if in_git:
-        names |= bundle.untracked(root, [f"{found.base}/", *placed(source.folders)] if found.base else [])
-        names |= bundle.untracked(root, [str(Path(found.base, name)) for name in _TRUTH], ignored=True)
+        names |= bundle.untracked(root, [f"{work_tree.base}/", *placed(source.folders)] if work_tree.base else [])
+        names |= bundle.untracked(root, [str(Path(work_tree.base, name)) for name in _TRUTH], ignored=True)
     names = {name for name in names if state.FOLDER not in name.split("/")}
-    for kept in (state.folder_of(root) / name for name in KEPT_STATE):
-        names |= set(_walk(kept, top)) if state.is_folder(kept) else placed([kept])
+    for state_path in (state.folder_of(root) / name for name in KEPT_STATE):
+        names |= set(_walk(state_path, top)) if state.is_folder(state_path) else placed([state_path])
     return names
 
 
@@ -127,23 +127,23 @@ def _walk(folder: Path, top: Path) -> Iterator[str]:
         yield from (os.path.relpath(Path(place, name), top) for name in {*files, *alone})
 
 
-def _save(found: _Found, path: str, writer: ArchiveWriter) -> None:
+def _save(work_tree: _Found, path: str, writer: ArchiveWriter) -> None:
     """Note what became of one path, or add the file that lies there."""
-    place, entry = found.top / path, found.head.get(path)
-    status = _status(found.top, path)
+    place, entry = work_tree.top / path, work_tree.head.get(path)
+    status = _read_status(work_tree.top, path)
     if path.endswith("/") or path.split("/")[-1] == ".git" or (entry and entry.mode == "160000"):
-        found.left_out.append(f"{path}: a repository of its own")
-    elif entry is None if status is None else _is_committed(place, status, entry):
+        work_tree.left_out.append(f"{path}: a repository of its own")
+    elif entry is None if status is None else _is_in_commit(place, status, entry):
         return
-    elif why := _unfit(found, path, status):
-        found.left_out.append(f"{path}: {why}")
+    elif why := _unfit(work_tree, path, status):
+        work_tree.left_out.append(f"{path}: {why}")
     elif status is None:
-        found.deleted.append(path)
+        work_tree.deleted.append(path)
     else:
-        found.saved.append(writer.add(entry_name(path), path, status.st_mode, _pieces(place)))
+        work_tree.saved.append(writer.add(entry_name(path), path, status.st_mode, _iter_pieces(place)))
 
 
-def _status(top: Path, path: str) -> os.stat_result | None:
+def _read_status(top: Path, path: str) -> os.stat_result | None:
     """What lies at a path itself, where that is no folder: what is behind a link lies elsewhere."""
     if any((top / parent).is_symlink() for parent in journal.parents_of(path)):
         return None
@@ -154,17 +154,17 @@ def _status(top: Path, path: str) -> os.stat_result | None:
     return None if stat.S_ISDIR(status.st_mode) else status
 
 
-def _unfit(found: _Found, path: str, status: os.stat_result | None) -> str:
+def _unfit(work_tree: _Found, path: str, status: os.stat_result | None) -> str:
     """Why a file cannot be in a backup, or cannot be gone in one; empty where it can."""
-    if not is_sound(path, found.base):
+    if not is_sound(path, work_tree.base):
         return "a name that git or duckkb keeps for itself"
     if status is None:
         return ""
     if stat.S_ISLNK(status.st_mode):
-        return "a link that leads out" if leads_out(found.top, path) else ""
+        return "a link that leads out" if leads_out(work_tree.top, path) else ""
     if not stat.S_ISREG(status.st_mode):
         return "neither a file nor a link"
-    return "a backup" if path not in found.head and path.endswith(SUFFIX) else ""
+    return "a backup" if path not in work_tree.head and path.endswith(SUFFIX) else ""
 
 
 def leads_out(top: Path, path: str) -> bool:
@@ -175,7 +175,7 @@ def leads_out(top: Path, path: str) -> bool:
     return place[:1] == ("..",) or ".git" in place
 
 
-def _is_committed(path: Path, status: os.stat_result, entry: TreeEntry | None) -> bool:
+def _is_in_commit(path: Path, status: os.stat_result, entry: TreeEntry | None) -> bool:
     """Whether the commit has a file as it lies there, byte for byte."""
     is_link = stat.S_ISLNK(status.st_mode)
     mode = "120000" if is_link else "100755" if status.st_mode & stat.S_IXUSR else "100644"
@@ -183,25 +183,25 @@ def _is_committed(path: Path, status: os.stat_result, entry: TreeEntry | None) -
         return False
     digest = hashlib.new("sha1" if len(entry.blob) == 40 else "sha256", usedforsecurity=False)
     digest.update(b"blob %d\0" % status.st_size)
-    for piece in _pieces(path):
+    for piece in _iter_pieces(path):
         digest.update(piece)
     return digest.hexdigest() == entry.blob
 
 
-def _pieces(path: Path) -> Iterator[bytes]:
+def _iter_pieces(path: Path) -> Iterator[bytes]:
     """The bytes of a file, or the target of a link. Raises `errors.Conflict` (E_STALE) where it changes meanwhile."""
-    changed = Conflict(f"{path} changed while it was read", code="E_STALE", suggestion="repeat the command")
+    conflict = Conflict(f"{path} changed while it was read", code="E_STALE", suggestion="repeat the command")
     if path.is_symlink():
         yield os.fsencode(os.readlink(path))  # noqa: PTH115 (a Path would drop `./` and `//`)
         return
     try:
-        opened = open_unblocked(path)
+        stream = open_unblocked(path)
     except FileNotFoundError as error:
-        raise changed from error
-    with opened as file:
+        raise conflict from error
+    with stream as file:
         before, size = os.fstat(file.fileno()), 0
         while piece := file.read(_CHUNK):
             size += len(piece)
             yield piece
         if (before.st_mtime_ns, before.st_size) != (os.fstat(file.fileno()).st_mtime_ns, size):
-            raise changed
+            raise conflict

@@ -50,9 +50,9 @@ def _fill(archive: Archive, folder: Path) -> None:
         raise damaged(f"its history holds {state.FOLDER}/, which must be local")
     for path in manifest.deleted:
         _remove(folder, path)
-    for saved in manifest.files:
-        _put(archive, folder, saved)
-    if out := [one.path for one in manifest.files if stat.S_ISLNK(one.mode) and leads_out(folder, one.path)]:
+    for saved_file in manifest.files:
+        _put(archive, folder, saved_file)
+    if out := [entry.path for entry in manifest.files if stat.S_ISLNK(entry.mode) and leads_out(folder, entry.path)]:
         raise damaged(f"{out[0]} is a link that leads out of it")
     if manifest.checkout and (manifest.checkout.commit or manifest.checkout.index):
         bundle.stage(folder, manifest.checkout)
@@ -66,15 +66,15 @@ def _remove(folder: Path, path: str) -> None:
             (folder / parent).rmdir()
 
 
-def _put(archive: Archive, folder: Path, saved: SavedFile) -> None:
-    journal.check_parents(folder, saved.path)
-    target, pieces = folder / saved.path, archive.pieces(entry_name(saved.path), saved)
+def _put(archive: Archive, folder: Path, saved_file: SavedFile) -> None:
+    journal.check_parents(folder, saved_file.path)
+    target, pieces = folder / saved_file.path, archive.pieces(entry_name(saved_file.path), saved_file)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
-    if stat.S_ISLNK(saved.mode):
+    if stat.S_ISLNK(saved_file.mode):
         target.symlink_to(os.fsdecode(b"".join(pieces)))
     else:
-        atomic_write.write_new(target, pieces, mode=stat.S_IMODE(saved.mode) & 0o777, durable=False)
+        atomic_write.write_new(target, pieces, mode=stat.S_IMODE(saved_file.mode) & 0o777, durable=False)
 
 
 def _sync(folder: Path) -> None:
@@ -111,7 +111,7 @@ def put_in_place(folder: Path, target: Path, aside: Path, base: Path, timeout: f
     else:
         with lock.exclusive(base, timeout) if (base / "config.yaml").is_file() else nullcontext():
             folder.rename(aside)  # so that what is old never stands under a name that says otherwise
-            if not _exchanged(aside, target):
+            if not _swap_names(aside, target):
                 aside.rename(folder)
                 target.rename(aside)
                 try:
@@ -123,9 +123,9 @@ def put_in_place(folder: Path, target: Path, aside: Path, base: Path, timeout: f
     return not is_new
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _swap_names(source: Path, target: Path) -> bool:
     """Whether two folders have exchanged their names, which Linux does in one step on most file systems."""
     if sys.platform != "linux":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    return rename is not None and not rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
+    return rename is not None and not rename(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _EXCHANGE)

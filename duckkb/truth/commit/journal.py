@@ -106,10 +106,10 @@ def load(stage: Path, name: str) -> Journal | None:
     writes, and OSError where it cannot be read now: a journal that nobody has read is not torn.
     """
     try:
-        body, digest, rest = (stage / name).read_bytes().split(b"\n")
+        body, digest, tail = (stage / name).read_bytes().split(b"\n")
     except (FileNotFoundError, IsADirectoryError, ValueError):
         return None
-    if rest or hashlib.sha256(body).hexdigest().encode() != digest:
+    if tail or hashlib.sha256(body).hexdigest().encode() != digest:
         return None
     try:
         values = json.loads(body)
@@ -118,14 +118,14 @@ def load(stage: Path, name: str) -> Journal | None:
         entries = tuple(JournalEntry(**entry) for entry in values.pop("entries"))
         journal = Journal(entries=entries, folders=tuple(values.pop("folders")), **values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _foreign(stage, name) from error
-    made = (folder for folder in journal.folders if folder not in _HOMES)
-    if not all(map(is_target, [*(entry.path for entry in journal.entries), *made])):
-        raise _foreign(stage, name)
+        raise _build_foreign_error(stage, name) from error
+    new_folders = (folder for folder in journal.folders if folder not in _HOMES)
+    if not all(map(is_target, [*(entry.path for entry in journal.entries), *new_folders])):
+        raise _build_foreign_error(stage, name)
     return journal
 
 
-def _foreign(stage: Path, name: str) -> errors.StateError:
+def _build_foreign_error(stage: Path, name: str) -> errors.StateError:
     return errors.StateError(
         f"{state.FOLDER}/txn/{stage.name}/{name} was not written by this version of duckkb.",
         code="E_RECOVER",
@@ -160,14 +160,14 @@ def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
         return None
     except OSError:
         if (root / path).is_symlink():
-            raise _not_a_file(path, "E_SYMLINK") from None
+            raise _build_file_error(path, "E_SYMLINK") from None
         if (root / path).is_file() or not os.path.lexists(root / path):
             raise
-        raise _not_a_file(path, "E_NOT_REGULAR") from None
+        raise _build_file_error(path, "E_NOT_REGULAR") from None
     facts = os.fstat(descriptor)
     if not stat.S_ISREG(facts.st_mode):
         os.close(descriptor)
-        raise _not_a_file(path, "E_NOT_REGULAR")
+        raise _build_file_error(path, "E_NOT_REGULAR")
     with os.fdopen(descriptor, "rb") as file:
         return file.read(), facts
 
@@ -176,9 +176,9 @@ def check_parents(root: Path, path: str) -> None:
     """Raises `errors.StateError` where a folder above a target is a link or no folder."""
     for parent in parents_of(path):
         if (root / parent).is_symlink():
-            raise _not_a_file(parent, "E_SYMLINK")
+            raise _build_file_error(parent, "E_SYMLINK")
         if (root / parent).exists() and not (root / parent).is_dir():
-            raise _not_a_file(parent, "E_NOT_REGULAR")
+            raise _build_file_error(parent, "E_NOT_REGULAR")
 
 
 def parents_of(path: str) -> list[str]:
@@ -190,25 +190,25 @@ def parents_of(path: str) -> list[str]:
     return [str(parent) for parent in reversed(PurePosixPath(path).parents)][1:]
 
 
-def _not_a_file(path: str, code: str) -> errors.StateError:
-    what = "a link, and links are not followed" if code == "E_SYMLINK" else "not a regular file, or not a folder"
-    finding = errors.Finding(code, f"{path} is {what}.", path=path, remedy="Move it away.")
+def _build_file_error(path: str, code: str) -> errors.StateError:
+    description = "a link, and links are not followed" if code == "E_SYMLINK" else "not a regular file, or not a folder"
+    finding = errors.Finding(code, f"{path} is {description}.", path=path, remedy="Move it away.")
     return errors.StateError(finding.message, code=code, suggestion=f"Move {path} away.", findings=(finding,))
 
 
 def read_image(stage: Path, journal: Journal, entry: JournalEntry, side: str) -> bytes:
     """The `old` or `new` bytes of an entry. Raises `errors.StateError` (`E_RECOVER`) where the stage no longer has them."""
     at = sum(e.old_size + e.new_size for e in journal.entries[: journal.entries.index(entry)])
-    start, size, wanted = (at, entry.old_size, entry.old)
+    start, size, expected_digest = (at, entry.old_size, entry.old)
     if side == "new":
-        start, size, wanted = (at + entry.old_size, entry.new_size, entry.new)
+        start, size, expected_digest = (at + entry.old_size, entry.new_size, entry.new)
     try:
         with (stage / IMAGES).open("rb") as file:
             file.seek(start)
             data = file.read(size)
     except FileNotFoundError:
         data = b""
-    if digest(data) != wanted:
+    if digest(data) != expected_digest:
         raise errors.StateError(
             f"The {side} content of {entry.path} is damaged in {state.FOLDER}/txn/{journal.id}.",
             code="E_RECOVER",
@@ -236,7 +236,7 @@ def forward(work: Work) -> None:
     for index, entry in enumerate(entries):
         work.on_step(f"{'delete' if entry.new is None else 'replace'} {entry.path}")
         _bring(work, entry, "new", staged_file(work.stage, index))
-    _prune(work.root, _emptied_by(entry.path for entry in entries if entry.new is None), work.on_step)
+    _prune(work.root, _list_parent_folders(entry.path for entry in entries if entry.new is None), work.on_step)
     _retire(work, SEALED)
 
 
@@ -269,10 +269,10 @@ def discard(root: Path, stage: Path, on_step: Observer) -> None:
 def standing(root: Path, entry: JournalEntry) -> Standing:
     """Where a target stands; one that became a link, or no regular file, is in a third state."""
     try:
-        found = read_target(root, entry.path)
+        target = read_target(root, entry.path)
     except errors.StateError:
         return "third"
-    present = None if found is None else digest(found[0])
+    present = None if target is None else digest(target[0])
     if present == entry.new:
         return "new"
     return "old" if present == entry.old else "third"
@@ -282,7 +282,7 @@ def stop_at_third(root: Path, journal: Journal) -> None:
     """Raises `errors.StateError` (`E_RECOVER`) naming every target that is in a third state."""
     strangers = [entry.path for entry in journal.entries if standing(root, entry) == "third"]
     if strangers:
-        raise _third_state(strangers)
+        raise _build_third_state_error(strangers)
 
 
 def sync_folders(folders: Iterable[Path]) -> None:
@@ -292,7 +292,7 @@ def sync_folders(folders: Iterable[Path]) -> None:
             atomic_write.fsync_folder(folder)
 
 
-def _third_state(paths: list[str]) -> errors.StateError:
+def _build_third_state_error(paths: list[str]) -> errors.StateError:
     return errors.StateError(
         "A sealed write cannot be finished: a file is neither what the write found nor what it leads to. "
         "Nothing was removed; the write and both contents are kept.",
@@ -306,38 +306,38 @@ def _third_state(paths: list[str]) -> errors.StateError:
     )
 
 
-def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged: Path) -> None:
-    """Have a target hold the content of one side, which `staged` may hold already."""
-    target, wanted = work.root / entry.path, entry.new if side == "new" else entry.old
+def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged_path: Path) -> None:
+    """Have a target hold the content of one side, which `staged_path` may hold already."""
+    target, expected_digest = work.root / entry.path, entry.new if side == "new" else entry.old
     now = standing(work.root, entry)
     if now == side:
         return
     if now == "third":
         if not work.rescue:
-            raise _third_state([entry.path])
-        _rescue(work, entry)
-    if wanted is None:
+            raise _build_third_state_error([entry.path])
+        _save_copy(work, entry)
+    if expected_digest is None:
         target.unlink(missing_ok=True)
         return
-    if not staged.exists() or digest(staged.read_bytes()) != wanted:
+    if not staged_path.exists() or digest(staged_path.read_bytes()) != expected_digest:
         data = read_image(work.stage, work.journal, entry, side)
-        staged.unlink(missing_ok=True)
-        atomic_write.write_new(staged, data, mode=entry.mode)
+        staged_path.unlink(missing_ok=True)
+        atomic_write.write_new(staged_path, data, mode=entry.mode)
     target.parent.mkdir(parents=True, exist_ok=True)
-    staged.replace(target)
+    staged_path.replace(target)
 
 
-def _rescue(work: Work, entry: JournalEntry) -> None:
+def _save_copy(work: Work, entry: JournalEntry) -> None:
     """Copy a third-state file out of the way. The name holds its hash, so that a second try overwrites nothing else."""
-    found = read_target(work.root, entry.path)
-    if found is None:
+    target = read_target(work.root, entry.path)
+    if target is None:
         return
     state.ensure(work.root)
     home = state.folder_of(work.root) / state.RESCUED / work.journal.id
-    copy = home / f"{entry.path}.{digest(found[0])[:12]}"
+    copy = home / f"{entry.path}.{digest(target[0])[:12]}"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.unlink(missing_ok=True)
-    atomic_write.write_new(copy, found[0])
+    atomic_write.write_new(copy, target[0])
     atomic_write.fsync_folder(copy.parent)
     work.rescued.append(copy.relative_to(work.root).as_posix())
 
@@ -353,9 +353,11 @@ def _retire(work: Work, name: str) -> None:
     _clear(work.stage, work.on_step)
 
 
-def _emptied_by(deleted: Iterable[str]) -> list[str]:
+def _list_parent_folders(deleted_paths: Iterable[str]) -> list[str]:
     """Folders above deleted files that may be empty now, deepest first."""
-    names = {parent for path in deleted for parent in parents_of(path) if parent.count("/") + 1 >= _LEAST_PRUNED_PARTS}
+    names = {
+        parent for path in deleted_paths for parent in parents_of(path) if parent.count("/") + 1 >= _LEAST_PRUNED_PARTS
+    }
     return sorted(names, key=lambda name: (-name.count("/"), name))
 
 

@@ -50,9 +50,9 @@ def exclusive(root: Path, timeout: float) -> Iterator[None]:
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
     """
-    descriptor, _ = _locked_file(root, "exclusive", timeout)
+    descriptor, _ = _acquire_lock_file(root, "exclusive", timeout)
     assert descriptor is not None, "without a lock file there is an error"
-    with _released(descriptor, signed=True):
+    with _release_at_end(descriptor, signed=True):
         yield
 
 
@@ -63,10 +63,10 @@ def shared(root: Path, timeout: float) -> Iterator[bool]:
     A base that cannot be written is read without a lock file, as nobody could make one. Raises `errors.Unavailable` with
     `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
     """
-    descriptor, read_only = _locked_file(root, "shared", timeout)
-    with _released(descriptor) if descriptor is not None else contextlib.nullcontext():
+    descriptor, read_only = _acquire_lock_file(root, "shared", timeout)
+    with _release_at_end(descriptor) if descriptor is not None else contextlib.nullcontext():
         if read_only:
-            _refuse_sealed(root)
+            _refuse_interrupted_write(root)
         yield read_only
 
 
@@ -83,7 +83,7 @@ def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
         return
     except OSError as error:
         raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
-    with _acquired(descriptor, "shared", timeout, _locked):
+    with _hold_lock(descriptor, "shared", timeout, _build_lock_error):
         yield
 
 
@@ -93,7 +93,7 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
     """
-    with _acquired(_open_to_write(root, state.JOB), "exclusive", timeout, _busy):
+    with _hold_lock(_open_to_write(root, state.JOB), "exclusive", timeout, _build_job_error):
         yield
 
 
@@ -105,38 +105,38 @@ def beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
     Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO), and OSError where there can be no lock file.
     """
 
-    def refused(holder: Holder | None, waited: float) -> errors.Unavailable:
+    def refused(holder: Holder | None, wait_s: float) -> errors.Unavailable:
         who = holder or "another process, which does not say its name"
-        return _held(f"{path} is held by {who}; waited {waited:g} s.", "Wait for it, then repeat.", holder)
+        return _build_error(f"{path} is held by {who}; waited {wait_s:g} s.", "Wait for it, then repeat.", holder)
 
     descriptor = _open_lock(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    with _acquired(descriptor, mode, timeout, refused):
+    with _hold_lock(descriptor, mode, timeout, refused):
         yield
 
 
 @contextmanager
 def watching(root: Path, timeout: float) -> Iterator[None]:
     """Hold what one process at a time holds while it watches folders. Raises `errors.Unavailable` as `job` does."""
-    with _acquired(_open_to_write(root, state.WATCH), "exclusive", timeout, _watched):
+    with _hold_lock(_open_to_write(root, state.WATCH), "exclusive", timeout, _build_watch_error):
         yield
 
 
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
-    return _look(root, state.LOCK)[1]
+    return _probe_lock(root, state.LOCK)[1]
 
 
 def is_held(root: Path) -> bool:
     """Whether somebody holds the lock exclusively at this moment."""
-    return _look(root, state.LOCK)[0]
+    return _probe_lock(root, state.LOCK)[0]
 
 
 def is_job_running(root: Path) -> bool:
     """Whether an index job runs on this base, here or on another machine that shares the folder."""
-    return _look(root, state.JOB)[0]
+    return _probe_lock(root, state.JOB)[0]
 
 
-def _look(root: Path, name: str) -> tuple[bool, Holder | None]:
+def _probe_lock(root: Path, name: str) -> tuple[bool, Holder | None]:
     """Whether somebody holds a lock exclusively, and who, if it says so."""
     try:
         descriptor = _open_lock(state.folder_of(root) / name, os.O_RDONLY)
@@ -152,7 +152,7 @@ def _look(root: Path, name: str) -> tuple[bool, Holder | None]:
 
 
 @contextmanager
-def _released(descriptor: int, *, signed: bool = False) -> Iterator[None]:
+def _release_at_end(descriptor: int, *, signed: bool = False) -> Iterator[None]:
     """Give a lock back at the end of the block, and close its file; where it is `signed`, our name stands in it until then."""
     try:
         if signed:
@@ -168,7 +168,7 @@ def _released(descriptor: int, *, signed: bool = False) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
+def _acquire_lock_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
     """The lock file, locked, and whether the base is read-only; None where there is no lock file that can be opened."""
     deadline = time.monotonic() + timeout
     while True:
@@ -178,7 +178,7 @@ def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bo
         try:
             with _turn(root, mode, deadline) as is_ours:
                 if not (is_ours and _wait(descriptor, mode, deadline)):
-                    raise _locked(_read_holder(descriptor), timeout)
+                    raise _build_lock_error(_read_holder(descriptor), timeout)
             if locks.is_at(descriptor, state.folder_of(root) / state.LOCK):
                 return descriptor, read_only
         except BaseException:
@@ -244,7 +244,7 @@ def _open_lock(path: Path, flags: int, mode: int = 0o644) -> int:
 
 
 @contextmanager
-def _acquired(
+def _hold_lock(
     descriptor: int, mode: Mode, timeout: float, refusal: "Callable[[Holder | None, float], errors.Unavailable]"
 ) -> Iterator[None]:
     """Hold an open file; where that cannot be, it is closed and the refusal raised."""
@@ -254,7 +254,7 @@ def _acquired(
     except BaseException:
         os.close(descriptor)
         raise
-    with _released(descriptor, signed=mode == "exclusive"):
+    with _release_at_end(descriptor, signed=mode == "exclusive"):
         yield
 
 
@@ -270,37 +270,37 @@ def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
         ) from error
 
 
-def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
+def _build_lock_error(holder: Holder | None, timeout: float) -> errors.Unavailable:
     who = holder or "another process, which reads or does not say its name"
     remedy = "Wait for it, or raise --lock-timeout."
-    return _held(f"The lock is held by {who}; waited {timeout:g} s.", remedy, holder)
+    return _build_error(f"The lock is held by {who}; waited {timeout:g} s.", remedy, holder)
 
 
-def _busy(holder: Holder | None, timeout: float) -> errors.Unavailable:
+def _build_job_error(holder: Holder | None, timeout: float) -> errors.Unavailable:
     who = holder or "another process, which does not say its name"
     remedy = "Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait."
-    return _held(f"An index job is under way: {who}.", remedy, holder)
+    return _build_error(f"An index job is under way: {who}.", remedy, holder)
 
 
-def _watched(holder: Holder | None, timeout: float) -> errors.Unavailable:
+def _build_watch_error(holder: Holder | None, timeout: float) -> errors.Unavailable:
     who = holder or "another process, which does not say its name"
-    return _held(f"The folders of this base are watched already: {who}.", "Stop one of the two.", holder)
+    return _build_error(f"The folders of this base are watched already: {who}.", "Stop one of the two.", holder)
 
 
-def _held(said: str, remedy: str, holder: Holder | None) -> errors.Unavailable:
-    told = {"holder": asdict(holder) if holder else None}
-    return errors.Unavailable(said, code="E_LOCKED", suggestion=remedy, details=told)
+def _build_error(message: str, remedy: str, holder: Holder | None) -> errors.Unavailable:
+    details = {"holder": asdict(holder) if holder else None}
+    return errors.Unavailable(message, code="E_LOCKED", suggestion=remedy, details=details)
 
 
 def _sign(descriptor: int) -> None:
     """Write who we are into the lock file. A full disk must not keep anybody from writing less: errors are dropped."""
-    holder = Holder(os.getpid(), _host(), _command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    holder = Holder(os.getpid(), _find_host(), _describe_command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(asdict(holder)).encode()[:_HOLDER_BYTES], 0)
 
 
-def _host() -> str:
+def _find_host() -> str:
     if hasattr(os, "uname"):
         return os.uname().nodename
     from socket import gethostname
@@ -308,7 +308,7 @@ def _host() -> str:
     return gethostname()
 
 
-def _command() -> str:
+def _describe_command() -> str:
     """Program and verb; later arguments may hold a record's content, which others need not see."""
     program = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     verb = "" if len(sys.argv) < 2 else sys.argv[1][:40]
@@ -319,10 +319,10 @@ def _command() -> str:
 def _read_holder(descriptor: int) -> Holder | None:
     """What the lock file says. A killed writer leaves its name behind, so a process that is gone here does not count."""
     try:
-        found = Holder(**json.loads(os.pread(descriptor, _HOLDER_BYTES, 0)))
+        candidate = Holder(**json.loads(os.pread(descriptor, _HOLDER_BYTES, 0)))
     except (OSError, ValueError, TypeError):
         return None
-    return found if found.host != _host() or _is_alive(found.pid) else None
+    return candidate if candidate.host != _find_host() or _is_alive(candidate.pid) else None
 
 
 def _is_alive(pid: int) -> bool:
@@ -337,12 +337,12 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _refuse_sealed(root: Path) -> None:
+def _refuse_interrupted_write(root: Path) -> None:
     try:
-        sealed = journal.sealed_stages(root)
+        stages = journal.sealed_stages(root)
     except OSError as error:
         raise state.refusal("An interrupted write cannot be looked at", error) from error
-    if sealed:
+    if stages:
         raise errors.StateError(
             "A write was interrupted after it was sealed, and this checkout cannot be written to finish it.",
             code="E_READ_ONLY",

@@ -47,8 +47,8 @@ def regular(path: str | Path, root: Path, env: Environment, wanted: str) -> Path
     """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
     target = granted(path, root, env)
     if not target.is_file():
-        said = "is not a regular file" if target.exists() else "does not exist"
-        raise refusal(path, said, f"give the path of {wanted}")
+        problem = "is not a regular file" if target.exists() else "does not exist"
+        raise refusal(path, problem, f"give the path of {wanted}")
     return target
 
 
@@ -64,13 +64,13 @@ def refuse_kept(path: str | Path, env: Environment, root: Path | None = None) ->
     the truth, configuration and state of this base and of any other, what a forge runs, and what this machine accepted.
 
     Links on the way count, and one at its end: both the place where a name would be written and what it points to."""
-    named = Path(path)
-    places = {Path(os.path.realpath(named))}
-    if named.name not in ("", ".."):
-        places.add(Path(os.path.realpath(named.parent), named.name))
-    kept = next((why for place in places for why in _reasons(place, env, root)), None)
-    if kept is not None:
-        raise refusal(path, kept, "give a path outside data/, ontology/, .duckkb/ and .git/")
+    target = Path(path)
+    places = {Path(os.path.realpath(target))}
+    if target.name not in ("", ".."):
+        places.add(Path(os.path.realpath(target.parent), target.name))
+    reason = next((why for place in places for why in _find_reasons(place, env, root)), None)
+    if reason is not None:
+        raise refusal(path, reason, "give a path outside data/, ontology/, .duckkb/ and .git/")
 
 
 def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environment, *, force: bool) -> int:
@@ -107,14 +107,14 @@ def refusal(path: str | Path, why: str, remedy: str) -> UsageError:
     return UsageError(f"{path} {why}", code="E_PATH", suggestion=remedy)
 
 
-def _reasons(place: Path, env: Environment, root: Path | None) -> Iterator[str]:
+def _find_reasons(place: Path, env: Environment, root: Path | None) -> Iterator[str]:
     """Why a place is kept, as the end of a sentence; nothing for one that is the caller's own."""
     if any(plain(part) in _ANYWHERE for part in place.parts):
         yield "is a place that only duckkb or git writes"
     for folder in (place, *place.parents):
         if _is_git_folder(folder):
             yield f"lies in {folder}, which is git's"
-        if any(_is_same(folder, own) for own in (env.state_home, env.cache_home)):
+        if any(_is_same(folder, home) for home in (env.state_home, env.cache_home)):
             yield f"lies in {folder}, where duckkb keeps what this machine accepted and made"
         first = plain(place.relative_to(folder).parts[0]) if folder != place else ""
         if first in _OF_A_BASE and _is_base(folder, root):
@@ -125,8 +125,8 @@ def _reasons(place: Path, env: Environment, root: Path | None) -> Iterator[str]:
 
 def plain(name: str) -> str:
     """A name as file systems compare it that know no case, pass over invisible characters or cut a name's end."""
-    seen = "".join(character for character in name if unicodedata.category(character) != "Cf")
-    return seen.partition(":")[0].rstrip(". ").casefold()
+    visible_name = "".join(character for character in name if unicodedata.category(character) != "Cf")
+    return visible_name.partition(":")[0].rstrip(". ").casefold()
 
 
 def _is_git_folder(folder: Path) -> bool:
@@ -141,8 +141,8 @@ def _is_base(folder: Path, root: Path | None) -> bool:
     return os.path.lexists(folder / _CONFIG) and os.path.lexists(folder / layout.FORMAT_PATH)
 
 
-def _is_same(one: Path, other: Path | None) -> bool:
+def _is_same(folder: Path, target: Path | None) -> bool:
     try:
-        return other is not None and one.samefile(other)
+        return target is not None and folder.samefile(target)
     except OSError:
         return False

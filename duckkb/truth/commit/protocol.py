@@ -74,7 +74,7 @@ class _Target(Struct, frozen=True):
         return JournalEntry(self.change.path, self.change.old, new, *sizes, self.mode)
 
 
-def _unobserved(step: str) -> None:
+def _ignore_step(step: str) -> None:
     return
 
 
@@ -101,15 +101,15 @@ def writing(root: Path, timeout: float) -> Iterator[Recovery]:
     A write that is interrupted (Ctrl-C, SIGTERM) ends here too: what was sealed is finished, else it is discarded.
     """
     with lock.exclusive(root, timeout):
-        done = recover(root)
+        recovery = recover(root)
         try:
-            yield done
+            yield recovery
         except KeyboardInterrupt:
             recover(root)
             raise
 
 
-def commit(root: Path, changes: Iterable[FileChange], *, on_step: Observer = _unobserved) -> dict[str, os.stat_result]:
+def commit(root: Path, changes: Iterable[FileChange], *, on_step: Observer = _ignore_step) -> dict[str, os.stat_result]:
     """Make all changes or none; returns the facts of each file written, as they were when it was staged.
 
     A change to the content that is there already writes nothing. `on_step` is told the name of each step before it is
@@ -120,42 +120,42 @@ def commit(root: Path, changes: Iterable[FileChange], *, on_step: Observer = _un
     point, with `details["committed"]` true and the journal kept: `errors.Unavailable` (`E_IO`), `errors.StateError`
     (`E_RECOVER`).
     """
-    wanted = _checked(list(changes))
+    change_list = _check_paths(list(changes))
     try:
-        targets, facts = _compare(root, wanted)
+        targets, facts = _compare(root, change_list)
         if not targets:
             return facts
-        work = _planned(root, targets, on_step)
+        work = _plan_work(root, targets, on_step)
     except OSError as error:
-        raise _nothing_written(error) from error
+        raise _build_io_error(error) from error
     facts |= _seal(work, targets)
     _carry_out(work)
     return facts
 
 
-def recover(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
+def recover(root: Path, *, on_step: Observer = _ignore_step) -> Recovery:
     """Finish a write that was sealed, discard one that was not. Cheap where there is none.
 
     Raises `errors.StateError` (`E_RECOVER`) where a target is neither old nor new: everything is kept, and `forward` or
     `abort` decide. Raises `errors.Unavailable` (`E_IO`) where the disk refused; the next call goes on.
     """
-    done = Recovery("none")
+    recovery = Recovery("none")
     state.sweep(root)
-    with _io("An interrupted write cannot be recovered"):
+    with _translate_io_errors("An interrupted write cannot be recovered"):
         for stage in journals.stages(root):
-            done = _recover_stage(root, stage, on_step)
-    return done
+            recovery = _recover_stage(root, stage, on_step)
+    return recovery
 
 
 def show(root: Path) -> dict[str, Any]:
     """The interrupted write as plain values: `state` (`none`, `staged`, `sealed`, `undo`), `id`, and per file its path,
     change (`put`, `delete`) and standing (`old`, `new`, `third`). Raises `errors.Unavailable` where it cannot be read."""
-    found = _stage_to_decide(root)
-    if found is None:
-        left = journals.stages(root)
-        return {"state": "staged" if left else "none", "id": left[0].name if left else "", "files": []}
-    stage, journal = found
-    with _io(_UNSEEN):
+    stage_and_journal = _stage_to_decide(root)
+    if stage_and_journal is None:
+        leftovers = journals.stages(root)
+        return {"state": "staged" if leftovers else "none", "id": leftovers[0].name if leftovers else "", "files": []}
+    stage, journal = stage_and_journal
+    with _translate_io_errors(_UNSEEN):
         standings = [journals.standing(root, entry) for entry in journal.entries]
     files = [
         {"path": entry.path, "change": "delete" if entry.new is None else "put", "standing": standing}
@@ -164,36 +164,36 @@ def show(root: Path) -> dict[str, Any]:
     return {"state": "undo" if (stage / UNDO).exists() else "sealed", "id": journal.id, "files": files}
 
 
-def forward(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
+def forward(root: Path, *, on_step: Observer = _ignore_step) -> Recovery:
     """Finish a sealed write even where a target is in a third state; a copy of that file goes to `.duckkb/rescued/`.
 
     Raises `errors.StateError` (`E_RECOVER`) where the write is being undone already, and as `recover` does otherwise.
     """
-    return _decided(root, on_step, "finished")
+    return _finish_or_abort(root, on_step, "finished")
 
 
-def abort(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
+def abort(root: Path, *, on_step: Observer = _ignore_step) -> Recovery:
     """Undo a sealed write: every target gets its old content back; a file in a third state is copied to
     `.duckkb/rescued/` first. Raises as `recover` does."""
-    return _decided(root, on_step, "aborted")
+    return _finish_or_abort(root, on_step, "aborted")
 
 
-def _decided(root: Path, on_step: Observer, action: Literal["finished", "aborted"]) -> Recovery:
-    found = _stage_to_decide(root)
-    if found is None:
+def _finish_or_abort(root: Path, on_step: Observer, action: Literal["finished", "aborted"]) -> Recovery:
+    stage_and_journal = _stage_to_decide(root)
+    if stage_and_journal is None:
         return recover(root, on_step=on_step)
-    stage, known = found
+    stage, journal = stage_and_journal
     is_forward = action == "finished"
     if is_forward and (stage / UNDO).exists():
-        said, remedy = "This write is being undone.", "`duckkb recover --abort` ends it."
-        raise errors.StateError(said, code="E_RECOVER", suggestion=remedy)
-    work = Work(root, stage, known, on_step, rescue=True)
-    with _io(f"The interrupted write cannot be {'finished' if is_forward else 'undone'}"):
+        message, remedy = "This write is being undone.", "`duckkb recover --abort` ends it."
+        raise errors.StateError(message, code="E_RECOVER", suggestion=remedy)
+    work = Work(root, stage, journal, on_step, rescue=True)
+    with _translate_io_errors(f"The interrupted write cannot be {'finished' if is_forward else 'undone'}"):
         (journals.forward if is_forward else journals.backward)(work)
-    return _recovery(action, work)
+    return _build_recovery(action, work)
 
 
-def _checked(changes: list[FileChange]) -> list[FileChange]:
+def _check_paths(changes: list[FileChange]) -> list[FileChange]:
     paths = [change.path for change in changes]
     parents = {parent for path in paths for parent in journals.parents_of(path)}
     findings = [
@@ -220,22 +220,22 @@ def _compare(root: Path, changes: list[FileChange]) -> tuple[list[_Target], dict
     facts: dict[str, os.stat_result] = {}
     stale: list[str] = []
     for change in changes:
-        found = journals.read_target(root, change.path)
-        before = None if found is None else found[0]
+        current_file = journals.read_target(root, change.path)
+        before = None if current_file is None else current_file[0]
         if (None if before is None else journals.digest(before)) != change.old:
             stale.append(change.path)
         elif before != change.data:
-            mode = stat.S_IMODE(found[1].st_mode) & 0o777 if found else None
+            mode = stat.S_IMODE(current_file[1].st_mode) & 0o777 if current_file else None
             targets.append(_Target(change, before, mode))
-        elif found is not None:
-            facts[change.path] = found[1]
+        elif current_file is not None:
+            facts[change.path] = current_file[1]
     if stale:
-        raise _stale(stale)
+        raise _build_stale_error(stale)
     targets.sort(key=lambda target: target.change.data is None)
     return targets, facts
 
 
-def _stale(paths: list[str]) -> errors.Conflict:
+def _build_stale_error(paths: list[str]) -> errors.Conflict:
     return errors.Conflict(
         "A file changed since it was read; nothing was written.",
         code="E_STALE",
@@ -246,12 +246,12 @@ def _stale(paths: list[str]) -> errors.Conflict:
     )
 
 
-def _planned(root: Path, targets: list[_Target], on_step: Observer) -> Work:
+def _plan_work(root: Path, targets: list[_Target], on_step: Observer) -> Work:
     state.ensure(root)
     identifier = os.urandom(8).hex()
     parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
-    made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
-    journal = Journal(identifier, tuple(target.entry() for target in targets), made)
+    new_folders = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
+    journal = Journal(identifier, tuple(target.entry() for target in targets), new_folders)
     return Work(root, state.folder_of(root) / state.TXN / identifier, journal, on_step)
 
 
@@ -265,9 +265,9 @@ def _seal(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
         if (work.stage / SEALED).exists():  # interrupted right after the commit point: recovery will finish it
             raise
         with contextlib.suppress(OSError):
-            journals.discard(work.root, work.stage, _unobserved)
+            journals.discard(work.root, work.stage, _ignore_step)
         if isinstance(error, OSError):
-            raise _nothing_written(error) from error
+            raise _build_io_error(error) from error
         raise
     return facts
 
@@ -285,7 +285,7 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
             work.on_step(f"stage {path}")
             facts[path] = atomic_write.write_new(journals.staged_file(stage, index), data, mode=target.mode)
     work.on_step("stage the images")
-    images = (image or b"" for one in targets for image in (one.before, one.change.data))
+    images = (image or b"" for staged_target in targets for image in (staged_target.before, staged_target.change.data))
     atomic_write.write_new(stage / IMAGES, images)
     work.on_step("draft the journal")
     atomic_write.write_new(stage / DRAFT, journals.dump(work.journal))
@@ -331,14 +331,14 @@ def _carry_out(work: Work) -> None:
                 return
             if error.errno == errno.EIO:  # a failed fsync passes the second time without having synced
                 raise
-            journals.forward(replace(work, on_step=_unobserved))
+            journals.forward(replace(work, on_step=_ignore_step))
     except OSError as error:
-        raise _committed(state.refusal("The write is committed, but not all files are in place", error)) from error
+        raise _note_commit(state.refusal("The write is committed, but not all files are in place", error)) from error
     except errors.StateError as error:
-        raise _committed(error) from error
+        raise _note_commit(error) from error
 
 
-def _committed(error: errors.DuckkbError) -> errors.DuckkbError:
+def _note_commit(error: errors.DuckkbError) -> errors.DuckkbError:
     error.details = {**error.details, "committed": True}
     if error.code != "E_RECOVER":
         error.code = "E_IO"
@@ -346,7 +346,7 @@ def _committed(error: errors.DuckkbError) -> errors.DuckkbError:
     return error
 
 
-def _nothing_written(error: OSError) -> errors.Unavailable:
+def _build_io_error(error: OSError) -> errors.Unavailable:
     return errors.Unavailable(
         f"The write failed before it was committed, and nothing was changed: {error.strerror or error}.",
         code="E_IO",
@@ -358,22 +358,22 @@ def _recover_stage(root: Path, stage: Path, on_step: Observer) -> Recovery:
     if (undo := journals.load(stage, UNDO)) is not None:
         work = Work(root, stage, undo, on_step, rescue=True)
         journals.backward(work)
-        return _recovery("aborted", work)
-    if (sealed := journals.load(stage, SEALED)) is not None:
-        journals.stop_at_third(root, sealed)
-        work = Work(root, stage, sealed, on_step)
+        return _build_recovery("aborted", work)
+    if (journal := journals.load(stage, SEALED)) is not None:
+        journals.stop_at_third(root, journal)
+        work = Work(root, stage, journal, on_step)
         journals.forward(work)
-        return _recovery("finished", work)
+        return _build_recovery("finished", work)
     journals.discard(root, stage, on_step)
     return Recovery("discarded")
 
 
-def _recovery(action: Literal["finished", "aborted"], work: Work) -> Recovery:
+def _build_recovery(action: Literal["finished", "aborted"], work: Work) -> Recovery:
     return Recovery(action, tuple(entry.path for entry in work.journal.entries), tuple(work.rescued))
 
 
 @contextmanager
-def _io(what: str) -> Iterator[None]:
+def _translate_io_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -381,7 +381,7 @@ def _io(what: str) -> Iterator[None]:
 
 
 def _stage_to_decide(root: Path) -> tuple[Path, Journal] | None:
-    with _io(_UNSEEN):
+    with _translate_io_errors(_UNSEEN):
         for stage in journals.stages(root):
             journal = journals.load(stage, SEALED) or journals.load(stage, UNDO)
             if journal is not None:

@@ -20,15 +20,15 @@ def read(root: Path) -> Path:
     """The folder that was set, resolved. Raises `errors.StateError` for a file that says nothing, or that was written for a
     base in another place."""
     try:
-        said = json.loads(read_regular(state.folder_of(root) / state.VECTORS)[0])
-        target, place = (root / str(said["target"])).resolve(), said["base"]
+        fields = json.loads(read_regular(state.folder_of(root) / state.VECTORS)[0])
+        target, place = (root / str(fields["target"])).resolve(), fields["base"]
     except OSError as error:
-        raise _unusable(f"cannot be read: {error.strerror}") from error
+        raise _build_error(f"cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise _unusable("is damaged") from error
+        raise _build_error("is damaged") from error
     home = root.resolve()
     if place != str(home) and not target.is_relative_to(home):
-        raise _unusable("was written when this base stood in another place")
+        raise _build_error("was written when this base stood in another place")
     return target
 
 
@@ -43,11 +43,11 @@ def write(root: Path, target: Path | None) -> None:
         return
     home = root.resolve()
     # What lies inside the base moves with it; any other place was meant for the base where it stands.
-    kept = target.relative_to(home) if target.is_relative_to(home) else target
-    state.write_atomic(path, json.dumps({"base": str(home), "target": str(kept)}).encode() + b"\n")
+    stored_target = target.relative_to(home) if target.is_relative_to(home) else target
+    state.write_atomic(path, json.dumps({"base": str(home), "target": str(stored_target)}).encode() + b"\n")
 
 
-def _unusable(why: str) -> StateError:
+def _build_error(why: str) -> StateError:
     return StateError(
         f"{state.FOLDER}/vectors.json, which names the base of the vector actions, {why}", suggestion=MENDED_BY
     )

@@ -47,9 +47,9 @@ def type_at(ontology: Ontology, path: str) -> RecordType | None:
     if address := parse_part(path):
         kind = ontology.by_table(address.kind, address.table)
         return kind if kind is not None and kind.source is None else None
-    wanted = "edge" if path.endswith(LINKS) else "node"
+    target_kind = "edge" if path.endswith(LINKS) else "node"
     for kind in ontology:
-        if kind.source is not None and kind.kind == wanted:
+        if kind.source is not None and kind.kind == target_kind:
             inner = within(kind.source, file_of(path))
             if inner is not None and is_document(kind.source, inner):
                 return kind
@@ -75,7 +75,7 @@ def part_named(kind: RecordType, file: str) -> str | None:
 def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
     """Where the documents of some types lie that git may know: those of folders in the base."""
     sources = (kind.source for kind in kinds)
-    return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
+    return tuple(dict.fromkeys(source.path for source in sources if source is not None and not source.is_outside))
 
 
 class WalkNotes(Struct):
@@ -106,23 +106,23 @@ class _Walk:
         except (FileNotFoundError, NotADirectoryError):
             is_there = False
         except OSError as error:
-            yield self._unlisted("", error)
+            yield self._report_folder("", error)
             return
         if is_there:
-            yield from self._look_into(self._top, "", self._ignored_above() if self._source.gitignore else ())
+            yield from self._walk_folder(self._top, "", self._collect_outer_ignores() if self._source.gitignore else ())
             return
         self._notes.is_partial = True
         path = self._source.path
-        said = "the folder of the collection is not there, and none of its documents is served"
-        yield Finding("E_SOURCE_MISSING", said, path, remedy=CODES["E_SOURCE_MISSING"].remedy)
+        message = "the folder of the collection is not there, and none of its documents is served"
+        yield Finding("E_SOURCE_MISSING", message, path, remedy=CODES["E_SOURCE_MISSING"].remedy)
 
-    def _look_into(self, folder: Path, inner: str, ignored: Binding) -> Iterator[Seen | Finding]:
+    def _walk_folder(self, folder: Path, inner: str, binding: Binding) -> Iterator[Seen | Finding]:
         try:
             entries, self._notes.listed[str(folder)] = listing(folder)
         except NotADirectoryError:
             return
         except OSError as error:
-            yield self._unlisted(inner, error)
+            yield self._report_folder(inner, error)
             return
         names = {entry.name for entry in entries}
         if self._source.gitignore:
@@ -130,30 +130,32 @@ class _Walk:
                 self._leave_out(inner, "repository", is_folder=True)
                 return
             if GITIGNORE in names:
-                ignored = bind(ignored, inner, self._read_ignored(folder))
+                binding = bind(binding, inner, self._read_ignore_file(folder))
         for entry in entries:
             path = f"{inner}/{entry.name}" if inner else entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
-            own = path if path.isascii() else normalize("NFC", path)
-            why = folder_exclusion(self._source, own) if is_folder else exclusion(self._source, own)
+            normal_path = path if path.isascii() else normalize("NFC", path)
+            why = folder_exclusion(self._source, normal_path) if is_folder else exclusion(self._source, normal_path)
             if path.endswith(LINKS):
                 continue
-            if why or is_ignored(path, is_folder, ignored):
+            if why or is_ignored(path, is_folder, binding):
                 self._leave_out(path, why or "gitignore", is_folder=is_folder)
             elif is_folder:
-                yield from self._look_into(folder / entry.name, path, ignored)
+                yield from self._walk_folder(folder / entry.name, path, binding)
             else:
-                has_twin = own != path and own.rpartition("/")[2] in names
-                yield from self._document(entry, path, scalar_problem(own), has_twin)
+                has_twin = normal_path != path and normal_path.rpartition("/")[2] in names
+                yield from self._yield_document(entry, path, scalar_problem(normal_path), has_twin)
 
-    def _document(self, entry: "os.DirEntry[str]", path: str, problem: str, has_twin: bool) -> Iterator[Seen | Finding]:
+    def _yield_document(
+        self, entry: "os.DirEntry[str]", path: str, problem: str, has_twin: bool
+    ) -> Iterator[Seen | Finding]:
         place = placed(self._source, path)
         if has_twin:
             problem = "is that of another file in Unicode's form NFC"
         if problem:
             self._leave_out(path, "name")
-            said = f"the name {problem}, so that the file is no record"
-            yield Finding("W_DOCUMENT", said, place, remedy="rename the file")
+            message = f"the name {problem}, so that the file is no record"
+            yield Finding("W_DOCUMENT", message, place, remedy="rename the file")
         elif entry.is_file(follow_symlinks=False):
             try:
                 yield place, entry.stat(follow_symlinks=False)
@@ -162,32 +164,32 @@ class _Walk:
         else:
             self._leave_out(path, "link")
             is_link = entry.is_symlink()
-            said = (
+            message = (
                 "a link; links are not followed, and what it leads to is no document" if is_link else "no regular file"
             )
-            yield Finding("W_DOCUMENT", said, place, remedy=CODES["W_DOCUMENT"].remedy)
+            yield Finding("W_DOCUMENT", message, place, remedy=CODES["W_DOCUMENT"].remedy)
 
     def _leave_out(self, path: str, why: str, *, is_folder: bool = False) -> None:
         self._notes.left_out.append((f"{path}/" if is_folder else path, why))
 
-    def _unlisted(self, inner: str, error: OSError) -> Finding:
+    def _report_folder(self, inner: str, error: OSError) -> Finding:
         self._notes.is_partial = True
         self._leave_out(inner or ".", "unreadable", is_folder=True)
-        said = f"the folder cannot be listed: {error.strerror}; its documents are not served"
-        return Finding("E_IO", said, placed(self._source, inner) if inner else self._source.path, remedy=PERMISSION)
+        message = f"the folder cannot be listed: {error.strerror}; its documents are not served"
+        return Finding("E_IO", message, placed(self._source, inner) if inner else self._source.path, remedy=PERMISSION)
 
-    def _ignored_above(self) -> Binding:
+    def _collect_outer_ignores(self) -> Binding:
         """The .gitignore files between the folder and the top of the repository that it lies in, if any."""
-        found, lead, folder = list[tuple[str, int, IgnoreFile]](), "", self._top.resolve()
+        bindings, lead, folder = list[tuple[str, int, IgnoreFile]](), "", self._top.resolve()
         while not os.path.lexists(folder / ".git"):
             if folder.parent == folder:
                 return ()
             lead, folder = f"{folder.name}/{lead}", folder.parent
-            if lines := self._read_ignored(folder):
-                found.append((lead, 0, lines))
-        return tuple(reversed(found))
+            if lines := self._read_ignore_file(folder):
+                bindings.append((lead, 0, lines))
+        return tuple(reversed(bindings))
 
-    def _read_ignored(self, folder: Path) -> IgnoreFile | None:
+    def _read_ignore_file(self, folder: Path) -> IgnoreFile | None:
         path = folder / GITIGNORE
         try:
             raw, status = read_regular(path)
@@ -209,7 +211,7 @@ def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, Document
     """What the bytes of a file of documents are at the paths of its parts."""
     return {
         path: DocumentLines(part.rows.content.text, tuple(row.line_no for row in part.rows))
-        for path, part in _documents(wanted, raw, Stamp(-1, 0, 0, 0))
+        for path, part in _build_parts(wanted, raw, Stamp(-1, 0, 0, 0))
     }
 
 
@@ -222,29 +224,29 @@ def parts_at(wanted: Mapping[str, RecordType], raw: bytes, limits: Limits, stamp
     """The parts that the bytes of one file make, at their paths and of their types: one of records, or of a document that
     and its links."""
     if any(kind.source is not None for kind in wanted.values()):
-        return dict(_documents(wanted, raw, stamp))
+        return dict(_build_parts(wanted, raw, stamp))
     return {path: part_of(path, kind, raw, limits, stamp) for path, kind in wanted.items()}
 
 
-def _documents(wanted: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> Iterator[tuple[str, Part]]:
-    told, digest = None, hashlib.sha256(raw).hexdigest()
-    for path, kind in wanted.items():
+def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> Iterator[tuple[str, Part]]:
+    extract, digest = None, hashlib.sha256(raw).hexdigest()
+    for path, kind in kinds.items():
         assert kind.source is not None, "asked of documents"
         inner, how = within(kind.source, file_of(path)), kind.source.extraction
         assert inner is not None, f"{path} lies elsewhere"
-        told = told or document.read(inner, raw, how)
+        extract = extract or document.read(inner, raw, how)
         rows = list[StoredRow]()
-        if how.strict and not document.is_whole(told.fields):
+        if how.strict and not document.is_whole(extract.fields):
             pass  # no record, and what is none links to nothing
         elif kind.kind == "edge":
-            links = {to: lines[0] for to, lines in sorted(told.links.items()) if _may_lead(kind.source, to)}
-            rows = [_row(kind, path, {FROM: inner, TO: to}, line) for to, line in links.items()]
+            links = {to: lines[0] for to, lines in sorted(extract.links.items()) if _can_link(kind.source, to)}
+            rows = [_build_row(kind, path, {FROM: inner, TO: to}, line) for to, line in links.items()]
         else:
-            rows = [_row(kind, path, {"path": inner, **told.fields}, 1)]
+            rows = [_build_row(kind, path, {"path": inner, **extract.fields}, 1)]
         yield path, Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
 
 
-def _may_lead(source: DocumentSource, to: str) -> bool:
+def _can_link(source: DocumentSource, to: str) -> bool:
     """Whether a link is one between documents: pictures and what else is none are not looked for."""
     name = wiki_name(to)
     if name is None:
@@ -252,8 +254,8 @@ def _may_lead(source: DocumentSource, to: str) -> bool:
     return not is_attachment(name) or is_document(source, name)
 
 
-def _row(kind: RecordType, path: str, values: dict[str, Any], number: int) -> StoredRow:
+def _build_row(kind: RecordType, path: str, values: dict[str, Any], number: int) -> StoredRow:
     identity = tuple(values[name] for name in kind.identity_fields)
-    named = {ID: hash_id(kind.kind, kind.table, identity), **values, CREATED_AT: _EPOCH, UPDATED_AT: _EPOCH}
-    line = encode(named, LineShape(kind.identity_fields))
-    return StoredRow(record_of(kind, named), line, path, number)
+    fields = {ID: hash_id(kind.kind, kind.table, identity), **values, CREATED_AT: _EPOCH, UPDATED_AT: _EPOCH}
+    line = encode(fields, LineShape(kind.identity_fields))
+    return StoredRow(record_of(kind, fields), line, path, number)

@@ -50,11 +50,11 @@ def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bo
 
 def _digest(kind: str, table: str, identity: Identity, salt: int) -> int:
     if len(identity) == 1 and type(identity[0]) is str:  # both write the same bytes, this in a fifth of the time
-        spelled = orjson.dumps(["duckkb/1", kind, table, identity, salt])
+        data = orjson.dumps(["duckkb/1", kind, table, identity, salt])
     else:
-        named = ["duckkb/1", kind, table, [component_value(component) for component in identity], salt]
-        spelled = _spelled(named).encode()
-    return int.from_bytes(hashlib.sha256(spelled).digest()[:8], "big") >> 11
+        parts = ["duckkb/1", kind, table, [component_value(component) for component in identity], salt]
+        data = _spelled(parts).encode()
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "big") >> 11
 
 
 def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generated | None) -> dict[str, Any]:
@@ -91,12 +91,12 @@ def identity_findings(names: Sequence[str], fields: Mapping[str, Any], *, edge: 
     """What is wrong with the identity fields, one finding (E_IDENTITY) a field; empty when nothing is."""
     if len(names) == 1 and type(only := fields.get(names[0])) is str and not scalar_problem(only):
         return []  # nearly all of them, and there may be millions
-    found = []
+    findings = []
     for name in names:
         problem = _end_problem(fields.get(name)) if edge and name in (FROM, TO) else scalar_problem(fields.get(name))
         if problem:
-            found.append(Finding("E_IDENTITY", f"the identity field {name!r} {problem}", field=f"/{name}"))
-    return found
+            findings.append(Finding("E_IDENTITY", f"the identity field {name!r} {problem}", field=f"/{name}"))
+    return findings
 
 
 def _end_problem(value: Any) -> str:
@@ -121,7 +121,7 @@ def scalar_problem(value: Any) -> str:
     if value is None:
         return "is missing"
     if type(value) is not str:
-        return f"is {_named(value)}, not a string or an integer"
+        return f"is {_describe_type(value)}, not a string or an integer"
     if not value:
         return "is empty"
     if value.isascii() and value.isprintable():
@@ -136,7 +136,7 @@ def scalar_problem(value: Any) -> str:
 _TOO_LONG = f"is longer than {MAX_IDENTITY_BYTES:,} bytes"
 
 
-def _named(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     names = {bool: "a boolean", float: "a number with a fraction or an exponent", list: "an array", dict: "an object"}
     return names.get(type(value), f"a {type(value).__name__}")
 
@@ -156,7 +156,7 @@ def canonical_time(text: str) -> bool:
     if not _TIME.fullmatch(text):
         return False
     try:
-        _moment(text)
+        _parse_moment(text)
     except ValueError:
         return False
     return True
@@ -189,11 +189,11 @@ def next_time(now: str, old: str) -> str:
     '2026-01-01T00:00:01.000000Z'
     """
     try:
-        after = _moment(old) + timedelta(microseconds=1)
+        after = _parse_moment(old) + timedelta(microseconds=1)
     except OverflowError:
         return old
     return max(now, after.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0"))
 
 
-def _moment(text: str) -> datetime:
+def _parse_moment(text: str) -> datetime:
     return datetime.fromisoformat(text[:-1]).replace(tzinfo=UTC)

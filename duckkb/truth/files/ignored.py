@@ -50,7 +50,7 @@ def places_above(root: Path, kinds: Iterable[RecordType]) -> tuple[str, ...]:
     if not heeding:
         return ()
     prefix = _prefix(root)
-    return tuple(sorted({path for source in heeding for path, _ in _above(prefix, source)}))
+    return tuple(sorted({path for source in heeding for path, _ in _list_outer_files(prefix, source)}))
 
 
 class IgnoreFiles:
@@ -75,18 +75,18 @@ class IgnoreFiles:
 
     def changed(self, root: Path, paths: Iterable[str], new: Mapping[str, bytes]) -> "IgnoreFiles":
         """Those of a state in which the files at some paths are others: as in `new`, or gone."""
-        own = {path for path in paths if is_ignore_file(path)}
-        if not own:
+        ignore_paths = {path for path in paths if is_ignore_file(path)}
+        if not ignore_paths:
             return self
-        kept = {path: raw for path, raw in self._files.items() if path not in own}
-        return IgnoreFiles(_prefix(root), kept | {path: new[path] for path in own if path in new})
+        files = {path: raw for path, raw in self._files.items() if path not in ignore_paths}
+        return IgnoreFiles(_prefix(root), files | {path: new[path] for path in ignore_paths if path in new})
 
     def leaves_out(self, source: DocumentSource, path: str) -> bool:
         """Whether a file, by its path from the base, is left out, or a folder that it lies in."""
         inner = below(source, path) if self._files and source.gitignore else None
         if inner is None:
             return False
-        binding = self._binding(source, inner.rpartition("/")[0])
+        binding = self._bind_folder(source, inner.rpartition("/")[0])
         return binding is None or is_ignored(inner, False, binding)
 
     def serve(self, ontology: Ontology, files: Mapping[str, _File]) -> dict[str, _File]:
@@ -96,26 +96,26 @@ class IgnoreFiles:
             path: file for path, file in files.items() if not any(self.leaves_out(source, path) for source in sources)
         }
 
-    def _binding(self, source: DocumentSource, folder: str) -> Binding | None:
+    def _bind_folder(self, source: DocumentSource, folder: str) -> Binding | None:
         """What binds a folder of a collection; None where that is left out itself."""
         if (source.path, folder) in self._bindings:
             return self._bindings[source.path, folder]
-        names, binding = folder.split("/") if folder else [], self._binding_of_top(source)
+        names, binding = folder.split("/") if folder else [], self._bind_top(source)
         for depth in range(1, len(names) + 1):
             inner = "/".join(names[:depth])
             if is_ignored(inner, True, binding):
                 self._bindings[source.path, folder] = None
                 return None
-            binding = bind(binding, inner, self._lines(placed(source, f"{inner}/{GITIGNORE}")))
+            binding = bind(binding, inner, self._read_ignore_file(placed(source, f"{inner}/{GITIGNORE}")))
         self._bindings[source.path, folder] = binding
         return binding
 
-    def _binding_of_top(self, source: DocumentSource) -> Binding:
-        above = ((lead, self._lines(path)) for path, lead in _above(self._prefix, source))
+    def _bind_top(self, source: DocumentSource) -> Binding:
+        above = ((lead, self._read_ignore_file(path)) for path, lead in _list_outer_files(self._prefix, source))
         binding = tuple((lead, 0, lines) for lead, lines in above if lines)
-        return bind(binding, "", self._lines(placed(source, GITIGNORE)))
+        return bind(binding, "", self._read_ignore_file(placed(source, GITIGNORE)))
 
-    def _lines(self, path: str) -> IgnoreFile | None:
+    def _read_ignore_file(self, path: str) -> IgnoreFile | None:
         return parse_ignore_file(self._files.get(path, b""))
 
 
@@ -124,7 +124,7 @@ def is_ignore_file(path: str) -> bool:
     return path.rpartition("/")[2] == GITIGNORE
 
 
-def _above(prefix: str, source: DocumentSource) -> list[tuple[str, str]]:
+def _list_outer_files(prefix: str, source: DocumentSource) -> list[tuple[str, str]]:
     """The .gitignore files above the folder of a collection, the outermost first, each with what stands before the paths of
     documents as it has them."""
     outside = prefix.split("/")[:-1]

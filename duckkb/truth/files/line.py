@@ -82,15 +82,17 @@ def canonical_values(lines: Sequence[bytes], shape: LineShape, limits: Limits) -
     """The values of lines, without their LFs, that are all canonical: what `decode` says of each, in less time than it takes.
     None where that is not certain."""
     values, depth = _compact(lines, limits), limits.depth
-    return values if values is not None and all(_is_sound(one, shape, depth) for one in values) else None
+    return (
+        values if values is not None and all(_is_sound(line_values, shape, depth) for line_values in values) else None
+    )
 
 
 def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iterator[Decoded | LineError]:
     """What `decode` says of each line, or raises."""
-    for some in _slabs(lines):
+    for some in _split_slabs(lines):
         values = canonical_values(some, shape, limits)
         if values is not None:
-            yield from (Decoded(one, True) for one in values)
+            yield from (Decoded(line_values, True) for line_values in values)
             continue
         for line in some:
             try:
@@ -99,7 +101,7 @@ def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iter
                 yield error
 
 
-def _slabs(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def _split_slabs(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Lines that are looked at together, which takes several times the memory that they do."""
     start = size = 0
     for at, line in enumerate(lines):
@@ -116,7 +118,7 @@ def _compact(lines: Sequence[bytes], limits: Limits) -> list[Any] | None:
     if not lines:
         return []
     try:
-        text, values = _together(lines, limits)
+        text, values = _parse_together(lines, limits)
         return values[::2] if orjson.dumps(values) == text and not _has_unseen(text) else None
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, _Uncertain):
         return None
@@ -126,7 +128,7 @@ class _Uncertain(Exception):
     """Whether each of some lines is one value cannot be told from all of them."""
 
 
-def _together(lines: Sequence[bytes], limits: Limits) -> tuple[bytes, list[Any]]:
+def _parse_together(lines: Sequence[bytes], limits: Limits) -> tuple[bytes, list[Any]]:
     """Lines as one text, and its values: those of the lines, and between any two `_BETWEEN`. Raises `_Uncertain`, and what orjson
     raises. Lines that are no values each but are so together do not pass: what lies between them would not stand by itself."""
     if not lines or max(map(len, lines)) > limits.max_record_bytes:
@@ -144,14 +146,14 @@ def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.
     Top-level nulls are left out. Raises ValueError for what a line cannot hold: a value that JSON has not, a number that
     is not finite or past int64, half of a surrogate pair, more than `max_depth` levels (by default any that a base may allow).
     """
-    ordered = {
-        name: value if type(value) is str else _held(value, max_depth - 1, name)
+    fields = {
+        name: value if type(value) is str else _normalize_value(value, max_depth - 1, name)
         for name in _order(shape.identity, tuple(values))
         if (value := values[name]) is not None
     }
     try:
         # A copy: orjson makes room for eight times as much, and what it gives back behind each line is too short for the next.
-        return _escaped(bytes(memoryview(orjson.dumps(ordered))))
+        return _escape_controls(bytes(memoryview(orjson.dumps(fields))))
     except orjson.JSONEncodeError as error:
         raise ValueError(f"the record cannot be written as JSON: {error}") from error
 
@@ -165,19 +167,19 @@ def record_line(record: Record, shape: LineShape, max_depth: int = strict.HARD_D
 def record_lines(records: Sequence[Record], shape: LineShape, limits: Limits) -> list[bytes] | None:
     """The canonical lines of records, written and read again together: what `record_line` makes of each, and `decode` takes.
     None where one of them has a value that is written in another way than orjson does, or is wrong; then they are looked at one by one."""
-    values = [_laid_out(record, shape.identity) for record in records]
+    values = [_arrange_fields(record, shape.identity) for record in records]
     try:
-        if not all(_are_plain(one.values(), limits.depth - 1) for one in values):
+        if not all(_has_plain_values(fields.values(), limits.depth - 1) for fields in values):
             return None
         # Copies: orjson makes room for eight times as much, and what it gives back behind each line is too short for the next.
-        lines = [bytes(memoryview(orjson.dumps(one))) for one in values]
+        lines = [bytes(memoryview(orjson.dumps(fields))) for fields in values]
     except TypeError:  # keys that are no texts, half a character
         return None
-    are_canonical = all(canonical_values(some, shape, limits) is not None for some in _slabs(lines))
+    are_canonical = all(canonical_values(some, shape, limits) is not None for some in _split_slabs(lines))
     return lines if are_canonical else None
 
 
-def _laid_out(record: Record, identity: tuple[str, ...]) -> dict[str, Any]:
+def _arrange_fields(record: Record, identity: tuple[str, ...]) -> dict[str, Any]:
     """What a line has of a record, in the order in which it has it."""
     values = {ID: record.id, **record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
     names, values_of = _order_of_all(identity, tuple(values))
@@ -189,8 +191,8 @@ def _order_of_all(
     identity: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
     """The names of a whole record's line, of which there are three at least, as it has them, and what takes their values."""
-    ordered = _order(identity, names)
-    return ordered, itemgetter(*ordered)
+    ordered_names = _order(identity, names)
+    return ordered_names, itemgetter(*ordered_names)
 
 
 def etag(line: bytes) -> str:
@@ -212,16 +214,16 @@ def parse_objects(raw: bytes | Iterable[bytes], limits: Limits) -> Iterator[tupl
     pieces = [raw] if isinstance(raw, bytes) else raw
     some: list[tuple[int, bytes | LineError]] = []
     size = 0
-    for number, line in enumerate(_lines(pieces, limits.max_record_bytes), 1):
+    for number, line in enumerate(_split_lines(pieces, limits.max_record_bytes), 1):
         if isinstance(line, LineError):
             some.append((number, line))
-        elif stripped := line.strip(b" \t\r"):
-            some.append((number, stripped))
-            size += len(stripped)
+        elif content := line.strip(b" \t\r"):
+            some.append((number, content))
+            size += len(content)
         if len(some) >= _TOGETHER or size >= _TOGETHER_BYTES:
-            yield from _objects(some, limits)
+            yield from _read_objects(some, limits)
             some, size = [], 0
-    yield from _objects(some, limits)
+    yield from _read_objects(some, limits)
 
 
 def _is_canonical(raw: bytes, values: dict[str, Any], shape: LineShape, depth: int) -> bool:
@@ -240,7 +242,7 @@ def _is_sound(values: Any, shape: LineShape, depth: int) -> bool:
         type(values) is dict
         and _is_orderly(shape.identity, tuple(values))
         and None not in values.values()
-        and _are_plain(values.values(), depth - 1)
+        and _has_plain_values(values.values(), depth - 1)
         and not identity_findings(shape.identity, values, edge=shape.edge)
         and _has_sound_id_and_times(values)
     )
@@ -249,8 +251,8 @@ def _is_sound(values: Any, shape: LineShape, depth: int) -> bool:
 @lru_cache(maxsize=4096)
 def _is_orderly(identity: tuple[str, ...], names: tuple[str, ...]) -> bool:
     """Right names in the right order. Few sets of names occur in a table, so this is nearly always remembered."""
-    is_ordered = list(names) == LineShape(identity).order(names)
-    return is_ordered and set(identity) <= set(names) and not name_findings(names)
+    is_in_order = list(names) == LineShape(identity).order(names)
+    return is_in_order and set(identity) <= set(names) and not name_findings(names)
 
 
 @lru_cache(maxsize=4096)
@@ -272,7 +274,7 @@ def _has_unseen(raw: bytes) -> bool:
     )
 
 
-def _are_plain(values: Iterable[Any], depth: int, *, in_order: bool = True) -> bool:
+def _has_plain_values(values: Iterable[Any], depth: int, *, in_order: bool = True) -> bool:
     """Nothing that orjson takes but a canonical line has not: integers past int64, floats of another form, keys without
     order (unless that is asked of nobody), more than `depth` levels below."""
     for value in values:
@@ -288,9 +290,9 @@ def _are_plain(values: Iterable[Any], depth: int, *, in_order: bool = True) -> b
         elif kind is dict:
             if depth <= 0 or (in_order and len(value) > 1 and list(value) != sorted(value)):
                 return False
-            if not _are_plain(value.values(), depth - 1, in_order=in_order):
+            if not _has_plain_values(value.values(), depth - 1, in_order=in_order):
                 return False
-        elif kind is not list or depth <= 0 or not _are_plain(value, depth - 1, in_order=in_order):
+        elif kind is not list or depth <= 0 or not _has_plain_values(value, depth - 1, in_order=in_order):
             return False
     return True
 
@@ -309,14 +311,14 @@ def _has_sound_id_and_times(values: dict[str, Any]) -> bool:
     )
 
 
-def _held(value: Any, depth: int, name: str) -> Any:
+def _normalize_value(value: Any, depth: int, name: str) -> Any:
     """A value as orjson must write it: nested keys sorted, unusual floats in our form. Raises ValueError naming the field."""
     if type(value) is int and INT64_MIN <= value <= INT64_MAX:
         return value
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, (int, float)):
-        return _held_number(value, name)
+        return _normalize_number(value, name)
     if not isinstance(value, (list, tuple, dict, Mapping)):
         raise ValueError(f"{name}: a {type(value).__name__} is not a JSON value")
     if depth <= 0:
@@ -324,18 +326,18 @@ def _held(value: Any, depth: int, name: str) -> Any:
     if isinstance(value, (dict, Mapping)):
         if {*map(type, value)} != _TEXTS and not all(isinstance(key, str) for key in value):
             raise ValueError(f"{name}: a key that is not text")
-        return {key: _held(value[key], depth - 1, name) for key in sorted(value)}
-    return [_held(each, depth - 1, name) for each in value]
+        return {key: _normalize_value(value[key], depth - 1, name) for key in sorted(value)}
+    return [_normalize_value(each, depth - 1, name) for each in value]
 
 
-def _held_number(value: int | float, name: str) -> Any:
+def _normalize_number(value: int | float, name: str) -> Any:
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
             raise ValueError(f"{name}: an integer past int64")
         return value
     if not math.isfinite(value):
         raise ValueError(f"{name}: {value} is not a finite number")
-    return value if _has_common_form(value) else orjson.Fragment(_float_text(value))
+    return value if _has_common_form(value) else orjson.Fragment(_format_float(value))
 
 
 def _has_common_form(value: float) -> bool:
@@ -343,7 +345,7 @@ def _has_common_form(value: float) -> bool:
     return value == 0 or 1e-5 <= abs(value) < 1e16
 
 
-def _float_text(value: float) -> str:
+def _format_float(value: float) -> str:
     """A finite float with an exponent, as ryu prints it: the shortest digits that read back, `1e16`, `1.5e-7`.
 
     orjson 3.12 and older print this; 3.13 writes `1e+16`. Lines must not depend on a library's version.
@@ -352,59 +354,63 @@ def _float_text(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
-def _escaped(dumped: bytes) -> bytes:
-    if not _has_unseen(dumped):
-        return dumped
-    return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), dumped)
+def _escape_controls(data: bytes) -> bytes:
+    if not _has_unseen(data):
+        return data
+    return _UNSEEN.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), data)
 
 
-def _lines(pieces: Iterable[bytes], longest: int) -> Iterator[bytes | LineError]:
+def _split_lines(pieces: Iterable[bytes], longest: int) -> Iterator[bytes | LineError]:
     """Lines without LF. Of a line over `longest` bytes no more is kept than it takes to know that."""
-    held = b""
+    buffer = b""
     over = False
     for piece in pieces:
-        *ended, held = (held + piece).split(b"\n")
-        for line in ended:
-            yield _too_long(longest) if over or len(line) > longest + 1 else line
+        *whole_lines, buffer = (buffer + piece).split(b"\n")
+        for line in whole_lines:
+            yield _build_length_error(longest) if over or len(line) > longest + 1 else line
             over = False
-        if len(held) > longest + 1:
-            held, over = b"", True
+        if len(buffer) > longest + 1:
+            buffer, over = b"", True
     if over:
-        yield _too_long(longest)
-    elif held:
-        yield held
+        yield _build_length_error(longest)
+    elif buffer:
+        yield buffer
 
 
-def _too_long(longest: int) -> LineError:
+def _build_length_error(longest: int) -> LineError:
     return LineError([Finding("E_TOO_LARGE", f"the line is longer than limits.max_record_bytes ({longest:,})")])
 
 
-def _objects(
+def _read_objects(
     lines: Sequence[tuple[int, bytes | LineError]], limits: Limits
 ) -> Iterator[tuple[int, dict[str, Any] | LineError]]:
     raw = [line for _, line in lines if not isinstance(line, LineError)]
-    together = _all_as_given(raw, limits)
-    found = iter((_object(line, limits) for line in raw) if together is None else together)
-    return ((number, line if isinstance(line, LineError) else next(found)) for number, line in lines)
+    together = _parse_batch(raw, limits)
+    objects = iter((_parse_object(line, limits) for line in raw) if together is None else together)
+    return ((number, line if isinstance(line, LineError) else next(objects)) for number, line in lines)
 
 
-def _all_as_given(lines: Sequence[bytes], limits: Limits) -> list[dict[str, Any]] | None:
+def _parse_batch(lines: Sequence[bytes], limits: Limits) -> list[dict[str, Any]] | None:
     """The objects of lines that are all written back as they were given, looked at together; None where that is not certain."""
     try:
-        text, values = _together(lines, limits)
-        found = values[::2]
-        if {*map(type, found)} != {dict} or not _are_plain(found, limits.depth, in_order=False):
+        text, values = _parse_together(lines, limits)
+        objects = values[::2]
+        if {*map(type, objects)} != {dict} or not _has_plain_values(objects, limits.depth, in_order=False):
             return None
-        return found if _is_as_given(values, text) else None
+        return objects if _is_round_trip(values, text) else None
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError, _Uncertain):
         return None
 
 
-def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
+def _parse_object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
     """An object that is written back as it was given is sound but for ranges and depth; others are read strictly."""
     try:
         values = orjson.loads(raw) if len(raw) <= limits.max_record_bytes else None
-        if type(values) is dict and _are_plain((values,), limits.depth, in_order=False) and _is_as_given(values, raw):
+        if (
+            type(values) is dict
+            and _has_plain_values((values,), limits.depth, in_order=False)
+            and _is_round_trip(values, raw)
+        ):
             return values
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
         pass
@@ -414,14 +420,14 @@ def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
         return error
 
 
-def _is_as_given(values: Any, raw: bytes) -> bool:
+def _is_round_trip(values: Any, raw: bytes) -> bool:
     """Whether a text that orjson could read is, but for blanks, what orjson or `json.dumps` writes of its values.
 
     Blanks count for nothing here: what is left has the same tokens in the same order on both sides, as a quote or a comma
     stands between any two that could run into each other. So no key was given twice, which would leave fewer of them, and
     no number or text was written in another way.
     """
-    written = orjson.dumps(values)
-    if written == raw or written.translate(None, _BLANKS) == (bare := raw.translate(None, _BLANKS)):
+    dump = orjson.dumps(values)
+    if dump == raw or dump.translate(None, _BLANKS) == (bare := raw.translate(None, _BLANKS)):
         return True
     return b"\\u" in raw and json.dumps(values).encode().translate(None, _BLANKS) == bare

@@ -99,7 +99,7 @@ def identity_hash(identity: Identity) -> int:
 
 def spelled_identity(identity: Identity) -> bytes:
     """An identity as JSON. Raises TypeError as `identity_hash` does."""
-    return orjson.dumps([one if type(one) is str else component_value(one) for one in identity])
+    return orjson.dumps([component if type(component) is str else component_value(component) for component in identity])
 
 
 def hash_of(spelled: bytes) -> int:
@@ -114,8 +114,8 @@ def etag(line: bytes) -> bytes:
 
 def named(row: StoredRow) -> Named:
     """What is known of a row."""
-    spelled = spelled_identity(row.record.identity)
-    return row.record.id, hash_of(spelled), etag(row.line), spelled
+    identity_text = spelled_identity(row.record.identity)
+    return row.record.id, hash_of(identity_text), etag(row.line), identity_text
 
 
 class PartHead(Struct):
@@ -136,14 +136,14 @@ class PartHead(Struct):
     def data(self) -> bytes:
         """As bytes; `load` is the inverse."""
         odd = self.numbers.tobytes() + self.flags if self.numbers is not None else b""
-        fixed = (
+        columns = (
             self.ids.tobytes(),
             self.hashes.tobytes(),
             self.etags,
             self.ends.tobytes(),
             self.spelled_ends.tobytes(),
         )
-        return b"".join((*fixed, self.spelled, odd))
+        return b"".join((*columns, self.spelled, odd))
 
     @classmethod
     def load(cls, count: int, data: bytes) -> "PartHead":
@@ -152,10 +152,10 @@ class PartHead(Struct):
         ids, hashes, ends = array("q", data[: at[0]]), array("Q", data[at[0] : at[1]]), array("I", data[at[2] : at[3]])
         spelled_ends = array("I", data[at[3] : at[4]])
         end = at[4] + (spelled_ends[-1] if count else 0)
-        made = cls(ids, hashes, data[at[1] : at[2]], ends, data[at[4] : end], spelled_ends)
+        head = cls(ids, hashes, data[at[1] : at[2]], ends, data[at[4] : end], spelled_ends)
         if len(data) > end:
-            made.numbers, made.flags = array("I", data[end : end + 4 * count]), data[end + 4 * count :]
-        return made
+            head.numbers, head.flags = array("I", data[end : end + 4 * count]), data[end + 4 * count :]
+        return head
 
     def spelled_at(self, at: int) -> bytes:
         """The identity of a line as JSON."""
@@ -166,11 +166,11 @@ def _place(keys: "array[int]", key: int) -> int | None:
     """The first place of a key of 64 bits; None where it is not there. Looked for in bytes: a tenth of what `index` takes, as
     that makes an object of each key."""
     try:
-        wanted = key.to_bytes(8, byteorder, signed=keys.typecode == "q")
+        pattern = key.to_bytes(8, byteorder, signed=keys.typecode == "q")
     except OverflowError:
         return None
     data, at = keys.tobytes(), -1
-    while (at := data.find(wanted, at + 1)) >= 0:
+    while (at := data.find(pattern, at + 1)) >= 0:
         if at % 8 == 0:
             return at // 8
     return None
@@ -186,20 +186,22 @@ class PartContent:
     @classmethod
     def of(cls, lines: Sequence[bytes], names: Sequence[Named]) -> "PartContent":
         """The content of a canonical part."""
-        ids, hashes, etags, spelled = zip(*names, strict=True) if names else ((), (), (), ())
+        ids, hashes, etags, identity_texts = zip(*names, strict=True) if names else ((), (), (), ())
         ends = array("I", accumulate(len(line) + 1 for line in lines))
-        spelled_ends = array("I", accumulate(map(len, spelled)))
-        head = PartHead(array("q", ids), array("Q", hashes), b"".join(etags), ends, b"".join(spelled), spelled_ends)
+        spelled_ends = array("I", accumulate(map(len, identity_texts)))
+        head = PartHead(
+            array("q", ids), array("Q", hashes), b"".join(etags), ends, b"".join(identity_texts), spelled_ends
+        )
         return cls(head, [*lines])
 
     @classmethod
     def of_rows(cls, rows: Sequence[StoredRow]) -> "PartContent":
         """The content of any part."""
-        made = cls.of([row.line for row in rows], [named(row) for row in rows])
+        content = cls.of([row.line for row in rows], [named(row) for row in rows])
         if not all(row.as_stored and row.line_no == at for at, row in enumerate(rows, 1)):
-            made.head.numbers = array("I", [row.line_no for row in rows])
-            made.head.flags = bytes(_COMPLETE * row.complete | _CANONICAL * row.canonical for row in rows)
-        return made
+            content.head.numbers = array("I", [row.line_no for row in rows])
+            content.head.flags = bytes(_COMPLETE * row.complete | _CANONICAL * row.canonical for row in rows)
+        return content
 
     @property
     def lines(self) -> list[bytes]:
@@ -225,7 +227,7 @@ class PartContent:
 
     def identity(self, at: int) -> Identity:
         """The identity of a line, which need not be read for it."""
-        return tuple([component_of(one) for one in orjson.loads(self.head.spelled_at(at))])
+        return tuple([component_of(component) for component in orjson.loads(self.head.spelled_at(at))])
 
     def damaged(self) -> Exception:
         """The error for a line that is not what it was."""
@@ -262,7 +264,7 @@ class PartRows:
         return (self._row(content, at, line) for at, line in enumerate(content.lines))
 
     def __getitem__(self, index: int) -> StoredRow:
-        return self._at(self._load(), range(self._count)[index])
+        return self._load_row(self._load(), range(self._count)[index])
 
     @property
     def records(self) -> Iterator[Record]:
@@ -277,9 +279,9 @@ class PartRows:
     def among(self, ids: Container[int]) -> Iterator[StoredRow]:
         """The rows with one of these ids, decoded as they are taken."""
         content = self._load()
-        places = [at for at, one in enumerate(content.head.ids) if one in ids]
+        places = [at for at, record_id in enumerate(content.head.ids) if record_id in ids]
         for at in places[:_FEW]:
-            yield self._at(content, at)
+            yield self._load_row(content, at)
         lines = content.lines if len(places) > _FEW else ()  # one reading of the text instead of one a line
         for at in places[_FEW:]:
             yield self._row(content, at, lines[at])
@@ -303,8 +305,8 @@ class PartRows:
 
     def unlike(self, others: "PartRows | None") -> list[StoredRow]:
         """The rows whose lines the part has not at another time: only they are decoded."""
-        known = set(others.content.lines) if others is not None else ()
-        return [self[at] for at, line in enumerate(self.content.lines) if line not in known]
+        other_lines = set(others.content.lines) if others is not None else ()
+        return [self[at] for at, line in enumerate(self.content.lines) if line not in other_lines]
 
     def kept(self, gone: Container[int]) -> list[int]:
         """The places of the rows without those lines of the file."""
@@ -323,7 +325,7 @@ class PartRows:
         names = [content.named(item) if isinstance(item, int) else named(item) for item in items]
         return PartRows.of(self._kind, self._path, PartContent.of(lines, names))
 
-    def _at(self, content: PartContent, at: int) -> StoredRow:
+    def _load_row(self, content: PartContent, at: int) -> StoredRow:
         return self._row(content, at, content.line(at))
 
     def _row(self, content: PartContent, at: int, line: bytes) -> StoredRow:
@@ -392,12 +394,12 @@ class Part(Struct, frozen=True):
 def collector_paused() -> Iterator[None]:
     """Without Python's collector: while many records are made it would walk all of them again and again, a third of the
     time."""
-    was_enabled = gc.isenabled()
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
+        if was_on:
             gc.enable()
 
 
@@ -420,26 +422,26 @@ class Lines(Struct):
                 Finding("E_POINTER", "the file is a Git LFS pointer", self.path, 1, remedy=CODES["E_POINTER"].remedy)
             )
             return
-        *lines, rest = raw.split(b"\n")
-        if rest or not raw:
+        *lines, tail = raw.split(b"\n")
+        if tail or not raw:
             # The last LF is missing, or the file is empty and should not be.
             self.canonical = False
-            lines.append(rest)
+            lines.append(tail)
         shape = LineShape(self.kind.identity_fields, self.kind.generated)
-        held = [(number, line) for number, line in enumerate(lines, 1) if line.strip(b" \t")]
-        self.canonical = self.canonical and len(held) == len(lines)
-        wanted = [(number, line) for number, line in held if line not in self.known]
+        nonblank_lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip(b" \t")]
+        self.canonical = self.canonical and len(nonblank_lines) == len(lines)
+        new_lines = [(number, line) for number, line in nonblank_lines if line not in self.known]
         in_conflict = False
-        for (number, line), found in zip(
-            wanted, decode_all([line for _, line in wanted], shape, self.limits), strict=True
+        for (number, line), outcome in zip(
+            new_lines, decode_all([line for _, line in new_lines], shape, self.limits), strict=True
         ):
-            if isinstance(found, LineError):
-                self.findings += [_placed(finding, self.path, number) for finding in found.findings]
-                if found.findings[0].code == "E_MARKERS":
+            if isinstance(outcome, LineError):
+                self.findings += [_place_in_file(finding, self.path, number) for finding in outcome.findings]
+                if outcome.findings[0].code == "E_MARKERS":
                     # A divider or an end that no beginning precedes hides nothing of what follows.
                     in_conflict = line.startswith(b"<") or (in_conflict and not line.startswith(b">"))
             elif not in_conflict:  # neither side of a conflict is the record until someone has chosen
-                self.rows.append(self._row(found.values, line, number, shape, found.canonical))
+                self.rows.append(self._row(outcome.values, line, number, shape, outcome.canonical))
 
     def _row(self, values: dict[str, Any], line: bytes, number: int, shape: LineShape, canonical: bool) -> StoredRow:
         complete = ID in values and CREATED_AT in values and UPDATED_AT in values
@@ -459,7 +461,7 @@ class Lines(Struct):
         values.setdefault(UPDATED_AT, values[CREATED_AT])
 
 
-def _placed(finding: Finding, path: str, line: int) -> Finding:
+def _place_in_file(finding: Finding, path: str, line: int) -> Finding:
     return Finding(finding.code, finding.message, path, line, finding.field, CODES[finding.code].remedy)
 
 
@@ -468,5 +470,5 @@ def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stam
     lines = Lines(path, kind, limits)
     lines.read(raw)
     order = [row.order for row in lines.rows]
-    rows, found, is_sorted = PartRows.of(kind, path, lines.rows), tuple(lines.findings), order == sorted(order)
-    return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows, found, lines.canonical, is_sorted)
+    rows, findings, is_in_order = PartRows.of(kind, path, lines.rows), tuple(lines.findings), order == sorted(order)
+    return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows, findings, lines.canonical, is_in_order)

@@ -60,37 +60,37 @@ class Survey(Struct):
         try:
             return (
                 not self.is_partial
-                and all(is_as_listed(folder, known) for folder, known in self.folders.items())
-                and all(_is_as_seen(path, known) for path, known in self.ignore_files.items())
-                and all(_is_same(os.lstat(path), known) for path, known in self._places(root))
+                and all(is_as_listed(folder, state) for folder, state in self.folders.items())
+                and all(_is_same_file(path, state) for path, state in self.ignore_files.items())
+                and all(_is_same(os.lstat(path), state) for path, state in self._list_places(root))
             )
         except OSError:
             return False
 
-    def _places(self, root: Path) -> list[tuple[str, os.stat_result]]:
+    def _list_places(self, root: Path) -> list[tuple[str, os.stat_result]]:
         if not self._placed:
             self._placed += [
-                (str(root / path), known) for path, known in self.files.items() if not path.endswith(LINKS)
+                (str(root / path), status) for path, status in self.files.items() if not path.endswith(LINKS)
             ]
         return self._placed
 
 
-def _is_same(status: os.stat_result, known: os.stat_result) -> bool:
+def _is_same(status: os.stat_result, earlier_status: os.stat_result) -> bool:
     return (
-        status.st_mtime_ns == known.st_mtime_ns
-        and status.st_ctime_ns == known.st_ctime_ns
-        and status.st_size == known.st_size
-        and status.st_ino == known.st_ino
+        status.st_mtime_ns == earlier_status.st_mtime_ns
+        and status.st_ctime_ns == earlier_status.st_ctime_ns
+        and status.st_size == earlier_status.st_size
+        and status.st_ino == earlier_status.st_ino
     )
 
 
-def _is_as_seen(path: str, known: os.stat_result | None) -> bool:
+def _is_same_file(path: str, earlier_status: os.stat_result | None) -> bool:
     """Whether a file that may be none is as it was seen."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
-        return known is None
-    return known is not None and _is_same(status, known)
+        return earlier_status is None
+    return earlier_status is not None and _is_same(status, earlier_status)
 
 
 def survey(root: Path, ontology: Ontology) -> Survey:
@@ -128,22 +128,22 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part |
     return next(read_parts(root, {path: kind}, limits), None)
 
 
-def _read_file(root: Path, file: str, wanted: Mapping[str, RecordType], limits: Limits) -> Iterator[Part]:
+def _read_file(root: Path, file: str, kinds: Mapping[str, RecordType], limits: Limits) -> Iterator[Part]:
     read_ns = time.time_ns()
-    is_stored = file in wanted and wanted[file].source is None
+    is_part_file = file in kinds and kinds[file].source is None
     try:
-        raw, status = _read_settled(root, file) if is_stored else read_regular(root / file)
+        raw, status = _read_when_stable(root, file) if is_part_file else read_regular(root / file)
     except FileNotFoundError:
         return
     except OSError as error:
-        said = f"the file cannot be read: {error.strerror}"
-        for path, kind in wanted.items():
-            finding = Finding("E_IO", said, path, remedy=CODES["E_IO"].remedy if is_stored else PERMISSION)
+        message = f"the file cannot be read: {error.strerror}"
+        for path, kind in kinds.items():
+            finding = Finding("E_IO", message, path, remedy=CODES["E_IO"].remedy if is_part_file else PERMISSION)
             yield Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
         return
-    for part in parts_at(wanted, raw, limits, Stamp.of(status, read_ns)).values():
-        is_cut = is_stored and not part.rows and not part.findings and is_cut_off(raw)
-        yield _empty(part, root) if is_cut else part
+    for part in parts_at(kinds, raw, limits, Stamp.of(status, read_ns)).values():
+        is_cut = is_part_file and not part.rows and not part.findings and is_cut_off(raw)
+        yield _mark_empty(part, root) if is_cut else part
 
 
 def line_in_file(path: str, start: int, end: int) -> bytes | None:
@@ -163,7 +163,7 @@ def line_in_file(path: str, start: int, end: int) -> bytes | None:
         os.close(file)
 
 
-def _read_settled(root: Path, path: str) -> tuple[bytes, os.stat_result]:
+def _read_when_stable(root: Path, path: str) -> tuple[bytes, os.stat_result]:
     """The bytes of a file. One that is empty while git changes files is waited for: git makes a file before it fills it."""
     for _ in range(_PATIENCE):
         raw, status = read_regular(root / path)
@@ -179,17 +179,17 @@ def _is_git_at_work(root: Path) -> bool:
     from duckkb.truth.git import run  # which few reads need
 
     try:
-        found = run.find_repository(root)
+        repository = run.find_repository(root)
     except (OSError, Unavailable):
         return False
-    return found is not None and (found.git_dir / "index.lock").exists()
+    return repository is not None and (repository.git_dir / "index.lock").exists()
 
 
-def _empty(part: Part, root: Path) -> Part:
+def _mark_empty(part: Part, root: Path) -> Part:
     from duckkb.truth.git import absent  # which asks git
 
-    found = absent.cut_off(root, part.path)
-    return replace(part, findings=(found,)) if found else part
+    finding = absent.cut_off(root, part.path)
+    return replace(part, findings=(finding,)) if finding else part
 
 
 def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
@@ -202,29 +202,29 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
     found = found or survey(root, tree.ontology)
     tree.findings, tree.seen = found.findings, None
     differing = [path for path in tree.parts if path not in found.files]
-    is_vouched = not differing
+    is_trustworthy = not differing
     for path, status in found.files.items():
         part = tree.parts.get(path)
         if part is None or not part.stamp.vouches(status):
-            is_vouched = False
-            if part is None or _differs(tree, root, path, part, status):
+            is_trustworthy = False
+            if part is None or _has_other_bytes(tree, root, path, part, status):
                 differing.append(path)
-    tree.seen = found if is_vouched else None
+    tree.seen = found if is_trustworthy else None
     return sorted(differing)
 
 
 def is_edited_again(tree: Tree, root: Path) -> bool:
     """Whether a part that was taken in last is not what it was: told without looking at all others."""
-    return any(_is_edited(tree, root, path) for path in tree.lately)
+    return any(_has_edits(tree, root, path) for path in tree.lately)
 
 
-def _is_edited(tree: Tree, root: Path, path: str) -> bool:
+def _has_edits(tree: Tree, root: Path, path: str) -> bool:
     try:
         status = os.lstat(root / file_of(path))
     except OSError:
         return False
     part = tree.parts.get(path)
-    return part is not None and S_ISREG(status.st_mode) and _differs(tree, root, path, part, status)
+    return part is not None and S_ISREG(status.st_mode) and _has_other_bytes(tree, root, path, part, status)
 
 
 def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:
@@ -236,20 +236,20 @@ def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = 
     return dict.fromkeys(paths) | {part.path: part for part in found_parts}
 
 
-def _differs(tree: Tree, root: Path, path: str, part: Part, status: os.stat_result) -> bool:
+def _has_other_bytes(tree: Tree, root: Path, path: str, part: Part, status: os.stat_result) -> bool:
     if part.stamp.size != status.st_size:
         return True
     if part.stamp.vouches(status):
         return False
     read_ns = time.time_ns()
     try:
-        raw, seen = read_regular(root / file_of(path))
+        raw, new_status = read_regular(root / file_of(path))
     except OSError:
         return True
     if hashlib.sha256(raw).hexdigest() != part.digest:
         return True
     # The same bytes, read later: once that is past the clock's grain the stamp alone vouches for them.
-    tree.parts[path] = replace(part, stamp=Stamp.of(seen, read_ns))
+    tree.parts[path] = replace(part, stamp=Stamp.of(new_status, read_ns))
     return False
 
 
@@ -262,48 +262,50 @@ class _Surveyor:
     def survey(self) -> Survey:
         top = [entry for entry in self._entries("") if entry.name == DATA]
         if top and self._is_sound(top[0], DATA, folder=True):
-            self._look_into_data()
+            self._walk_data()
         for kind in self._ontology.nodes.values():
             if kind.source is not None:
-                self._look_into_folder(kind, kind.source)
+                self._walk_collection(kind, kind.source)
         return self._found
 
-    def _look_into_folder(self, kind: NodeType, source: DocumentSource) -> None:
+    def _walk_collection(self, kind: NodeType, source: DocumentSource) -> None:
         """The documents of a collection, each with what it links to."""
         links = next(
             (edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None
         )
         notes = WalkNotes(self._found.folders, self._found.ignore_files)
-        for seen in walk(self._root, source, notes):
-            if isinstance(seen, Finding):
+        for item in walk(self._root, source, notes):
+            if isinstance(item, Finding):
                 self._found.findings.append(
-                    replace(seen, type=kind.name, remedy=seen.remedy.replace("NAME", kind.name))
+                    replace(item, type=kind.name, remedy=item.remedy.replace("NAME", kind.name))
                 )
                 continue
-            path, status = seen
-            for part, own in ((path, kind), (path + LINKS, links)):
-                if own is not None:
-                    self._found.files[part], self._found.kinds[part] = status, own
+            path, status = item
+            for part, part_kind in ((path, kind), (path + LINKS, links)):
+                if part_kind is not None:
+                    self._found.files[part], self._found.kinds[part] = status, part_kind
         self._found.is_partial |= notes.is_partial
 
-    def _look_into_data(self) -> None:
+    def _walk_data(self) -> None:
         for entry in self._entries(DATA):
             folder = _TOP.get(entry.name)
             if folder is None:
                 self._report_unknown(entry, f"{DATA}/{entry.name}", "nothing of this name belongs here")
             elif self._is_sound(entry, f"{DATA}/{entry.name}", folder=folder):
                 for kind in (kind for kind, name in FOLDERS.items() if name == entry.name):
-                    self._look_into_tables(kind)
+                    self._walk_tables(kind)
 
-    def _look_into_tables(self, kind: Kind) -> None:
+    def _walk_tables(self, kind: Kind) -> None:
         path = f"{DATA}/{FOLDERS[kind]}"
-        stored = (one for one in self._ontology if one.kind == kind and one.source is None)
-        tables = {one.table: one for one in stored if safe_table_name(one.table)}
-        for name in self._folders(path, tables.__contains__, "no type of the ontology has this table or label"):
-            for day in self._folders(f"{path}/{name}", is_day, "a day folder is named YYYYMMDD"):
-                self._look_into_day(f"{path}/{name}/{day}", tables[name])
+        record_types = (
+            record_type for record_type in self._ontology if record_type.kind == kind and record_type.source is None
+        )
+        tables = {record_type.table: record_type for record_type in record_types if safe_table_name(record_type.table)}
+        for name in self._iter_folders(path, tables.__contains__, "no type of the ontology has this table or label"):
+            for day in self._iter_folders(f"{path}/{name}", is_day, "a day folder is named YYYYMMDD"):
+                self._walk_day(f"{path}/{name}/{day}", tables[name])
 
-    def _look_into_day(self, path: str, kind: RecordType) -> None:
+    def _walk_day(self, path: str, kind: RecordType) -> None:
         files, kinds = self._found.files, self._found.kinds
         for entry in self._entries(path):
             part = f"{path}/{entry.name}"
@@ -316,7 +318,7 @@ class _Surveyor:
                     continue
                 kinds[part] = kind
 
-    def _folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
+    def _iter_folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
         for entry in self._entries(path):
             if not is_known(entry.name):
                 self._report_unknown(entry, f"{path}/{entry.name}", otherwise)
@@ -346,6 +348,6 @@ class _Surveyor:
         try:
             entries, self._found.folders[str(folder)] = listing(folder)
         except OSError as error:
-            said = f"{path or '.'} cannot be listed: {error.strerror}"
-            raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
+            message = f"{path or '.'} cannot be listed: {error.strerror}"
+            raise Unavailable(message, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
         return entries

@@ -77,7 +77,7 @@ def render(
     (the code of the finding, such as E_TOO_LARGE) for a line that could not be read again, `Unreadable` where a part to change holds such a line.
     """
     draft = _Draft(tree)
-    _refuse_taken(draft, changeset.changes)
+    _refuse_clash(draft, changeset.changes)
     inserts: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     for change in changeset.changes:
         path = places.get((change.record.type, change.record.id)) if places else None
@@ -116,7 +116,7 @@ def compacted(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]:
         address = parse_part(part.path)
         if address is not None and address.day < before:
             groups[part.kind.name, address.day].append(part)
-    return [made for _, parts in sorted(groups.items()) for made in _joined(parts, limits)]
+    return [rendered_part for _, parts in sorted(groups.items()) for rendered_part in _join_parts(parts, limits)]
 
 
 def format_change(root: Path) -> bytes | None:
@@ -124,32 +124,36 @@ def format_change(root: Path) -> bytes | None:
     return None if os.path.lexists(root / FORMAT_PATH) else format_bytes()
 
 
-def _refuse_taken(draft: "_Draft", changes: Sequence[Change]) -> None:
+def _refuse_clash(draft: "_Draft", changes: Sequence[Change]) -> None:
     """Nothing may come to stand under an identity that another record has and keeps."""
     moves = [
         change for change in changes if not (change.old and change.new and change.old.identity == change.new.identity)
     ]
-    vacated = {(change.old.type, change.old.identity) for change in moves if change.old}
+    free_identities = {(change.old.type, change.old.identity) for change in moves if change.old}
     for new in (change.new for change in moves if change.new):
-        if (new.type, new.identity) not in vacated and draft.holds(new):
-            raise Conflict(f"{_named(new)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy)
+        if (new.type, new.identity) not in free_identities and draft.holds(new):
+            raise Conflict(
+                f"{_describe_record(new)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy
+            )
 
 
-def _named(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     return f"{record.type} {identity_text(record.identity)}"
 
 
 def _unfit(record: Record, findings: Sequence[Finding]) -> list[Finding]:
     """What is wrong with a record that cannot be a line."""
     identity = identity_text(record.identity)
-    return [replace(one, remedy=CODES[one.code].remedy, type=record.type, identity=identity) for one in findings]
+    return [
+        replace(finding, remedy=CODES[finding.code].remedy, type=record.type, identity=identity) for finding in findings
+    ]
 
 
 def _raise_unfit(findings: Sequence[Finding]) -> None:
     """Raise `InvalidRecord` with all that is wrong, if anything is."""
     if not findings:
         return
-    first, records = findings[0], len({(one.type, one.identity) for one in findings})
+    first, records = findings[0], len({(finding.type, finding.identity) for finding in findings})
     raise InvalidRecord(
         f"{first.type} {first.identity} cannot be stored: {first.message}"
         if records == 1
@@ -180,7 +184,7 @@ class _Draft:
     def put(self, record: Record, path: str) -> None:
         """Add a record to a part, however full it is."""
         kind = self._kinds[path] = self._kind(record)
-        self._come[path].extend(StoredRow(record, line, path, 0) for line in self._lines(kind, [record]))
+        self._come[path].extend(StoredRow(record, line, path, 0) for line in self._encode_lines(kind, [record]))
 
     def change(self, old: Record, new: Record | None, path: str | None = None) -> None:
         """Put `new` at the place of the first line of `old`, or into another part; every line of `old` goes."""
@@ -188,7 +192,7 @@ class _Draft:
         lines = self._tree.stored(kind, old.identity)
         if not lines:
             suggestion = CODES["E_STALE"].remedy
-            raise Conflict(f"{_named(old)} is no longer there", code="E_STALE", suggestion=suggestion)
+            raise Conflict(f"{_describe_record(old)} is no longer there", code="E_STALE", suggestion=suggestion)
         for line in lines:
             self.touch(line.path)
             self._gone[line.path].add(line.line_no)
@@ -198,17 +202,17 @@ class _Draft:
     def place(self, day: str, records: list[Record], writer: Writer) -> None:
         """Add records of one type and day to the writer's part, and from the next number on what does not fit."""
         kind = self._kind(records[0])
-        blocked = {finding.path for finding in self._tree.findings}
+        blocked_paths = {finding.path for finding in self._tree.findings}
         number = writer.number
         path = part_path(kind.kind, kind.table, day, number)
-        count, size = self._filling(path, kind)
-        for record, line in zip(records, self._lines(kind, records), strict=True):
-            while path in blocked or (
+        count, size = self._measure_part(path, kind)
+        for record, line in zip(records, self._encode_lines(kind, records), strict=True):
+            while path in blocked_paths or (
                 count and (count + 1 > writer.max_records or size + len(line) + 1 > writer.max_bytes)
             ):
                 number += 1
                 path = part_path(kind.kind, kind.table, day, number)
-                count, size = self._filling(path, kind)
+                count, size = self._measure_part(path, kind)
             self._kinds[path] = kind
             self._come[path].append(StoredRow(record, line, path, 0))
             count, size = count + 1, size + len(line) + 1
@@ -222,15 +226,15 @@ class _Draft:
         assert kind is not None, f"a record of the unknown type {record.type}"
         return kind
 
-    def _lines(self, kind: RecordType, records: Sequence[Record]) -> Iterator[bytes]:
+    def _encode_lines(self, kind: RecordType, records: Sequence[Record]) -> Iterator[bytes]:
         """The lines of records. Whatever the request was: a line that could not be read again would close the whole base, so
         each is read, many at a time. Of a record that is `unfit` the line is empty."""
         limits, shape = self._tree.limits, LineShape(kind.identity_fields)
         for start in range(0, len(records), _SLAB):
             slab = records[start : start + _SLAB]
-            yield from record_lines(slab, shape, limits) or (self._line(record, shape) for record in slab)
+            yield from record_lines(slab, shape, limits) or (self._encode_line(record, shape) for record in slab)
 
-    def _line(self, record: Record, shape: LineShape) -> bytes:
+    def _encode_line(self, record: Record, shape: LineShape) -> bytes:
         try:
             line = record_line(record, shape, self._tree.limits.depth)
             decode(line, shape, self._tree.limits)
@@ -242,7 +246,7 @@ class _Draft:
             return line
         return b""
 
-    def _filling(self, path: str, kind: RecordType) -> tuple[int, int]:
+    def _measure_part(self, path: str, kind: RecordType) -> tuple[int, int]:
         """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""
         part = self._tree.parts.get(path)
         if part and part.canonical and not part.findings and not (self._gone.get(path) or self._come.get(path)):
@@ -259,7 +263,7 @@ class _Draft:
         rows = part.rows
         if part.canonical and not part.findings and hashlib.sha256(rows.content.text).hexdigest() != part.digest:
             raise rows.content.damaged()
-        items = [self._completed(rows, at) for at in rows.kept(self._gone.get(path, ()))]
+        items = [self._complete_line(rows, at) for at in rows.kept(self._gone.get(path, ()))]
 
         def order(item: int | StoredRow) -> Any:
             return _order(rows[item] if isinstance(item, int) else item)
@@ -270,15 +274,15 @@ class _Draft:
             insort(items, row, key=order)
         return rows.laid(items)
 
-    def _completed(self, rows: PartRows, at: int) -> int | StoredRow:
+    def _complete_line(self, rows: PartRows, at: int) -> int | StoredRow:
         """A line without `__id` takes the id that its record has in memory, which no other record has."""
         if rows.is_complete(at):
             return at
         row = rows[at]
         kind = self._tree.parts[row.path].kind
-        known = self._tree.get(kind, row.record.identity)
+        record = self._tree.get(kind, row.record.identity)
         is_alone = len(self._tree.stored(kind, row.record.identity)) == 1
-        return known if known and is_alone else row
+        return record if record and is_alone else row
 
     def _render(self, path: str, kind: RecordType) -> RenderedPart | None:
         part = self._tree.parts.get(path)
@@ -294,20 +298,20 @@ class _Draft:
         return RenderedPart(path, kind, before, data, rows, self._come.get(path, ()))
 
 
-def _joined(parts: Sequence[Part], limits: Writer) -> Iterator[RenderedPart]:
+def _join_parts(parts: Sequence[Part], limits: Writer) -> Iterator[RenderedPart]:
     if len(parts) < 2 or not all(part.canonical and part.sorted and not part.findings for part in parts):
         return
     rows = sorted((row for part in parts for row in part.rows), key=_order)
-    heaps = list(_heaps(rows, limits))
+    heaps = list(_split_heaps(rows, limits))
     if len(heaps) >= len(parts):
         return
-    for number, part in enumerate(sorted(parts, key=_number)):
+    for number, part in enumerate(sorted(parts, key=_parse_number)):
         heap = heaps[number] if number < len(heaps) else []
-        placed = PartRows.of(part.kind, part.path).laid(heap)
-        yield RenderedPart(part.path, part.kind, part.digest, placed.content.text or None, placed)
+        part_rows = PartRows.of(part.kind, part.path).laid(heap)
+        yield RenderedPart(part.path, part.kind, part.digest, part_rows.content.text or None, part_rows)
 
 
-def _heaps(rows: Sequence[StoredRow], limits: Writer) -> Iterator[list[StoredRow]]:
+def _split_heaps(rows: Sequence[StoredRow], limits: Writer) -> Iterator[list[StoredRow]]:
     heap: list[StoredRow] = []
     size = 0
     for row in rows:
@@ -321,6 +325,6 @@ def _heaps(rows: Sequence[StoredRow], limits: Writer) -> Iterator[list[StoredRow
         yield heap
 
 
-def _number(part: Part) -> int:
+def _parse_number(part: Part) -> int:
     address = parse_part(part.path)
     return address.number if address else 0

@@ -31,44 +31,44 @@ def split(line: bytes) -> dict[str, Field]:
     text = line.decode()
     if (compact := _split_compact(text)) is not None:
         return compact
-    found: dict[str, Field] = {}
-    at = _after(text, _skip(text, 0), "{")
+    fields: dict[str, Field] = {}
+    at = _skip_mark(text, _skip(text, 0), "{")
     if text[at : at + 1] != "}":
         while True:
             name, end = _read(text, at)
-            start = _after(text, _skip(text, end), ":")
+            start = _skip_mark(text, _skip(text, end), ":")
             stop = _read(text, start)[1]
-            if text[at] != '"' or name in found:
+            if text[at] != '"' or name in fields:
                 raise ValueError(f"the key {name!r} is no text, or stands twice")
-            found[name] = (text[at:end], text[start:stop])
+            fields[name] = (text[at:end], text[start:stop])
             at = _skip(text, stop)
             if text[at : at + 1] != ",":
                 break
             at = _skip(text, at + 1)
-    if text[_skip(text, _after(text, at, "}")) :]:
+    if text[_skip(text, _skip_mark(text, at, "}")) :]:
         raise ValueError("something follows the object")
-    return found
+    return fields
 
 
 def elements(text: str) -> list[str] | None:
     """The elements of an array as source text, None for another value."""
     if not text.startswith("["):
         return None
-    found = []
+    items = []
     at = _skip(text, 1)
     while text[at] != "]":
         end = _read(text, at)[1]
-        found.append(text[at:end])
+        items.append(text[at:end])
         at = _skip(text, end)
         at = _skip(text, at + 1) if text[at] == "," else at
-    return found
+    return items
 
 
 def join(fields: Mapping[str, Field], identity: Sequence[str]) -> bytes:
     """The line of fields as `split` gives them, in canonical order."""
-    rest = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
-    ordered = [_ID, *identity, *rest, _CREATED_AT, _UPDATED_AT]
-    body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in ordered if name in fields)
+    business_names = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
+    names = [_ID, *identity, *business_names, _CREATED_AT, _UPDATED_AT]
+    body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in names if name in fields)
     return f"{{{body}}}".encode()
 
 
@@ -82,24 +82,24 @@ def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
     versions = sorted(
         ((split(line), line) for line in lines), key=lambda each: (text_of(each[0], _UPDATED_AT), each[1])
     )
-    merged: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     spelling: dict[str, str] = {}
     for version, _ in versions:
         for name, field_text in version.items():
-            merged.pop(spelling.get(name.casefold(), name), None)
+            fields.pop(spelling.get(name.casefold(), name), None)
             spelling[name.casefold()] = name
-            merged[name] = field_text
+            fields[name] = field_text
     for name in (_ID, _CREATED_AT):
-        held = [version[name] for version, _ in versions if name in version]
-        if held:
-            merged[name] = min(held, key=lambda each: (len(each[1]), each[1]))
-    return join(merged, identity)
+        values = [version[name] for version, _ in versions if name in version]
+        if values:
+            fields[name] = min(values, key=lambda each: (len(each[1]), each[1]))
+    return join(fields, identity)
 
 
 def id_of(line: bytes) -> str:
     """The `__id` of a line as it stands there; empty where it has none, or is no record."""
-    if (found := _HEAD.match(line)) is not None:
-        return found[1].decode()
+    if (match := _HEAD.match(line)) is not None:
+        return match[1].decode()
     try:
         return split(line).get(_ID, ("", ""))[1] if line.startswith(b"{") else ""
     except ValueError:
@@ -113,27 +113,27 @@ def text_of(fields: Mapping[str, Field], name: str) -> str:
 
 def _split_compact(text: str) -> dict[str, Field] | None:
     """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     at, stop = 1, 0
     try:
         while text[stop] == (",{"[stop == 0]):
             name, end = _SCAN(text, at)
             stop = _SCAN(text, end + 1)[1]
-            if text[at] != '"' or text[end] != ":" or name in found:
+            if text[at] != '"' or text[end] != ":" or name in fields:
                 return None
-            found[name] = (text[at:end], text[end + 1 : stop])
+            fields[name] = (text[at:end], text[end + 1 : stop])
             at = stop + 1
     except (StopIteration, IndexError, ValueError, RecursionError):
         return None
-    return found if text[stop:] == "}" else None
+    return fields if text[stop:] == "}" else None
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
-def _after(text: str, at: int, mark: str) -> int:
+def _skip_mark(text: str, at: int, mark: str) -> int:
     """The place after a mark that must stand here, and after the space that follows it."""
     if text[at : at + 1] != mark:
         raise ValueError(f"{mark} expected at column {at + 1}")

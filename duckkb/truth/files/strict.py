@@ -55,10 +55,10 @@ class LineShape(Struct, frozen=True):
 
     def order(self, names: Sequence[str]) -> list[str]:
         """The names in the order in which a canonical line has them."""
-        given = set(names)
-        rest = sorted(given.difference(self.identity, (ID, CREATED_AT, UPDATED_AT)))
-        ordered = [ID, *self.identity, *rest, CREATED_AT, UPDATED_AT]
-        return [name for name in ordered if name in given]
+        name_set = set(names)
+        business_names = sorted(name_set.difference(self.identity, (ID, CREATED_AT, UPDATED_AT)))
+        key_order = [ID, *self.identity, *business_names, CREATED_AT, UPDATED_AT]
+        return [name for name in key_order if name in name_set]
 
 
 class LineError(InvalidRecord):
@@ -70,15 +70,15 @@ class LineError(InvalidRecord):
 
 def parse(raw: bytes, shape: LineShape, limits: Limits) -> dict[str, Any]:
     """One stored line, without its LF, as a mapping without top-level nulls; raises `LineError` with all that is wrong."""
-    if damage := _damage(raw):
+    if damage := _find_damage(raw):
         raise LineError([damage])
     findings = [Finding("E_CR", "the line holds a carriage return (CR)")] if b"\r" in raw else []
-    value = _value(raw.rstrip(b"\r"), limits, findings)
+    value = _read_value(raw.rstrip(b"\r"), limits, findings)
     if isinstance(value, dict):
         value = with_key(value, shape.identity, shape.generated)
         findings += record_findings(value, shape)
     elif not findings:
-        findings.append(_not_an_object(value))
+        findings.append(_report_non_object(value))
     if findings:
         raise LineError(findings)
     return {name: each for name, each in value.items() if each is not None}
@@ -96,14 +96,14 @@ def parse_whole(raw: bytes, limits: Limits) -> tuple[Any, list[Finding]]:
     """As `parse_value`: the value, with null in place of numbers that cannot be held, and all that is wrong; where it cannot
     be parsed at all, None."""
     findings: list[Finding] = []
-    return _value(raw, limits, findings), findings
+    return _read_value(raw, limits, findings), findings
 
 
 def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
     """As `parse_value`, for a line that must hold an object."""
     value = parse_value(raw, limits)
     if not isinstance(value, dict):
-        raise LineError([_not_an_object(value)])
+        raise LineError([_report_non_object(value)])
     return value
 
 
@@ -122,21 +122,23 @@ def record_findings(values: dict[str, Any], shape: LineShape) -> list[Finding]:
 
 def name_findings(names: Sequence[str]) -> list[Finding]:
     """Field names that are reserved, or that differ from another in case alone."""
-    reserved = [
-        Finding("E_NAME", f"the field name {name!r} is reserved: it starts with _", field=_pointer("", name))
+    reserved_findings = [
+        Finding("E_NAME", f"the field name {name!r} is reserved: it starts with _", field=_extend_pointer("", name))
         for name in names
         if name.startswith("_") and name not in (ID, CREATED_AT, UPDATED_AT)
     ]
     first: dict[str, str] = {}
     alike = [
-        Finding("E_NAME", f"the field names {other!r} and {name!r} differ in case alone", field=_pointer("", name))
+        Finding(
+            "E_NAME", f"the field names {twin!r} and {name!r} differ in case alone", field=_extend_pointer("", name)
+        )
         for name in names
-        if (other := first.setdefault(name.casefold(), name)) != name
+        if (twin := first.setdefault(name.casefold(), name)) != name
     ]
-    return reserved + alike
+    return reserved_findings + alike
 
 
-def _damage(raw: bytes) -> Finding | None:
+def _find_damage(raw: bytes) -> Finding | None:
     """The mark of a file that is not a part at all; what such a line says otherwise is of no interest."""
     if is_marker(raw):
         return Finding("E_MARKERS", "the line is a conflict marker of git")
@@ -150,19 +152,19 @@ def is_marker(raw: bytes) -> bool:
     return _MARKER.match(raw) is not None
 
 
-def _value(raw: bytes, limits: Limits, findings: list[Finding]) -> Any:
+def _read_value(raw: bytes, limits: Limits, findings: list[Finding]) -> Any:
     """The JSON value of a text. Every problem goes to `findings`; the result counts only if there were none."""
-    text = _text(raw, limits, findings)
+    text = _decode_text(raw, limits, findings)
     if text is None:
         return None
     depth = _depth(text)
     if depth > limits.depth:
         findings.append(Finding("E_DEPTH", f"values are nested {depth} levels deep; {limits.depth} are allowed"))
         return None
-    return _parsed(text, findings)
+    return _parse_text(text, findings)
 
 
-def _text(raw: bytes, limits: Limits, findings: list[Finding]) -> str | None:
+def _decode_text(raw: bytes, limits: Limits, findings: list[Finding]) -> str | None:
     if len(raw) > limits.max_record_bytes:
         message = f"the text has {len(raw):,} bytes; limits.max_record_bytes is {limits.max_record_bytes:,}"
         findings.append(Finding("E_TOO_LARGE", message))
@@ -203,32 +205,36 @@ class _Pairs(list[tuple[str, Any]]):
     """An object as its keys and values in order, so that a key given twice is seen."""
 
 
-def _integer(text: str) -> int | _Wrong:
+def _parse_integer(text: str) -> int | _Wrong:
     # The length first: Python refuses to convert more than 4,300 digits.
     if len(text) <= 20 and INT64_MIN <= (value := int(text)) <= INT64_MAX:
         return value
-    return _Wrong(f"the integer {_short(text)} is past int64")
+    return _Wrong(f"the integer {_trim_text(text)} is past int64")
 
 
-def _float(text: str) -> float | _Wrong:
+def _parse_float(text: str) -> float | _Wrong:
     value = float(text)
-    return value if math.isfinite(value) else _Wrong(f"the number {_short(text)} is too large for a double")
+    return value if math.isfinite(value) else _Wrong(f"the number {_trim_text(text)} is too large for a double")
 
 
-def _constant(text: str) -> _Wrong:
+def _refuse_constant(text: str) -> _Wrong:
     return _Wrong(f"{text} is not a number that JSON has")
 
 
-def _short(text: str) -> str:
+def _trim_text(text: str) -> str:
     return text if len(text) <= 24 else f"{text[:20]}... ({len(text):,} characters)"
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_Pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
+    object_pairs_hook=_Pairs,
+    parse_int=_parse_integer,
+    parse_float=_parse_float,
+    parse_constant=_refuse_constant,
+    strict=True,
 )
 
 
-def _parsed(text: str, findings: list[Finding]) -> Any:
+def _parse_text(text: str, findings: list[Finding]) -> Any:
     start = len(text) - len(text.lstrip(_JSON_SPACE))
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -252,34 +258,34 @@ class _StrictWalk(Struct, frozen=True):
                 self.findings.append(Finding("E_NUMBER", message, field=pointer))
                 return None
             case str():
-                self._sound(value, pointer)
+                self._check_surrogates(value, pointer)
                 return value
             case _Pairs():
-                return self._object(value, pointer)
+                return self._clean_object(value, pointer)
             case list():
                 return [self.clean(each, f"{pointer}/{index}") for index, each in enumerate(value)]
             case _:
                 return value
 
-    def _object(self, pairs: _Pairs, pointer: str) -> dict[str, Any]:
+    def _clean_object(self, pairs: _Pairs, pointer: str) -> dict[str, Any]:
         for key, times in Counter(key for key, _ in pairs).items():
-            place = _pointer(pointer, key)
-            self._sound(key, place)
+            place = _extend_pointer(pointer, key)
+            self._check_surrogates(key, place)
             if times > 1:
                 self.findings.append(Finding("E_DUP_KEY", f"the key {key!r} stands {times} times", field=place))
-        return {key: self.clean(value, _pointer(pointer, key)) for key, value in pairs}
+        return {key: self.clean(value, _extend_pointer(pointer, key)) for key, value in pairs}
 
-    def _sound(self, text: str, pointer: str) -> None:
+    def _check_surrogates(self, text: str, pointer: str) -> None:
         if not text.isascii() and _SURROGATE.search(text):
             self.findings.append(Finding("E_SURROGATE", "the text holds half of a surrogate pair", field=pointer))
 
 
-def _pointer(parent: str, key: str) -> str:
+def _extend_pointer(parent: str, key: str) -> str:
     # A pointer is printed and encoded: half a surrogate pair in a key must not make that fail.
-    shown = key.encode("utf-8", "backslashreplace").decode()
-    return f"{parent}/{shown.replace('~', '~0').replace('/', '~1')}"
+    key_text = key.encode("utf-8", "backslashreplace").decode()
+    return f"{parent}/{key_text.replace('~', '~0').replace('/', '~1')}"
 
 
-def _not_an_object(value: Any) -> Finding:
+def _report_non_object(value: Any) -> Finding:
     names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return Finding("E_JSON", f"the text is {names.get(type(value), 'a number')}, not an object")

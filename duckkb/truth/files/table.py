@@ -51,7 +51,7 @@ class Table:
 
     def __init__(self, parts: Mapping[str, Part], where: Callable[[int], Iterable[str] | None] | None = None) -> None:
         self.is_stored = where is not None
-        self._where = where or _nowhere
+        self._where = where or _give_no_paths
         self._rows = {path: part.rows for path, part in parts.items()}
         self._count: int | None = None
         self._fresh: dict[int, tuple[str, int]] = {}
@@ -76,26 +76,27 @@ class Table:
             key = identity_hash(identity)
         except TypeError:  # half a character: asked for by a command line, and in no line
             return None
-        return self._found(key, lambda row: row.record.identity == identity)
+        return self._find_row(key, lambda row: row.record.identity == identity)
 
     def by_id(self, record_id: int) -> StoredRow | None:
-        return self._found(record_id, lambda row: row.record.id == record_id) if self._rows else None
+        return self._find_row(record_id, lambda row: row.record.id == record_id) if self._rows else None
 
     def id_of(self, identity: Identity) -> int | None:
         """The id of the record with this identity; no line is read for it."""
         try:
-            spelled = spelled_identity(identity)
+            identity_text = spelled_identity(identity)
         except TypeError:  # half a character
             return None
-        key = hash_of(spelled)
-        heads = ((rows.content.head, at) for rows, at in self._places(key))
+        key = hash_of(identity_text)
+        heads = ((rows.content.head, at) for rows, at in self._find_places(key))
         return next(
-            (head.ids[at] for head, at in heads if head.hashes[at] == key and head.spelled_at(at) == spelled), None
+            (head.ids[at] for head, at in heads if head.hashes[at] == key and head.spelled_at(at) == identity_text),
+            None,
         )
 
     def identity(self, record_id: int) -> Identity | None:
         """The identity of the record with this id; no line is read for it."""
-        for rows, at in self._places(record_id):
+        for rows, at in self._find_places(record_id):
             content = rows.content
             if content.head.ids[at] == record_id:
                 return content.identity(at)
@@ -116,27 +117,27 @@ class Table:
         before = {row.record.identity: row for path, rows in old.items() for row in rows.unlike(new.get(path))}
         # Where no line has gone, what stands in a new part is new: nothing of it is decoded.
         fresh = [rows.content for path, rows in new.items() if not before and path not in old]
-        compared = {path: rows for path, rows in new.items() if before or path in old}
-        after = [row for path, rows in compared.items() for row in rows.unlike(old.get(path))]
+        changed_files = {path: rows for path, rows in new.items() if before or path in old}
+        after = [row for path, rows in changed_files.items() for row in rows.unlike(old.get(path))]
         for path in old.keys() - new.keys():
             self._rows.pop(path, None)
         self._rows |= new
         for path in new:  # also of lines that stay: the index does not lead to a part that it does not hold
             self._hold(path)
         for row in after:
-            self._refuse_repeated((row.record.id, identity_hash(row.record.identity)), new[row.path])
-        for path in new.keys() - compared.keys():
-            self._refuse_repeated(new[path].content.keys, new[path])
+            self._refuse_duplicates((row.record.id, identity_hash(row.record.identity)), new[row.path])
+        for path in new.keys() - changed_files.keys():
+            self._refuse_duplicates(new[path].content.keys, new[path])
         incoming = {row.record.identity: row for row in after}
-        found = difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
+        outcome = difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
         ids = [record_id for content in fresh for record_id in content.head.ids]
         names = (content.identity(at) for content in fresh for at in range(len(content.head.ids)))
-        return Difference([*found.upserts, *ids], found.gone, chain(found.appeared, names), found.vanished)
+        return Difference([*outcome.upserts, *ids], outcome.gone, chain(outcome.appeared, names), outcome.vanished)
 
-    def _refuse_repeated(self, keys: Iterable[int], own: PartRows) -> None:
+    def _refuse_duplicates(self, keys: Iterable[int], part_rows: PartRows) -> None:
         """Raise `Repeated` where a key stands elsewhere too. Of keys that are all in memory `_hold` has said so."""
         for key in keys if self.is_stored else ():
-            if any(rows is not own for rows, _ in self._places(key)):
+            if any(rows is not part_rows for rows, _ in self._find_places(key)):
                 raise Repeated
 
     def rest_on(self, parts: Mapping[str, Part]) -> None:
@@ -149,24 +150,24 @@ class Table:
         """Have the keys of a part in memory. Raises `Repeated`."""
         head = self._rows[path].content.head
         for at, key in (*enumerate(head.ids), *enumerate(head.hashes)):
-            known = self._fresh.get(key)
-            if known is not None and known != (path, at):
-                other = self._rows.get(known[0])
-                if other is not None and other.has(key, known[1]):
+            place = self._fresh.get(key)
+            if place is not None and place != (path, at):
+                rows = self._rows.get(place[0])
+                if rows is not None and rows.has(key, place[1]):
                     raise Repeated
             self._fresh[key] = path, at
 
-    def _found(self, key: int, is_wanted: Callable[[StoredRow], bool]) -> StoredRow | None:
-        known = self._lately.get(key)  # an answer asks for the same few again and again
-        if known is None or not is_wanted(known):
-            known = next((row for rows, at in self._places(key) if is_wanted(row := rows[at])), None)
-            if known is not None:
+    def _find_row(self, key: int, is_match: Callable[[StoredRow], bool]) -> StoredRow | None:
+        match = self._lately.get(key)  # an answer asks for the same few again and again
+        if match is None or not is_match(match):
+            match = next((row for rows, at in self._find_places(key) if is_match(row := rows[at])), None)
+            if match is not None:
                 if len(self._lately) >= _KEPT:
                     self._lately.clear()
-                self._lately[key] = known
-        return known
+                self._lately[key] = match
+        return match
 
-    def _places(self, key: int) -> Iterator[tuple[PartRows, int]]:
+    def _find_places(self, key: int) -> Iterator[tuple[PartRows, int]]:
         """Where a key stands: the rows of a part, and the place among them."""
         if key in self._fresh:
             path, at = self._fresh[key]
@@ -176,7 +177,7 @@ class Table:
         paths = self._where(key)
         if paths is None:
             self._hold_all()
-            yield from self._places(key)
+            yield from self._find_places(key)
             return
         for rows in (self._rows[path] for path in paths if path in self._rows):
             yield from ((rows, at) for at in rows.places(key))
@@ -184,10 +185,10 @@ class Table:
     def _hold_all(self) -> None:
         for path in self._rows:
             self._hold(path)
-        self.is_stored, self._where = False, _nowhere
+        self.is_stored, self._where = False, _give_no_paths
 
 
-def _nowhere(key: int) -> Iterable[str] | None:
+def _give_no_paths(key: int) -> Iterable[str] | None:
     return ()
 
 
@@ -199,13 +200,17 @@ class MendedTable:
     def __init__(self, kind: RecordType, limits: Limits, rows: Iterable[StoredRow]) -> None:
         self._kind, self._limits = kind, limits
         self._shape = LineShape(kind.identity_fields)
-        self._stored = _by_identity(rows)
-        self._joined = {identity: self._join(own) for identity, own in self._stored.items() if len(own) > 1}
+        self._stored = _group_by_identity(rows)
+        self._joined = {
+            identity: self._join(identity_rows)
+            for identity, identity_rows in self._stored.items()
+            if len(identity_rows) > 1
+        }
         self._claims: dict[int, list[Identity]] = {}
         for identity in self._stored:
-            self._claims.setdefault(self._claimant(identity).record.id, []).append(identity)
-        self._moved = self._reassigned()
-        self._owners = {one: rivals[0] for one, rivals in self._claims.items()}
+            self._claims.setdefault(self._find_claimant(identity).record.id, []).append(identity)
+        self._moved = self._reassign_ids()
+        self._owners = {record_id: rivals[0] for record_id, rivals in self._claims.items()}
         self._owners |= {row.record.id: identity for identity, row in self._moved.items()}
 
     def __len__(self) -> int:
@@ -240,7 +245,11 @@ class MendedTable:
 
     def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]:
         """Ids that several records claim, with those records as stored, the one that keeps the id first."""
-        return {one: tuple(map(self._claimant, rivals)) for one, rivals in sorted(self._claims.items()) if rivals[1:]}
+        return {
+            record_id: tuple(map(self._find_claimant, rivals))
+            for record_id, rivals in sorted(self._claims.items())
+            if rivals[1:]
+        }
 
     def _join(self, rows: Sequence[StoredRow]) -> StoredRow:
         line = merge_duplicates([row.line for row in rows], self._kind.identity_fields)
@@ -249,35 +258,35 @@ class MendedTable:
         record = record_of(self._kind, decode(line, self._shape, limits).values)
         return replace(rows[0], record=record, line=line)
 
-    def _claimant(self, identity: Identity) -> StoredRow:
+    def _find_claimant(self, identity: Identity) -> StoredRow:
         return self._joined.get(identity) or self._stored[identity][0]
 
-    def _position(self, identity: Identity) -> tuple[str, int]:
-        return self._claimant(identity).position
+    def _find_position(self, identity: Identity) -> tuple[str, int]:
+        return self._find_claimant(identity).position
 
-    def _reassigned(self) -> dict[Identity, StoredRow]:
+    def _reassign_ids(self) -> dict[Identity, StoredRow]:
         """The records with a free id whose id an earlier one has."""
         losers: list[Identity] = []
         for rivals in self._claims.values():
-            rivals.sort(key=self._position)
+            rivals.sort(key=self._find_position)
             losers += rivals[1:]
-        taken, moved = {*self._claims}, {}
-        for identity in sorted(losers, key=self._position):
-            row = self._claimant(identity)
-            record_id = free_id(self._kind.kind, self._kind.table, identity, taken.__contains__)
+        used_ids, new_rows = {*self._claims}, {}
+        for identity in sorted(losers, key=self._find_position):
+            row = self._find_claimant(identity)
+            record_id = free_id(self._kind.kind, self._kind.table, identity, used_ids.__contains__)
             record = replace(row.record, id=record_id)
-            moved[identity] = replace(row, record=record, line=record_line(record, self._shape, self._limits.depth))
-            taken.add(record_id)
-        return moved
+            new_rows[identity] = replace(row, record=record, line=record_line(record, self._shape, self._limits.depth))
+            used_ids.add(record_id)
+        return new_rows
 
 
-def _by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
-    found: dict[Identity, list[StoredRow]] = {}
+def _group_by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
+    groups: dict[Identity, list[StoredRow]] = {}
     for row in rows:
-        found.setdefault(row.record.identity, []).append(row)
-    for own in found.values():
-        own.sort(key=lambda row: row.position)
-    return found
+        groups.setdefault(row.record.identity, []).append(row)
+    for group in groups.values():
+        group.sort(key=lambda row: row.position)
+    return groups
 
 
 def difference(before: Mapping[Identity, StoredRow | None], after: Mapping[Identity, StoredRow]) -> Difference:
@@ -288,10 +297,10 @@ def difference(before: Mapping[Identity, StoredRow | None], after: Mapping[Ident
         if (row := after.get(identity)) and (old is None or old.line != row.line)
     ]
     in_use = {row.record.id for row in after.values()}
-    gone = [row.record.id for row in before.values() if row and row.record.id not in in_use]
+    removed_ids = [row.record.id for row in before.values() if row and row.record.id not in in_use]
     return Difference(
         upserts,
-        gone,
+        removed_ids,
         [identity for identity, row in before.items() if row is None and identity in after],
         [identity for identity, row in before.items() if row and identity not in after],
     )

@@ -47,11 +47,11 @@ End = Ref | Ambiguous | None
 
 def bare_end(identity: Identity) -> Component:
     """A node's identity as a bare end of an edge: the scalar, or a tuple where it has several components."""
-    scalars = _scalars(identity)
+    scalars = _pick_scalars(identity)
     return scalars[0] if len(scalars) == 1 else scalars
 
 
-def _scalars(identity: Identity) -> tuple[str | int, ...]:
+def _pick_scalars(identity: Identity) -> tuple[str | int, ...]:
     return tuple(part for part in identity if isinstance(part, (str, int)))
 
 
@@ -105,42 +105,46 @@ class Tree:
         """The same records of fewer types: who knows these alone cannot tell that there are others. Of use until the next
         `replace`. Findings are those of what stands in the way of all parts, or of parts of these types."""
         parts = {path: part for path, part in self.parts.items() if ontology.by_table(part.kind.kind, part.kind.table)}
-        made = Tree(ontology, self.limits, parts, [])
-        made._tables, made._ends, made._turn = (
+        tree = Tree(ontology, self.limits, parts, [])
+        tree._tables, tree._ends, tree._turn = (
             self._tables,
             self._ends,
             self._turn,
         )  # each is made of the parts of its own type alone
-        made.findings = [
-            one
-            for one in self.findings
-            if (one.code in _IN_THE_WAY and made._leads_to_parts(one.path))
-            or (one.code in _NOT_SERVED and one.type in ontology.nodes)
+        tree.findings = [
+            finding
+            for finding in self.findings
+            if (finding.code in _IN_THE_WAY and tree._can_hold_parts(finding.path))
+            or (finding.code in _NOT_SERVED and finding.type in ontology.nodes)
         ]
-        return made
+        return tree
 
     @property
     def not_served(self) -> list[Finding]:
         """The folders and files of documents that are not there or cannot be read: records may be missing there."""
         files = (part for part in self.parts.values() if part.kind.source is not None and part.kind.kind == "node")
-        unread = [replace(one, type=part.kind.name) for part in files for one in part.findings]
-        return [one for one in self.findings if one.code in _NOT_SERVED] + unread
+        unread = [replace(finding, type=part.kind.name) for part in files for finding in part.findings]
+        return [finding for finding in self.findings if finding.code in _NOT_SERVED] + unread
 
     @property
     def unreadable(self) -> list[Finding]:
         """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line of a stored type that cannot be read,
         in path order: records may be missing there."""
-        known = self._unreadable
-        if known is None or known[0] is not self.parts or known[1] is not self.findings:  # each question asks
-            hidden = [one for one in self.findings if one.code in _IN_THE_WAY and self._leads_to_parts(one.path)]
-            stored = (part for part in self.parts.values() if part.kind.source is None)
-            found = hidden + [finding for part in stored for finding in part.findings]
-            known = self._unreadable = self.parts, self.findings, found
-        return known[2]
+        cache = self._unreadable
+        if cache is None or cache[0] is not self.parts or cache[1] is not self.findings:  # each question asks
+            obstacles = [
+                obstacle
+                for obstacle in self.findings
+                if obstacle.code in _IN_THE_WAY and self._can_hold_parts(obstacle.path)
+            ]
+            stored_parts = (part for part in self.parts.values() if part.kind.source is None)
+            findings = obstacles + [finding for part in stored_parts for finding in part.findings]
+            cache = self._unreadable = self.parts, self.findings, findings
+        return cache[2]
 
-    def _leads_to_parts(self, path: str) -> bool:
-        found = leads_to_parts(path)
-        return found is not None and all(self.ontology.by_table(kind, table) for kind, table in found)
+    def _can_hold_parts(self, path: str) -> bool:
+        tables = leads_to_parts(path)
+        return tables is not None and all(self.ontology.by_table(kind, table) for kind, table in tables)
 
     def get(self, kind: RecordType, identity: Identity) -> StoredRow | None:
         return self._table(kind).get(identity)
@@ -168,12 +172,12 @@ class Tree:
         """The records of a type with one of these ids, in the order of their identities. Only those are decoded that are taken, and of
         parts that are in another order all."""
         if self._table(kind).is_mended:
-            return iter(sorted((row for row in self.rows(kind) if row.record.id in ids), key=_identity_key))
+            return iter(sorted((row for row in self.rows(kind) if row.record.id in ids), key=_build_sort_key))
         parts = (
-            part.rows.among(ids) if part.sorted else iter(sorted(part.rows.among(ids), key=_identity_key))
+            part.rows.among(ids) if part.sorted else iter(sorted(part.rows.among(ids), key=_build_sort_key))
             for part in self.parts_of(kind)
         )
-        return heapq.merge(*parts, key=_identity_key)
+        return heapq.merge(*parts, key=_build_sort_key)
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
         """The records of a type, one row per identity, in path order. A duplicate comes at the place of its first line."""
@@ -182,9 +186,9 @@ class Tree:
             if not table.is_mended:
                 yield from part.rows
                 continue
-            for stored in part.rows:
-                row = table.get(stored.record.identity)
-                if row and row.position == stored.position:
+            for stored_row in part.rows:
+                row = table.get(stored_row.record.identity)
+                if row and row.position == stored_row.position:
                     yield row
 
     def rows_with(self, kind: RecordType, text: bytes) -> Iterator[StoredRow]:
@@ -206,15 +210,15 @@ class Tree:
         taken, and of parts that are in another order all."""
         floor = None if behind is None else identity_key(behind)
         if self._table(kind).is_mended:
-            rows = sorted(self.rows(kind), key=_identity_key)
-            return (row for row in rows if floor is None or _identity_key(row) > floor)
-        return heapq.merge(*(_behind(part, floor) for part in self.parts_of(kind)), key=_identity_key)
+            rows = sorted(self.rows(kind), key=_build_sort_key)
+            return (row for row in rows if floor is None or _build_sort_key(row) > floor)
+        return heapq.merge(*(_iter_later_rows(part, floor) for part in self.parts_of(kind)), key=_build_sort_key)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
         """The ids of all records of a type; where none differs from its line, none is decoded for it."""
         if self._table(kind).is_mended:
             return (row.record.id for row in self.rows(kind))
-        return (one for part in self.parts_of(kind) for one in part.rows.content.head.ids)
+        return (record_id for part in self.parts_of(kind) for record_id in part.rows.content.head.ids)
 
     def is_stored(self, kind: RecordType) -> bool:
         """Whether a type's records are found in the store, changes since then aside."""
@@ -253,8 +257,8 @@ class Tree:
         one: an ambiguous end touches every node that it may mean.
         """
         sides = self.sides_at(node_type, identity)
-        found = ((kind, self.get(kind, edge), side) for kind, side, names in sides for edge in names)
-        return [(kind, row, side) for kind, row, side in found if row is not None]
+        matches = ((kind, self.get(kind, edge), side) for kind, side, names in sides for edge in names)
+        return [(kind, row, side) for kind, row, side in matches if row is not None]
 
     def sides_at(self, node_type: str, identity: Identity) -> Iterator[tuple[EdgeType, Side, Sequence[Identity]]]:
         """As `edges_at`, by edge type and side, and by the identities of the edges, sorted: nothing of them is read, so that who wants some
@@ -262,13 +266,13 @@ class Tree:
         for kind in self.ontology.edges.values():
             sides: list[tuple[Side, tuple[str, ...]]] = [("out", kind.from_types), ("in", kind.to_types)]
             for side, types in sides:
-                if names := self._edges_at_end(kind, side, types, (node_type, identity)):
+                if names := self._find_edges(kind, side, types, (node_type, identity)):
                     yield kind, side, names
 
     def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
         """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
         source, target = edge[:2]
-        paths = self._wiki_paths(kind, edge)
+        paths = self._find_wiki_paths(kind, edge)
         if paths is None:
             end = self._resolve(target, kind.to_types)
         elif len(paths) == 1:
@@ -279,12 +283,13 @@ class Tree:
 
     def end_ids(self, kind: EdgeType, edge: Identity) -> tuple[int | None, int | None]:
         """The ids of the nodes that the two ends of an edge lead to; None where one leads nowhere or to several."""
-        if (paths := self._wiki_paths(kind, edge)) is not None:
+        if (paths := self._find_wiki_paths(kind, edge)) is not None:
             edge = edge[0], paths[0] if len(paths) == 1 else edge[1]
-        found = (
-            self._candidates(end, types) for end, types in zip(edge[:2], (kind.from_types, kind.to_types), strict=True)
+        candidates = (
+            self._find_candidates(end, types)
+            for end, types in zip(edge[:2], (kind.from_types, kind.to_types), strict=True)
         )
-        source, target = (next(iter(ids.values())) if len(ids) == 1 else None for ids in found)
+        source, target = (next(iter(ids.values())) if len(ids) == 1 else None for ids in candidates)
         return source, target
 
     def node(self, end: End) -> StoredRow | None:
@@ -303,11 +308,11 @@ class Tree:
         self.lately = tuple(parts) if len(parts) <= _FEW_PARTS else ()
         differences: Differences = {}
         for kind in self.ontology:
-            own = {path: part for path, part in parts.items() if _is_of(part or self.parts.get(path), kind)}
-            if own:
-                differences[kind.name] = self._swap(kind, own)
-        kept = {path: part for path, part in self.parts.items() if path not in parts}
-        self.parts = dict(sorted((kept | {path: part for path, part in parts.items() if part}).items()))
+            kind_parts = {path: part for path, part in parts.items() if _is_of(part or self.parts.get(path), kind)}
+            if kind_parts:
+                differences[kind.name] = self._swap(kind, kind_parts)
+        other_parts = {path: part for path, part in self.parts.items() if path not in parts}
+        self.parts = dict(sorted((other_parts | {path: part for path, part in parts.items() if part}).items()))
         return differences
 
     def is_mended(self, kind: RecordType) -> bool:
@@ -320,9 +325,9 @@ class Tree:
         """Find a type's records in the store from now on, instead of holding them; `parts` are those that it has there now,
         and `table` makes what finds them where the type was in memory."""
         self.parts |= parts
-        known = self._tables.get(kind.name)
-        if isinstance(known, Table) and known.is_stored:
-            known.rest_on(parts)
+        current_table = self._tables.get(kind.name)
+        if isinstance(current_table, Table) and current_table.is_stored:
+            current_table.rest_on(parts)
         else:
             self._tables[kind.name] = table({part.path: part for part in self.parts_of(kind)})
 
@@ -335,45 +340,45 @@ class Tree:
     def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[int], list[int]]:
         old = {path: part.rows for path in parts if (part := self.parts.get(path))}
         new = {path: part.rows for path in sorted(parts) if (part := parts[path])}
-        found = self._swapped(kind, old, new, parts)
+        outcome = self._swap_rows(kind, old, new, parts)
         if ends := self._ends.get(kind.name):
-            ends.change(found.appeared, found.vanished)
+            ends.change(outcome.appeared, outcome.vanished)
         if kind.source is not None:
             self._wiki.clear()
-        return found.upserts, found.gone
+        return outcome.upserts, outcome.gone
 
-    def _swapped(self, kind: RecordType, old: Swapped, new: Swapped, parts: Mapping[str, Part | None]) -> Difference:
+    def _swap_rows(self, kind: RecordType, old: Swapped, new: Swapped, parts: Mapping[str, Part | None]) -> Difference:
         table = self._table(kind)
         try:
             if isinstance(table, Table):
                 return table.swap(old, new)
         except Repeated:
-            table = self._mended(kind, self.parts_of(kind))
+            table = self._build_mended_table(kind, self.parts_of(kind))
         # Of records that stand twice all are looked at: there are few such types, and not for long.
         present = {part.path: part for part in self.parts_of(kind) if part.path not in parts}
         present |= {path: part for path, part in parts.items() if part}
-        after = self._tables[kind.name] = self._in_memory(kind, dict(sorted(present.items())))
-        touched = dict.fromkeys(row.record.identity for rows in (*old.values(), *new.values()) for row in rows)
-        touched |= dict.fromkeys([*table.moved, *(after.moved if isinstance(after, MendedTable) else ())])
+        after = self._tables[kind.name] = self._build_table(kind, dict(sorted(present.items())))
+        identities = dict.fromkeys(row.record.identity for rows in (*old.values(), *new.values()) for row in rows)
+        identities |= dict.fromkeys([*table.moved, *(after.moved if isinstance(after, MendedTable) else ())])
         return difference(
-            {identity: table.get(identity) for identity in touched},
-            {identity: row for identity in touched if (row := after.get(identity))},
+            {identity: table.get(identity) for identity in identities},
+            {identity: row for identity in identities if (row := after.get(identity))},
         )
 
     def _table(self, kind: RecordType) -> Table | MendedTable:
         if kind.name not in self._tables:
             with self._turn:
                 if kind.name not in self._tables:
-                    self._tables[kind.name] = self._in_memory(kind, {part.path: part for part in self.parts_of(kind)})
+                    self._tables[kind.name] = self._build_table(kind, {part.path: part for part in self.parts_of(kind)})
         return self._tables[kind.name]
 
-    def _in_memory(self, kind: RecordType, parts: Mapping[str, Part]) -> Table | MendedTable:
+    def _build_table(self, kind: RecordType, parts: Mapping[str, Part]) -> Table | MendedTable:
         try:
             return Table(parts)
         except Repeated:
-            return self._mended(kind, parts.values())
+            return self._build_mended_table(kind, parts.values())
 
-    def _mended(self, kind: RecordType, parts: Iterable[Part]) -> MendedTable:
+    def _build_mended_table(self, kind: RecordType, parts: Iterable[Part]) -> MendedTable:
         with collector_paused():
             return MendedTable(kind, self.limits, (row for part in parts for row in part.rows))
 
@@ -383,33 +388,37 @@ class Tree:
                 self._ends[kind.name] = EdgeEnds(self._table(kind))
             return self._ends[kind.name]
 
-    def _edges_at_end(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> Sequence[Identity]:
+    def _find_edges(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> Sequence[Identity]:
         """Sorted."""
         name, identity = node
         if name not in types:
             return ()
         ends = self._edge_ends(kind)
-        typed, bare = ends.at(side, TypedEnd(name, _scalars(identity))), bare_end(identity)
-        candidates = self._candidates(bare, types) if len(types) > 1 else []
+        typed_edges, bare = ends.at(side, TypedEnd(name, _pick_scalars(identity))), bare_end(identity)
+        candidates = self._find_candidates(bare, types) if len(types) > 1 else []
         if candidates and name not in candidates:
-            return typed
-        others = ends.at(side, bare)
+            return typed_edges
+        bare_edges = ends.at(side, bare)
         if side == "in" and kind.source is not None:
-            others = sorted({*others, *self._wiki_of(kind).edges_to(str(identity[0]))}, key=identity_key)
-        return sorted((*typed, *others), key=identity_key) if typed and others else typed or others
+            bare_edges = sorted({*bare_edges, *self._index_wiki(kind).edges_to(str(identity[0]))}, key=identity_key)
+        return (
+            sorted((*typed_edges, *bare_edges), key=identity_key)
+            if typed_edges and bare_edges
+            else typed_edges or bare_edges
+        )
 
-    def _wiki_paths(self, kind: EdgeType, edge: Identity) -> Sequence[str] | None:
+    def _find_wiki_paths(self, kind: EdgeType, edge: Identity) -> Sequence[str] | None:
         """The documents that a wiki link may mean; None for an edge that is none."""
         name = wiki_name(edge[1]) if kind.source is not None else None
         if name is None or kind.to_types[0] not in self.ontology.nodes:
             return None
-        return self._wiki_of(kind).names.paths_of(str(edge[0]), name)
+        return self._index_wiki(kind).names.paths_of(str(edge[0]), name)
 
-    def _wiki_of(self, kind: EdgeType) -> "WikiLinks":
+    def _index_wiki(self, kind: EdgeType) -> "WikiLinks":
         with self._turn:
             if kind.name not in self._wiki:
                 documents = self.ontology.nodes[kind.to_types[0]]
-                names = WikiNames(self._document_paths(documents), lambda: self._aliases(documents))
+                names = WikiNames(self._document_paths(documents), lambda: self._collect_aliases(documents))
                 self._wiki[kind.name] = WikiLinks(names, lambda: self._table(kind))
             return self._wiki[kind.name]
 
@@ -417,39 +426,39 @@ class Tree:
         assert kind.source is not None, "asked of documents"
         return [within(kind.source, part.path) or part.path for part in self.parts_of(kind) if part.rows]
 
-    def _aliases(self, kind: RecordType) -> dict[str, list[str]]:
+    def _collect_aliases(self, kind: RecordType) -> dict[str, list[str]]:
         """The documents of a collection by the `aliases` in their front matter."""
-        found: dict[str, list[str]] = {}
+        paths: dict[str, list[str]] = {}
         for row in self.rows_with(kind, b'"aliases":'):
-            given = row.record.fields.get("aliases")
-            for alias in given if isinstance(given, list) else (given,):
+            aliases = row.record.fields.get("aliases")
+            for alias in aliases if isinstance(aliases, list) else (aliases,):
                 if isinstance(alias, str):
-                    found.setdefault(alias, []).append(str(row.record.identity[0]))
-        return found
+                    paths.setdefault(alias, []).append(str(row.record.identity[0]))
+        return paths
 
     def _resolve(self, component: Component, types: tuple[str, ...]) -> End:
-        candidates = self._candidates(component, types)
+        candidates = self._find_candidates(component, types)
         if len(candidates) > 1:
             return Ambiguous(tuple(candidates))
         return next(((name, end_identity(component)) for name in candidates), None)
 
-    def _candidates(self, component: Component, types: tuple[str, ...]) -> dict[str, int]:
+    def _find_candidates(self, component: Component, types: tuple[str, ...]) -> dict[str, int]:
         """The types, of those that an end may have, in which it exists, and its id there."""
         if isinstance(component, TypedEnd):
             types = tuple(name for name in types if name == component.type)
         identity = end_identity(component)
         kinds = (kind for name in types if (kind := self.ontology.nodes.get(name)) is not None)
-        return {kind.name: found for kind in kinds if (found := self.id_of(kind, identity)) is not None}
+        return {kind.name: record_id for kind in kinds if (record_id := self.id_of(kind, identity)) is not None}
 
 
-def _identity_key(row: StoredRow) -> Any:
+def _build_sort_key(row: StoredRow) -> Any:
     return identity_key(row.record.identity)
 
 
-def _behind(part: Part, floor: Any) -> Iterator[StoredRow]:
+def _iter_later_rows(part: Part, floor: Any) -> Iterator[StoredRow]:
     """The rows of a part in the order of their identities, those behind `floor`."""
-    rows = part.rows if part.sorted else sorted(part.rows, key=_identity_key)
-    start = 0 if floor is None else bisect_right(rows, floor, key=_identity_key)
+    rows = part.rows if part.sorted else sorted(part.rows, key=_build_sort_key)
+    start = 0 if floor is None else bisect_right(rows, floor, key=_build_sort_key)
     return map(rows.__getitem__, range(start, len(rows)))
 
 
@@ -488,28 +497,28 @@ class EdgeEnds:
 
     def change(self, appeared: Iterable[Identity], vanished: Iterable[Identity]) -> None:
         for identity in vanished:
-            for key in _keys(identity):
+            for key in _iter_keys(identity):
                 self._sorted.pop(key, None)
                 edges = self._at[key]
                 edges.discard(identity)
                 if not edges:
                     del self._at[key]
         for identity in appeared:
-            for key in _keys(identity):
+            for key in _iter_keys(identity):
                 self._sorted.pop(key, None)
                 self._at.setdefault(key, set()).add(identity)
 
     def at(self, side: Side, component: Component) -> Sequence[Identity]:
         """Identities of the edges that leave (`out`) or reach (`in`) this end as it is written, sorted."""
         key = side, component
-        if (known := self._sorted.get(key)) is not None:
-            return known
-        found = tuple(sorted(self._at.get(key, ()), key=identity_key))
-        if len(found) >= _MANY_EDGES:
-            self._sorted[key] = found
-        return found
+        if (cached_edges := self._sorted.get(key)) is not None:
+            return cached_edges
+        edges = tuple(sorted(self._at.get(key, ()), key=identity_key))
+        if len(edges) >= _MANY_EDGES:
+            self._sorted[key] = edges
+        return edges
 
 
-def _keys(identity: Identity) -> Iterator[tuple[Side, Component]]:
+def _iter_keys(identity: Identity) -> Iterator[tuple[Side, Component]]:
     yield "out", identity[0]
     yield "in", identity[1]

@@ -25,16 +25,16 @@ def missing(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
     Costs a few bytes of the index where nothing is: an entry says that it is skipped from version 3 of the format on, which
     git writes where an entry needs it (and 4 where that is configured).
     """
-    known = _PLAIN.get(root)
-    if known is not None and known[1] == _stamp(known[0]):
+    cache_entry = _PLAIN.get(root)
+    if cache_entry is not None and cache_entry[1] == _stamp(cache_entry[0]):
         return ()
-    found = run.find_repository(root)
-    stamp = _stamp(found.index) if found is not None else None
+    repo = run.find_repository(root)
+    stamp = _stamp(repo.index) if repo is not None else None
     if max(repository.index_versions(root), default=0) <= _SKIPPED:
-        if found is not None and stamp is not None:
-            _PLAIN[root] = found.index, stamp
+        if repo is not None and stamp is not None:
+            _PLAIN[root] = repo.index, stamp
         return ()
-    return tuple(path for tag, path in _listed(root, also) if tag in "Ss" and not os.path.lexists(root / path))
+    return tuple(path for tag, path in _list_index(root, also) if tag in "Ss" and not os.path.lexists(root / path))
 
 
 def is_of_base(path: str) -> bool:
@@ -61,11 +61,11 @@ def refuse_missing(root: Path, concerns: Callable[[str], bool] = lambda path: Tr
 
 def findings(root: Path) -> Iterator[Finding]:
     """What is left out of this checkout, what git does not look at, and what it no longer tracks."""
-    yield from _untracked(root)
+    yield from _find_lost_files(root)
     left_out = missing(root)
     for path in left_out:
         yield Finding("E_SPARSE", "git left it out of this checkout", path, remedy=remedy(root, (path,)))
-    for tag, path in _listed(root):
+    for tag, path in _list_index(root):
         if path in left_out or tag == "H":
             continue
         bit = "skip-worktree" if tag in "Ss" else "assume-unchanged"
@@ -76,7 +76,7 @@ def findings(root: Path) -> Iterator[Finding]:
             )
 
 
-def _untracked(root: Path) -> Iterator[Finding]:
+def _find_lost_files(root: Path) -> Iterator[Finding]:
     """The files that lie here and that HEAD has, but not the index: `git rm --cached` leaves them. Where no records are tracked
     at all, also those that git had a line of before, and those that git ignores; elsewhere such a file may have been brought
     back, and is new, and an ignored one is left out on purpose."""
@@ -84,28 +84,28 @@ def _untracked(root: Path) -> Iterator[Finding]:
         return
     from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
 
-    found = run.repository_of(root)
-    if not found.index.is_file():  # nothing says what is tracked
+    repo = run.repository_of(root)
+    if not repo.index.is_file():  # nothing says what is tracked
         return
-    places = [found.prefix + place for place in _PLACES]
+    places = [repo.prefix + place for place in _PLACES]
     try:
-        has_records = run.output(root, ["ls-files", "-z", "--", *(found.prefix + place for place in _RECORDS)]) != b""
-        asked = ["ls-files", "--others", *(["--exclude-standard"] if has_records else []), "-z", "--", *places]
-        others = set(os.fsdecode(run.output(root, asked)).split("\0")) - {""}
-        if not others:
+        has_records = run.output(root, ["ls-files", "-z", "--", *(repo.prefix + place for place in _RECORDS)]) != b""
+        arguments = ["ls-files", "--others", *(["--exclude-standard"] if has_records else []), "-z", "--", *places]
+        other_paths = set(os.fsdecode(run.output(root, arguments)).split("\0")) - {""}
+        if not other_paths:
             return
-        removed = ["--raw", "--no-abbrev", "--no-renames", "--diff-filter=D", "-z"]
-        listed = run.output(root, ["diff-index", "--cached", *removed, "HEAD", "--", *places])
+        filter_options = ["--raw", "--no-abbrev", "--no-renames", "--diff-filter=D", "-z"]
+        changes = run.output(root, ["diff-index", "--cached", *filter_options, "HEAD", "--", *places])
         if not has_records:
-            names = os.fsencode("\n".join(["--", *sorted(others), ""]))
-            listed += b"\0" + run.output(root, ["log", "--format=", *removed, "HEAD", "--stdin"], stdin=names)
-        newest_last = reversed([*revisions.touched(found, listed.split(b"\0"))])
-        former = {one.path: one.old for one in newest_last}
+            names = os.fsencode("\n".join(["--", *sorted(other_paths), ""]))
+            changes += b"\0" + run.output(root, ["log", "--format=", *filter_options, "HEAD", "--stdin"], stdin=names)
+        newest_last = reversed([*revisions.touched(repo, changes.split(b"\0"))])
+        former = {change.path: change.old for change in newest_last}
         lines = {path: set(filter(None, raw.splitlines())) for path, raw in revisions.contents(root, former).items()}
     except Unavailable:
         return
     for path in sorted(lines):
-        if found.prefix + path in others and not lines[path].isdisjoint(
+        if repo.prefix + path in other_paths and not lines[path].isdisjoint(
             (run.read_bytes(root / path) or b"").splitlines()
         ):
             remedy = f"`git add -f {shlex.quote(path)}`, or `rm {shlex.quote(path)}` if it is to go"
@@ -121,37 +121,37 @@ def said(paths: Sequence[str]) -> str:
 def remedy(root: Path, paths: Sequence[str]) -> str:
     """The command that brings files back into the checkout."""
     if run.text(root, ["config", "--type=bool", "core.sparseCheckout"]) == "true":
-        return _widened(root, paths)
+        return _suggest_checkout(root, paths)
     if len(paths) <= _MANY:
         return _BRING_BACK.format(" ".join(map(shlex.quote, paths)))
-    listed = f"git ls-files -t -- {' '.join(_PLACES)} | sed -n 's/^S //p'"
-    return f"{listed} | xargs sh -c '{_BRING_BACK.format(chr(34) + '$@' + chr(34))}' _"
+    command = f"git ls-files -t -- {' '.join(_PLACES)} | sed -n 's/^S //p'"
+    return f"{command} | xargs sh -c '{_BRING_BACK.format(chr(34) + '$@' + chr(34))}' _"
 
 
-def _widened(root: Path, paths: Sequence[str]) -> str:
+def _suggest_checkout(root: Path, paths: Sequence[str]) -> str:
     """The command that has a sparse checkout hold files: their folders in a cone, else the files, as a pattern that leaves a
     folder out is weaker than one that names what is in it."""
-    found = run.repository_of(root)
+    repo = run.repository_of(root)
     is_cone = run.text(root, ["config", "--type=bool", "core.sparseCheckoutCone"]) != "false"
-    begin = f"git -C {shlex.quote(str(found.work_tree))} sparse-checkout"
-    wanted = {path.partition("/")[0] for path in paths} if is_cone else {*paths}
-    if len(wanted) > _MANY or (is_cone and not all("/" in path for path in paths)):
+    begin = f"git -C {shlex.quote(str(repo.work_tree))} sparse-checkout"
+    patterns = {path.partition("/")[0] for path in paths} if is_cone else {*paths}
+    if len(patterns) > _MANY or (is_cone and not all("/" in path for path in paths)):
         return f"{begin} disable"
     mark = "" if is_cone else "/"
-    return f"{begin} add {' '.join(shlex.quote(mark + found.prefix + one) for one in sorted(wanted))}"
+    return f"{begin} add {' '.join(shlex.quote(mark + repo.prefix + pattern) for pattern in sorted(patterns))}"
 
 
-def _listed(root: Path, also: Sequence[str] = ()) -> list[tuple[str, str]]:
+def _list_index(root: Path, also: Sequence[str] = ()) -> list[tuple[str, str]]:
     """The files of the base in the index, each with git's letter for how it looks at them: `S` skipped, small where it takes
     them for unchanged. None where git cannot be asked."""
     if not repository.can_be_asked(root):
         return []
     try:
         prefix = run.repository_of(root).prefix
-        told = run.answer(root, ["ls-files", "-v", "-z", "--", *(prefix + place for place in (*_PLACES, *also))])
+        answer = run.answer(root, ["ls-files", "-v", "-z", "--", *(prefix + place for place in (*_PLACES, *also))])
     except Unavailable:
         return []
-    names = (os.fsdecode(one) for one in told.output.split(b"\0") if one)
+    names = (os.fsdecode(line) for line in answer.output.split(b"\0") if line)
     return [(name[0], name[2:].removeprefix(prefix)) for name in names]
 
 
@@ -159,36 +159,36 @@ def cut_off(root: Path, path: str) -> Finding | None:
     """What is wrong with a part in which no record stands: duckkb removes a part with its last record, so it was cut off, which
     is not what anybody means by deleting records. None where a merge that is committed left it so: git's driver cannot
     remove a file."""
-    source = _held_at(root, path)
+    source = _find_source(root, path)
     if source is None:
         return None
-    said = "no record is in it: it was cut off" + (f"; {source} has what it held" if source else "")
+    message = "no record is in it: it was cut off" + (f"; {source} has what it held" if source else "")
     remedy = f"`git checkout {source} -- {path}`" if source else "restore it from a copy"
-    return Finding("E_EMPTY_PART", said, path, remedy=f"{remedy}, or `rm {path}` if all its records are to go")
+    return Finding("E_EMPTY_PART", message, path, remedy=f"{remedy}, or `rm {path}` if all its records are to go")
 
 
 def is_held_at_head(root: Path, path: str) -> bool:
     """Whether a file of the base holds something at HEAD."""
-    return bool((_content_at(root, "HEAD", path) or "").strip())
+    return bool((_read_content(root, "HEAD", path) or "").strip())
 
 
-def _held_at(root: Path, path: str) -> str | None:
+def _find_source(root: Path, path: str) -> str | None:
     """The revision with what a part held, empty where none is known; None where a committed merge left it without."""
-    at_head = _content_at(root, "HEAD", path)
+    at_head = _read_content(root, "HEAD", path)
     if at_head is None or at_head.strip():
         return "" if at_head is None else "HEAD"
-    told = run.text(root, ["log", "-1", "--format=%H %P", "HEAD", "--", run.repository_of(root).prefix + path]).split()
-    if len(told) != 2:  # a commit with one parent
+    words = run.text(root, ["log", "-1", "--format=%H %P", "HEAD", "--", run.repository_of(root).prefix + path]).split()
+    if len(words) != 2:  # a commit with one parent
         return None
-    return f"{told[0][:12]}^" if (_content_at(root, told[1], path) or "").strip() else None
+    return f"{words[0][:12]}^" if (_read_content(root, words[1], path) or "").strip() else None
 
 
-def _content_at(root: Path, revision: str, path: str) -> str | None:
+def _read_content(root: Path, revision: str, path: str) -> str | None:
     """A file at a revision; None where that has none, or git cannot be asked."""
     if not repository.can_be_asked(root) or repository.head_commit(root) is None:
         return None
     try:
-        found = run.answer(root, ["cat-file", "blob", f"{revision}:{run.repository_of(root).prefix}{path}"])
+        answer = run.answer(root, ["cat-file", "blob", f"{revision}:{run.repository_of(root).prefix}{path}"])
     except run.NoGit:
         return None
-    return None if found.code else found.output.decode(errors="replace")
+    return None if answer.code else answer.output.decode(errors="replace")

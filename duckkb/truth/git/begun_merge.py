@@ -34,9 +34,9 @@ class BegunMerge(Struct, frozen=True):
 @contextmanager
 def noted(root: Path, theirs: str) -> Iterator[None]:
     """Hold the note while git merges a commit into HEAD."""
-    changed = sorted(_changed(root))
-    told = {"head": repository.head_commit(root) or "", "theirs": theirs, "changed": changed}
-    state.write_atomic(state.ensure(root) / _NOTE, json.dumps(told).encode())
+    changed_paths = sorted(_list_changed_files(root))
+    fields = {"head": repository.head_commit(root) or "", "theirs": theirs, "changed": changed_paths}
+    state.write_atomic(state.ensure(root) / _NOTE, json.dumps(fields).encode())
     try:
         yield
     except Refused:  # git did not begin
@@ -48,12 +48,12 @@ def noted(root: Path, theirs: str) -> Iterator[None]:
 def left(root: Path) -> BegunMerge | None:
     """The merge that was left halfway. None where git ended it: HEAD has moved, or MERGE_HEAD is there to conclude it by."""
     try:
-        told = json.loads((state.folder_of(root) / _NOTE).read_text("utf-8"))
-        begun = BegunMerge(told["head"], told["theirs"], frozenset(told["changed"]))
+        fields = json.loads((state.folder_of(root) / _NOTE).read_text("utf-8"))
+        merge = BegunMerge(fields["head"], fields["theirs"], frozenset(fields["changed"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    is_ended = repository.operation_in_progress(root) or repository.head_commit(root) != begun.head
-    return None if is_ended else begun
+    is_over = repository.operation_in_progress(root) or repository.head_commit(root) != merge.head
+    return None if is_over else merge
 
 
 def refuse_left(root: Path) -> None:
@@ -65,36 +65,40 @@ def refuse_left(root: Path) -> None:
 def undo(root: Path) -> tuple[str, ...]:
     """Take the files of a merge that was left halfway back to HEAD; returns them, from the top of the work tree. What is in
     neither commit is copied to `.duckkb/rescued/` first. Raises `errors.StateError` (E_RECOVER) while git's index is locked."""
-    begun = left(root)
-    if begun is None:
+    merge = left(root)
+    if merge is None:
         _forget(root)
         return ()
-    held = repository_of(root)
-    lock = held.git_dir / "index.lock"
+    repo = repository_of(root)
+    lock = repo.git_dir / "index.lock"
     if lock.exists():
         raise StateError(
             f"{WHAT}; {lock} is there, so git may be at work still",
             code="E_RECOVER",
             suggestion=f"once no git runs here: rm {shlex.quote(str(lock))} && {REMEDY}",
         )
-    at_head, at_theirs = (_files(root, commit) for commit in (begun.head, begun.theirs))
-    touched = {path for path in {*at_head, *at_theirs} if at_head.get(path) != at_theirs.get(path)}
-    paths = sorted((touched & {*_changed(root), *(touched - at_head.keys())}) - begun.changed)
+    at_head, at_theirs = (_list_blobs(root, commit) for commit in (merge.head, merge.theirs))
+    merge_paths = {path for path in {*at_head, *at_theirs} if at_head.get(path) != at_theirs.get(path)}
+    paths = sorted((merge_paths & {*_list_changed_files(root), *(merge_paths - at_head.keys())}) - merge.changed)
     from duckkb.truth.git import revisions  # takes a while to import, and each write looks for what was left
 
-    known = revisions.blobs(root, {tree[path] for tree in (at_head, at_theirs) for path in paths if path in tree})
+    contents = revisions.blobs(root, {tree[path] for tree in (at_head, at_theirs) for path in paths if path in tree})
     for path in paths:
-        _rescue(root, held.work_tree / path, {known[tree[path]] for tree in (at_head, at_theirs) if path in tree})
-    kept = "".join(f"{path}\0" for path in paths if path in at_head)
-    gone = [path for path in paths if path not in at_head]
-    if kept:
+        _save_copy(root, repo.work_tree / path, {contents[tree[path]] for tree in (at_head, at_theirs) if path in tree})
+    pathspecs = "".join(f"{path}\0" for path in paths if path in at_head)
+    removed_paths = [path for path in paths if path not in at_head]
+    if pathspecs:
         from_file = ["--pathspec-from-file=-", "--pathspec-file-nul"]
-        output(root, ["checkout", "-q", "HEAD", *from_file], stdin=os.fsencode(kept), settings=without_filters(root))
+        output(
+            root, ["checkout", "-q", "HEAD", *from_file], stdin=os.fsencode(pathspecs), settings=without_filters(root)
+        )
     output(
-        root, ["update-index", "-z", "--force-remove", "--stdin"], stdin=os.fsencode("".join(f"{p}\0" for p in gone))
+        root,
+        ["update-index", "-z", "--force-remove", "--stdin"],
+        stdin=os.fsencode("".join(f"{p}\0" for p in removed_paths)),
     )
-    for path in gone:
-        (held.work_tree / path).unlink(missing_ok=True)
+    for path in removed_paths:
+        (repo.work_tree / path).unlink(missing_ok=True)
     _forget(root)
     return tuple(paths)
 
@@ -104,24 +108,24 @@ def _forget(root: Path) -> None:
         (state.folder_of(root) / _NOTE).unlink()
 
 
-def _changed(root: Path) -> set[str]:
+def _list_changed_files(root: Path) -> set[str]:
     if not text(root, ["rev-parse", "--verify", "--quiet", "HEAD"]):
         return set()
     # Not `diff-index`, for which a file that was merely touched is another one.
     command = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "HEAD", "--"]
-    listed = output(root, command, settings=without_filters(root))
-    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+    raw_names = output(root, command, settings=without_filters(root))
+    return {os.fsdecode(name) for name in raw_names.split(b"\0") if name}
 
 
-def _files(root: Path, commit: str) -> Mapping[str, str]:
+def _list_blobs(root: Path, commit: str) -> Mapping[str, str]:
     """The blobs of a commit by path from the top of the work tree."""
-    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
-    pairs = (line.partition(b"\t") for line in listed if line)
+    lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
+    pairs = (line.partition(b"\t") for line in lines if line)
     return {os.fsdecode(name): words.decode().split(" ")[2] for words, _, name in pairs if b" blob " in words}
 
 
-def _rescue(root: Path, file: Path, known: set[bytes]) -> None:
-    if file.is_symlink() or not file.is_file() or (data := file.read_bytes()) in known:
+def _save_copy(root: Path, file: Path, known_contents: set[bytes]) -> None:
+    if file.is_symlink() or not file.is_file() or (data := file.read_bytes()) in known_contents:
         return
     folder = state.ensure(root) / state.RESCUED
     folder.mkdir(exist_ok=True)

@@ -21,16 +21,16 @@ def line_commits(root: Path, path: str, commit: str = "") -> list[str | None]:
     place = revisions.prefix(root) + path
     command = ["blame", "--porcelain", "--no-textconv", *([commit] if commit else []), "--", place]
     filters = without_filters(root)
-    used = (attributes(root, path, ("filter",)) or {}).get("filter", "") if filters and not commit else ""
-    if {f"filter.{used}.clean", f"filter.{used}.process"} & filters.keys():
-        said = f"{path} goes through the filter {used} of git, a command that duckkb does not run"
-        raise StateError(said, code="E_GIT", suggestion=f"`git blame` in {root}, or blame the fields")
+    filter_name = (attributes(root, path, ("filter",)) or {}).get("filter", "") if filters and not commit else ""
+    if {f"filter.{filter_name}.clean", f"filter.{filter_name}.process"} & filters.keys():
+        message = f"{path} goes through the filter {filter_name} of git, a command that duckkb does not run"
+        raise StateError(message, code="E_GIT", suggestion=f"`git blame` in {root}, or blame the fields")
     try:
-        told = output(root, command, settings=filters)
+        report = output(root, command, settings=filters)
     except Unavailable:
         head = revisions.head(root) if head_commit(root) else None
         if head and (revisions.entries(root, head, (path,)) or revisions.index_entries(root, (path,))):
             raise
         return []
-    found = [line.decode() if line.strip(b"0") else None for line in _LINE.findall(told)]
-    return found[:-1] if told.endswith(_HALF_ENDS) else found
+    commits = [line.decode() if line.strip(b"0") else None for line in _LINE.findall(report)]
+    return commits[:-1] if report.endswith(_HALF_ENDS) else commits

@@ -34,13 +34,13 @@ def ahead(root: Path) -> list[BranchTip]:
     Raises `errors.StateError` (E_GIT), `errors.Unavailable`."""
     if not text(root, ["rev-parse", "--quiet", "--verify", "HEAD"]):
         return []
-    told = text(root, ["for-each-ref", "--sort=-committerdate", "--no-merged=HEAD", f"--format={_FORMAT}", *_PLACES])
-    fields = told.split("\0")
+    report = text(root, ["for-each-ref", "--sort=-committerdate", "--no-merged=HEAD", f"--format={_FORMAT}", *_PLACES])
+    fields = report.split("\0")
     rows = zip(*(fields[at :: len(_FIELDS)] for at in range(len(_FIELDS))), strict=False)
-    found = [(row[0].lstrip("\n"), *row[1:]) for row in rows if not row[1]]
-    here = {commit for name, _, commit, *_ in found if name.startswith(_PLACES[0])}
+    entries = [(row[0].lstrip("\n"), *row[1:]) for row in rows if not row[1]]
+    here = {commit for name, _, commit, *_ in entries if name.startswith(_PLACES[0])}
     tips = []
-    for name, _, commit, author, date, subject, message in found:
+    for name, _, commit, author, date, subject, message in entries:
         if name.startswith(_PLACES[0]) or commit not in here:
             is_proposal = message.rstrip("\n").rpartition("\n")[2].startswith(MARK)
             short = name.removeprefix(_PLACES[0]).removeprefix(_PLACES[1])
@@ -61,8 +61,8 @@ def named(root: Path, name: str) -> Revision:
     for place in () if _IMPOSSIBLE.search(name) else _PLACES:
         ref = f"{place}{name}"
         if text(root, ["show-ref", "--verify", "--hash", ref]):
-            found = revisions.revision(root, ref)
-            said = text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
-            return Revision(name if said == found.commit else ref, found.commit, found.tree)
-    known = "`git branch -a` lists what there is"
-    raise StateError(f"there is no branch {name!r} here", code="E_REVISION", suggestion=known)
+            tip = revisions.revision(root, ref)
+            commit_id = text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
+            return Revision(name if commit_id == tip.commit else ref, tip.commit, tip.tree)
+    hint = "`git branch -a` lists what there is"
+    raise StateError(f"there is no branch {name!r} here", code="E_REVISION", suggestion=hint)

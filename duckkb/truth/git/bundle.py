@@ -51,22 +51,22 @@ def checkout_of(root: Path) -> Checkout:
     """Raises `errors.Refused` in the middle of a merge and the like, which no bundle holds, and as `run.output` does."""
     under_way = repository.operation_in_progress(root)
     if under_way or output(root, ["ls-files", "-u"]):
-        said = f"git is in the middle of a {under_way or 'merge'}, which a backup cannot hold"
-        raise Refused(said, suggestion="finish or abort it, then repeat the backup")
+        message = f"git is in the middle of a {under_way or 'merge'}, which a backup cannot hold"
+        raise Refused(message, suggestion="finish or abort it, then repeat the backup")
     commit = repository.head_commit(root) or ""
-    listed = text(root, ["for-each-ref", "--format=%(symref) %(refname)"]).splitlines()
-    symbolic = tuple((name, of) for of, _, name in (line.partition(" ") for line in listed) if of)
+    ref_lines = text(root, ["for-each-ref", "--format=%(symref) %(refname)"]).splitlines()
+    symbolic = tuple((name, of) for of, _, name in (line.partition(" ") for line in ref_lines) if of)
     tip = text(root, ["rev-parse", "--quiet", "--verify", _STASH])
-    told = output(root, ["log", "-g", "-z", "--format=%H %gs", _STASH, "--"]) if tip else b""
-    lines = [line.partition(" ") for line in os.fsdecode(told).split("\0") if line]
-    stashes = tuple((one, said) for one, _, said in lines) or (((tip, "stash"),) if tip else ())
+    log = output(root, ["log", "-g", "-z", "--format=%H %gs", _STASH, "--"]) if tip else b""
+    lines = [line.partition(" ") for line in os.fsdecode(log).split("\0") if line]
+    stashes = tuple((stash_id, message) for stash_id, _, message in lines) or (((tip, "stash"),) if tip else ())
     branch = text(root, ["symbolic-ref", "--quiet", "HEAD"])
     shallow = repository_of(root).common_dir / "shallow"
     ends = tuple(read_text(shallow).split())
-    return Checkout(commit, branch, _staged(root, commit), stashes, symbolic, ends)
+    return Checkout(commit, branch, _commit_index(root, commit), stashes, symbolic, ends)
 
 
-def _staged(root: Path, commit: str) -> str:
+def _commit_index(root: Path, commit: str) -> str:
     """The index as a commit that no ref names; empty where it is HEAD's tree."""
     index = repository_of(root).index
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
@@ -77,8 +77,8 @@ def _staged(root: Path, commit: str) -> str:
     of_head = ["rev-parse", f"{commit}^{{tree}}"] if commit else ["hash-object", "-t", "tree", "--stdin"]
     if tree == output(root, of_head).decode().strip():
         return ""
-    made = ["commit-tree", "--no-gpg-sign", "-m", "what was staged", tree]
-    return output(root, made, settings=_AUTHOR).decode().strip()
+    command = ["commit-tree", "--no-gpg-sign", "-m", "what was staged", tree]
+    return output(root, command, settings=_AUTHOR).decode().strip()
 
 
 def has_history(root: Path, checkout: Checkout) -> bool:
@@ -89,35 +89,39 @@ def has_history(root: Path, checkout: Checkout) -> bool:
 def tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str], set[str]]:
     """The files of a commit by their path from the top of the work tree, all paths of the index, and those of them that git
     was told to keep out of the work tree."""
-    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0") if commit else []
-    found = {}
-    for line in filter(None, listed):
+    tree_lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0") if commit else []
+    entries = {}
+    for line in filter(None, tree_lines):
         words, _, name = line.partition(b"\t")
         mode, _, blob = words.decode().split(" ")
-        found[os.fsdecode(name)] = TreeEntry(mode, blob)
-    indexed = _names(output(root, ["ls-files", "-z", "-t"]))
-    return found, {name[2:] for name in indexed}, {name[2:] for name in indexed if name[0] == "S"}
+        entries[os.fsdecode(name)] = TreeEntry(mode, blob)
+    index_names = _split_names(output(root, ["ls-files", "-z", "-t"]))
+    return entries, {name[2:] for name in index_names}, {name[2:] for name in index_names if name[0] == "S"}
 
 
 def untracked(root: Path, places: list[str], *, ignored: bool = False) -> set[str]:
     """The files below some places that the index does not have, without those that git ignores unless `ignored`. A folder
     with a repository of its own is one name that ends with `/`."""
-    wanted = ["ls-files", "-z", "--others", *([] if ignored else ["--exclude-standard"]), "--", *places]
-    return _names(output(root, wanted))
+    command = ["ls-files", "-z", "--others", *([] if ignored else ["--exclude-standard"]), "--", *places]
+    return _split_names(output(root, command))
 
 
-def _names(listed: bytes) -> set[str]:
-    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+def _split_names(data: bytes) -> set[str]:
+    return {os.fsdecode(name) for name in data.split(b"\0") if name}
 
 
 def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
     """All branches, tags, stashes and what is staged, as `git bundle` writes them. Raises `errors.Unavailable` (E_GIT)."""
     # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
-    extra = [one for one in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes)) if one]
+    extra = [
+        object_id
+        for object_id in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes))
+        if object_id
+    ]
     return streamed(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
 
 
-def _ran(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
+def _run_git(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
     """All that such a git prints."""
     return b"".join(streamed(root, arguments, settings))
 
@@ -129,17 +133,19 @@ def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -
     for what git does not take.
     """
     _make_empty(folder, checkout)
-    listed = os.fsdecode(_unpacked(folder, bundle)) if bundle is not None else ""
-    refs = {name: commit for commit, _, name in (line.partition(" ") for line in listed.splitlines())}
+    ref_list = os.fsdecode(_unpack_bundle(folder, bundle)) if bundle is not None else ""
+    refs = {name: commit for commit, _, name in (line.partition(" ") for line in ref_list.splitlines())}
     strange = sorted(name for name in refs if name != "HEAD" and not name.startswith("refs/"))
     aliases = {name for pair in checkout.symbolic for name in pair}
     if strange or not aliases <= refs.keys() or refs.get("HEAD", "") != checkout.commit:
-        said = f"its bundle has the ref {strange[0]}" if strange else "its bundle has other refs than its manifest says"
-        raise StateError(said, code="E_BACKUP")
-    made = [f"create {name}\0{commit}\0" for name, commit in refs.items() if name not in ("HEAD", _STASH)]
-    output(folder, ["update-ref", "-z", "--stdin"], stdin=os.fsencode("".join(made)), settings=_NO_LOG)
-    for stash, said in reversed(checkout.stashes):
-        output(folder, ["stash", "store", "-q", "-m", said, stash])
+        message = (
+            f"its bundle has the ref {strange[0]}" if strange else "its bundle has other refs than its manifest says"
+        )
+        raise StateError(message, code="E_BACKUP")
+    ref_commands = [f"create {name}\0{commit}\0" for name, commit in refs.items() if name not in ("HEAD", _STASH)]
+    output(folder, ["update-ref", "-z", "--stdin"], stdin=os.fsencode("".join(ref_commands)), settings=_NO_LOG)
+    for stash, message in reversed(checkout.stashes):
+        output(folder, ["stash", "store", "-q", "-m", message, stash])
     for name, of in checkout.symbolic:
         output(folder, ["symbolic-ref", name, of], settings=_NO_LOG)
     if checkout.branch:
@@ -151,14 +157,14 @@ def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -
         _check_out(folder, checkout.commit)
 
 
-def _unpacked(folder: Path, bundle: Iterable[bytes]) -> bytes:
+def _unpack_bundle(folder: Path, bundle: Iterable[bytes]) -> bytes:
     """The refs of a bundle, a commit and a name a line, after its objects were taken in."""
-    packed = folder / ".git/bundle"
-    with packed.open("xb") as file:
+    bundle_path = folder / ".git/bundle"
+    with bundle_path.open("xb") as file:
         file.writelines(bundle)
-    listed = _ran(folder, "bundle", "unbundle", str(packed))
-    packed.unlink()
-    return listed
+    ref_list = _run_git(folder, "bundle", "unbundle", str(bundle_path))
+    bundle_path.unlink()
+    return ref_list
 
 
 def _make_empty(folder: Path, checkout: Checkout) -> None:
@@ -171,37 +177,37 @@ def _make_empty(folder: Path, checkout: Checkout) -> None:
             "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n", "utf-8"
         )
     if checkout.shallow:
-        (folder / ".git/shallow").write_text("".join(f"{one}\n" for one in checkout.shallow), "utf-8")
+        (folder / ".git/shallow").write_text("".join(f"{commit_id}\n" for commit_id in checkout.shallow), "utf-8")
     output(folder, ["init", "-q", "--template="])
 
 
 def _check_out(folder: Path, commit: str) -> None:
     if output(folder, ["rev-parse", "HEAD"]).decode().strip() != commit:
         raise StateError("its branch is at another commit than its manifest says", code="E_BACKUP")
-    _ran(folder, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+    _run_git(folder, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     _refuse_vast(folder, commit)
     attributes = folder / ".git/info/attributes"
     attributes.write_text(_RAW, "utf-8")  # wins over those in the tree
-    _ran(folder, "read-tree", "--reset", "-u", commit, settings=_AS_IT_IS)
+    _run_git(folder, "read-tree", "--reset", "-u", commit, settings=_AS_IT_IS)
     attributes.unlink()
 
 
 def _refuse_vast(folder: Path, commit: str) -> None:
     """Raise `errors.Unavailable` (E_IO) where the files of a commit need more room than there is: a few bytes of history can
     unfold to any number of them."""
-    left, rest = disk_usage(folder).free, b""
+    free_bytes, tail = disk_usage(folder).free, b""
     for piece in streamed(folder, ["ls-tree", "-r", "-l", "-z", commit]):
-        *lines, rest = (rest + piece).split(b"\0")
+        *lines, tail = (tail + piece).split(b"\0")
         for line in lines:
             size = line.split(maxsplit=4)[3]
-            left -= _LEAST_TAKEN + (int(size) if size.isdigit() else 0)
-        if left < 0:
+            free_bytes -= _LEAST_TAKEN + (int(size) if size.isdigit() else 0)
+        if free_bytes < 0:
             raise Unavailable("its files take more room than the disk has", "E_IO", "give a folder on a larger disk")
 
 
 def stage(folder: Path, checkout: Checkout) -> None:
     """Have the index hold what was staged, and know the files as they lie there now."""
     # A fresh one: git takes a file for changed where the index knows another size of it, whatever a filter makes of it.
-    _ran(folder, "read-tree", checkout.index or checkout.commit)
+    _run_git(folder, "read-tree", checkout.index or checkout.commit)
     with suppress(Unavailable):  # says by its exit code that files are changed, too
-        _ran(folder, "update-index", "-q", "--refresh", settings=_AS_IT_IS | without_filters(folder))
+        _run_git(folder, "update-index", "-q", "--refresh", settings=_AS_IT_IS | without_filters(folder))

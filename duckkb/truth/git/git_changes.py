@@ -64,20 +64,25 @@ class Index(Struct, frozen=True):
 
 def read_index(root: Path) -> Index:
     """What the index holds of parts."""
-    merged: dict[str, TreeEntry] = {}
-    unmerged: dict[str, dict[int, TreeEntry]] = {}
-    places = _places(root)
+    clean_entries: dict[str, TreeEntry] = {}
+    conflict_entries: dict[str, dict[int, TreeEntry]] = {}
+    places = _list_places(root)
     for mode, blob, stage, path in listed_in(root, output(root, ["ls-files", "-s", "-z", "--", *places])):
         if stage == "0":
-            merged[path] = TreeEntry(mode, blob)
+            clean_entries[path] = TreeEntry(mode, blob)
         else:
-            unmerged.setdefault(path, {})[int(stage)] = TreeEntry(mode, blob)
-    resolved = listed_in(root, output(root, ["ls-files", "--resolve-undo", "-z", "--", *places]))
+            conflict_entries.setdefault(path, {})[int(stage)] = TreeEntry(mode, blob)
+    resolved_entries = listed_in(root, output(root, ["ls-files", "--resolve-undo", "-z", "--", *places]))
     everywhere = output(root, ["ls-files", "-u", "-z"]).split(b"\0")
-    others = {os.fsdecode(line.partition(b"\t")[2]) for line in everywhere if line} - {
-        prefix(root) + path for path in unmerged
+    other_conflicts = {os.fsdecode(line.partition(b"\t")[2]) for line in everywhere if line} - {
+        prefix(root) + path for path in conflict_entries
     }
-    return Index(merged, unmerged, frozenset(path for *_, path in resolved), tuple(sorted(others)))
+    return Index(
+        clean_entries,
+        conflict_entries,
+        frozenset(path for *_, path in resolved_entries),
+        tuple(sorted(other_conflicts)),
+    )
 
 
 def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> None:
@@ -88,7 +93,7 @@ def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> Non
     lines = []
     for path, stages in sorted(entries.items()):
         lines.append(f"0 {_ZERO} 0\t{folder}{path}\0")
-        lines += [f"{one.mode} {one.blob} {stage}\t{folder}{path}\0" for stage, one in sorted(stages.items())]
+        lines += [f"{entry.mode} {entry.blob} {stage}\t{folder}{path}\0" for stage, entry in sorted(stages.items())]
     # To write its index git compares files as young as the index itself with what it holds, through their filters.
     stdin = "".join(lines).encode()
     output(root, ["update-index", "-z", "--index-info"], stdin=stdin, settings=without_filters(root))
@@ -104,8 +109,8 @@ def store_files(root: Path, paths: Sequence[str]) -> dict[str, TreeEntry]:
     if not paths:
         return {}
     names = "".join(f"{prefix(root)}{path}\n" for path in paths).encode()
-    told = output(root, ["hash-object", "-w", "--no-filters", "--stdin-paths"], stdin=names).decode().split()
-    return {path: TreeEntry("100644", blob) for path, blob in zip(paths, told, strict=True)}
+    blobs = output(root, ["hash-object", "-w", "--no-filters", "--stdin-paths"], stdin=names).decode().split()
+    return {path: TreeEntry("100644", blob) for path, blob in zip(paths, blobs, strict=True)}
 
 
 def store_bytes(root: Path, data: bytes) -> str:
@@ -115,46 +120,50 @@ def store_bytes(root: Path, data: bytes) -> str:
 
 def merge_bases(root: Path, one: str, *others: str) -> list[str]:
     """The best common ancestors of a commit and the merge of others, oldest first; empty where there is none."""
-    done = answer(root, ["merge-base", "--all", one, *others])
-    return done.output.decode().split()[::-1] if done.code == 0 else []
+    result = answer(root, ["merge-base", "--all", one, *others])
+    return result.output.decode().split()[::-1] if result.code == 0 else []
 
 
 def parents(root: Path, commit: str) -> list[str]:
     """The parents of a commit that are here, in order; none of a commit that is not here."""
-    done = answer(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit])
-    return done.output.decode().split()[1:] if done.code == 0 else []
+    result = answer(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit])
+    return result.output.decode().split()[1:] if result.code == 0 else []
 
 
 def is_root(root: Path, commit: str) -> bool:
     """Whether a commit is here and has no parents, rather than parents that are not here."""
-    found = answer(root, ["cat-file", "commit", commit])
-    return found.code == 0 and b"\nparent " not in found.output.partition(b"\n\n")[0]
+    result = answer(root, ["cat-file", "commit", commit])
+    return result.code == 0 and b"\nparent " not in result.output.partition(b"\n\n")[0]
 
 
 def carried(root: Path, commit: str) -> tuple[str, str] | None:
     """The two commits between which lies the change that a commit says it carries over: a pick (`cherry-pick -x`) or a
     revert; None for another commit, and where the change is not here."""
-    told = answer(root, ["cat-file", "commit", commit]).output.decode(errors="replace").partition("\n\n")[2]
-    picked, reverted = _PICKED.findall(told), _REVERTED.findall(told)
-    if not picked and len(reverted) != 1:
+    message = answer(root, ["cat-file", "commit", commit]).output.decode(errors="replace").partition("\n\n")[2]
+    picks, reverts = _PICKED.findall(message), _REVERTED.findall(message)
+    if not picks and len(reverts) != 1:
         return None
-    source = picked[-1] if picked else reverted[0]
+    source = picks[-1] if picks else reverts[0]
     before = parents(root, source)
     if len(before) != 1:
         return None
-    return (before[0], source) if picked else (source, before[0])
+    return (before[0], source) if picks else (source, before[0])
 
 
 def touched_elsewhere(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]:
     """Of these files those that another branch has changed since it left HEAD's history: path and branch."""
-    wanted = {prefix(root) + path: path for path in paths}
-    found = []
+    paths_by_place = {prefix(root) + path: path for path in paths}
+    matches = []
     names = output(root, ["for-each-ref", "--format=%(refname)", "--no-merged=HEAD", "refs/heads", "refs/remotes"])
     for name in names.decode().split():
         command = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"HEAD...{name}"]
-        told = output(root, [*command, "--", *_places(root)])
-        found += [(wanted[path], name) for each in told.split(b"\0") if (path := os.fsdecode(each)) in wanted]
-    return found
+        raw_names = output(root, [*command, "--", *_list_places(root)])
+        matches += [
+            (paths_by_place[path], name)
+            for each in raw_names.split(b"\0")
+            if (path := os.fsdecode(each)) in paths_by_place
+        ]
+    return matches
 
 
 def fast_forward(root: Path, commit: str) -> None:
@@ -166,25 +175,25 @@ def fast_forward(root: Path, commit: str) -> None:
 def begin_merge(root: Path, name: str, message: str | None) -> None:
     """Merge as git does and stop before committing: MERGE_HEAD is set, the index holds what conflicts. Raises
     `errors.Refused` where git does not begin."""
-    told = ["-m", message] if message is not None else []
-    _merge(root, ["--no-ff", "--no-commit", *told, "--end-of-options", name], {0, 1})
+    message_options = ["-m", message] if message is not None else []
+    _merge(root, ["--no-ff", "--no-commit", *message_options, "--end-of-options", name], {0, 1})
     if not (repository_of(root).git_dir / "MERGE_HEAD").exists():
         raise Refused(f"git did not begin to merge {name}", suggestion="git status")
 
 
 def conclude(root: Path, message: str | None) -> None:
     """Commit what is merged, with the message that the merge was given, or git's own."""
-    told = ["-m", message] if message is not None else ["--no-edit", "--cleanup=strip"]
-    done = _change(root, ["commit", "-q", "--no-verify", "--no-gpg-sign", *told])
-    if done.code:
-        raise done.failure("commit", "git commit")
+    message_options = ["-m", message] if message is not None else ["--no-edit", "--cleanup=strip"]
+    result = _change(root, ["commit", "-q", "--no-verify", "--no-gpg-sign", *message_options])
+    if result.code:
+        raise result.failure("commit", "git commit")
 
 
 def abort_merge(root: Path) -> None:
     """Take files and index back to before the merge."""
-    done = _change(root, ["merge", "--abort"])
-    if done.code:
-        raise done.failure("merge --abort", "git status")
+    result = _change(root, ["merge", "--abort"])
+    if result.code:
+        raise result.failure("merge --abort", "git status")
 
 
 def merge_lines(
@@ -196,42 +205,44 @@ def merge_lines(
         for name, data in zip(names, (ours, base, theirs), strict=True):
             name.write_bytes(data)
         labels = ["-L", "ours", "-L", "base", "-L", "theirs"]
-        done = answer(root, ["merge-file", "-p", *style, *labels, *map(str, names)])
-    if done.code == 129 and style:  # an older git does not know it
+        result = answer(root, ["merge-file", "-p", *style, *labels, *map(str, names)])
+    if result.code == 129 and style:  # an older git does not know it
         return b"", False
-    if done.code < 0 or done.code > 127:
-        raise done.failure("merge-file", "git status")
-    return done.output, done.code == 0
+    if result.code < 0 or result.code > 127:
+        raise result.failure("merge-file", "git status")
+    return result.output, result.code == 0
 
 
 def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
     """The values of settings of this repository alone; None for one that is not set."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for name in names:
-        done = answer(root, ["config", "--local", "--get", name])
-        found[name] = done.output.decode().removesuffix("\n") if done.code == 0 else None
-    return found
+        result = answer(root, ["config", "--local", "--get", name])
+        values[name] = result.output.decode().removesuffix("\n") if result.code == 0 else None
+    return values
 
 
 def set_setting(root: Path, name: str, value: str | None) -> None:
     """Set a setting of this repository; None takes it away. Git waits for no other process that changes the file, so this does."""
-    told = ["--replace-all", name, value] if value is not None else ["--unset-all", name]
+    arguments = ["--replace-all", name, value] if value is not None else ["--unset-all", name]
     until, file = time.monotonic() + _WAIT_S, repository_of(root).common_dir / "config"
-    done = answer(root, ["config", "--local", *told])
-    while done.code == _NO_LOCK and os.access(file.parent, os.W_OK) and time.monotonic() < until:
+    result = answer(root, ["config", "--local", *arguments])
+    while result.code == _NO_LOCK and os.access(file.parent, os.W_OK) and time.monotonic() < until:
         time.sleep(uniform(0.01, 0.05))
-        done = answer(root, ["config", "--local", *told])
-    if done.code == _NO_LOCK and (held := file.with_name("config.lock")).exists():
-        said = f"{held} was there for {_WAIT_S:g} s: another git changes the settings, or one was killed while it did"
-        raise Unavailable(said, "E_LOCKED", f"wait for it; where none runs, rm {shell_word(str(held))}")
-    if done.code not in (0, 5):
-        raise done.failure("config", "git config --local --list")
+        result = answer(root, ["config", "--local", *arguments])
+    if result.code == _NO_LOCK and (lock_path := file.with_name("config.lock")).exists():
+        message = (
+            f"{lock_path} was there for {_WAIT_S:g} s: another git changes the settings, or one was killed while it did"
+        )
+        raise Unavailable(message, "E_LOCKED", f"wait for it; where none runs, rm {shell_word(str(lock_path))}")
+    if result.code not in (0, 5):
+        raise result.failure("config", "git config --local --list")
 
 
-def _merge(root: Path, arguments: Sequence[str], expected: set[int]) -> None:
-    done = _change(root, ["merge", "-q", "--no-stat", "--no-gpg-sign", *arguments])
-    if done.code not in expected:
-        raise Refused(f"git refused to merge: {done.reason}", suggestion="git status")
+def _merge(root: Path, arguments: Sequence[str], allowed_codes: set[int]) -> None:
+    result = _change(root, ["merge", "-q", "--no-stat", "--no-gpg-sign", *arguments])
+    if result.code not in allowed_codes:
+        raise Refused(f"git refused to merge: {result.reason}", suggestion="git status")
 
 
 def _change(root: Path, arguments: Sequence[str]) -> GitAnswer:
@@ -241,7 +252,7 @@ def _change(root: Path, arguments: Sequence[str]) -> GitAnswer:
     return answer(root, arguments, settings=_OWN | without_filters(root) | drivers)
 
 
-def _places(root: Path) -> list[str]:
+def _list_places(root: Path) -> list[str]:
     return [prefix(root) + place for place in PARTS]
 
 
@@ -262,52 +273,52 @@ def branch(root: Path, name: str) -> Branch:
     if name in ("", "HEAD") or text(root, ["check-ref-format", "--branch", name]) != name:
         raise UsageError(f"{name!r} cannot name a branch", suggestion="leave --branch out, and one is made up")
     ref = f"refs/heads/{name}"
-    used = text(root, ["for-each-ref", "--format=%(worktreepath)%(HEAD)", ref])
+    usage = text(root, ["for-each-ref", "--format=%(worktreepath)%(HEAD)", ref])
     here = text(root, ["symbolic-ref", "--quiet", "HEAD"])
-    if used.strip() or here == ref:
+    if usage.strip() or here == ref:
         raise Refused(
             f"branch {name} is checked out, and its files would not follow",
             suggestion="propose on another branch: --branch NAME",
         )
     _refuse_in_the_way(root, name)
-    return Branch(name, _known(root, ref))
+    return Branch(name, _find_revision(root, ref))
 
 
 def _refuse_in_the_way(root: Path, name: str) -> None:
     """Git keeps branches as files and folders: where `a` is one, `a/b` cannot be, nor the other way round; and where file
     names have no case, `A` is `a`."""
-    for other in text(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]).splitlines():
-        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            said = f"there is a branch {other}, beside which git can have none named {name}"
-        elif other != name and _folded(other) == _folded(name):
-            said = f"there is a branch {other}, which differs from {name} in case alone"
+    for sibling in text(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]).splitlines():
+        if sibling.startswith(f"{name}/") or name.startswith(f"{sibling}/"):
+            message = f"there is a branch {sibling}, beside which git can have none named {name}"
+        elif sibling != name and _fold_name(sibling) == _fold_name(name):
+            message = f"there is a branch {sibling}, which differs from {name} in case alone"
         else:
             continue
-        raise Refused(said, suggestion="propose on another branch: --branch NAME")
+        raise Refused(message, suggestion="propose on another branch: --branch NAME")
 
 
-def _folded(name: str) -> str:
+def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())
 
 
 def pushed(root: Path, remote: str, name: str) -> Revision | None:
     """Where a branch was at a remote when that was last fetched from or pushed to; None for none."""
-    return _known(root, f"refs/remotes/{remote}/{name}")
+    return _find_revision(root, f"refs/remotes/{remote}/{name}")
 
 
-def _known(root: Path, ref: str) -> Revision | None:
-    known = text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
-    return revision(root, ref) if known else None
+def _find_revision(root: Path, ref: str) -> Revision | None:
+    commit_id = text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
+    return revision(root, ref) if commit_id else None
 
 
 def is_made_by(root: Path, writer: str, name: str, tip: Revision) -> bool:
     """Whether `commit` made the tip of a branch as it is, for this writer."""
-    told = text(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"])
-    parent, _, message = told.partition("\n")
-    return message.rstrip("\n").rpartition("\n")[2] == MARK + _marked(writer, name, parent, tip.tree)
+    commit_text = text(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"])
+    parent, _, message = commit_text.partition("\n")
+    return message.rstrip("\n").rpartition("\n")[2] == MARK + _compute_mark(writer, name, parent, tip.tree)
 
 
-def _marked(writer: str, name: str, parent: str, tree: str) -> str:
+def _compute_mark(writer: str, name: str, parent: str, tree: str) -> str:
     return sha256("\0".join((writer, name, parent, tree)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -332,12 +343,12 @@ def commit(
         lines = [_index_line(root, parent, inside + path, data) for path, data in sorted(files.items())]
         output(root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index)
         tree = output(root, ["write-tree"], index=index, settings=_DURABLE).decode().strip()
-    mark = MARK + _marked(writer, target.name, parent.commit, tree)
+    mark = MARK + _compute_mark(writer, target.name, parent.commit, tree)
     message = f"{message.rstrip()}\n\n{mark}\n"
-    made = output(
+    commit_output = output(
         root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), settings=_COMMIT
     )
-    new = made.decode().strip()
+    new = commit_output.decode().strip()
     old = target.tip.commit if target.tip else "0" * len(new)
     if answer(root, ["update-ref", "-m", "duckkb propose", target.ref, new, old]).code:
         raise Conflict(

@@ -17,7 +17,7 @@ _BINARY_PROBE = 8000
 def unified(changes: Iterable[Change]) -> str:
     """The patch from old to new contents, in the order of paths, as `git diff --no-renames` shows it; of lines that stand
     several times git may cut the hunks differently. Bytes that are not UTF-8 show as U+FFFD."""
-    lines = (line for path, old, new in sorted(changes) for line in _file(path, old, new))
+    lines = (line for path, old, new in sorted(changes) for line in _render_file(path, old, new))
     return "".join(line.decode(errors="replace") for line in lines)
 
 
@@ -27,17 +27,17 @@ def quoted(path: str) -> str:
     >>> quoted("data/笔"), quoted("data/note")
     ('"data/\\\\347\\\\254\\\\224"', 'data/note')
     """
-    body = "".join(_quoted_byte(byte) for byte in path.encode(errors="surrogateescape"))
+    body = "".join(_quote_byte(byte) for byte in path.encode(errors="surrogateescape"))
     return path if body == path else f'"{body}"'
 
 
-def _quoted_byte(byte: int) -> str:
+def _quote_byte(byte: int) -> str:
     if byte in _ESCAPES:
         return "\\" + _ESCAPES[byte]
     return chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
 
 
-def _file(path: str, old: bytes | None, new: bytes | None) -> Iterator[bytes]:
+def _render_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[bytes]:
     if old == new:
         return
     source, target = quoted(f"a/{path}"), quoted(f"b/{path}")
@@ -49,33 +49,33 @@ def _file(path: str, old: bytes | None, new: bytes | None) -> Iterator[bytes]:
     if new is None:
         target, mode = "/dev/null", ""
         yield b"deleted file mode 100644\n"
-    yield f"index {_blob(old)}..{_blob(new)}{mode}\n".encode()
+    yield f"index {_hash_blob(old)}..{_hash_blob(new)}{mode}\n".encode()
     before, after = old or b"", new or b""
     if b"\0" in before[:_BINARY_PROBE] + after[:_BINARY_PROBE]:
         yield f"Binary files {source} and {target} differ\n".encode()
     elif before or after:
-        yield f"--- {_ended(source)}\n+++ {_ended(target)}\n".encode()
-        yield from _hunks(_lines(before), _lines(after))
+        yield f"--- {_end_name(source)}\n+++ {_end_name(target)}\n".encode()
+        yield from _iter_hunks(_split_lines(before), _split_lines(after))
 
 
-def _ended(name: str) -> str:
+def _end_name(name: str) -> str:
     """git ends a name with a space by a tab, so that other programs see where it stops."""
     return f"{name}\t" if " " in name else name
 
 
-def _blob(data: bytes | None) -> str:
+def _hash_blob(data: bytes | None) -> str:
     """The start of git's name for the content."""
     if data is None:
         return _ABSENT
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()[:7]
 
 
-def _lines(data: bytes) -> list[bytes]:
+def _split_lines(data: bytes) -> list[bytes]:
     """Lines by LF alone, each with its own; `bytes.splitlines` would cut at CR too."""
     parts = data.split(b"\n")
     return [part + b"\n" for part in parts[:-1]] + parts[-1:] * bool(parts[-1])
 
 
-def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
+def _iter_hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
     for line in islice(difflib.diff_bytes(difflib.unified_diff, old, new), 2, None):  # two lines name the files
         yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"

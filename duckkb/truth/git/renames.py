@@ -24,8 +24,8 @@ def renames(root: Path, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> d
                 paths[os.fsencode(place)] = path
         settings = {**without_filters(root), "diff.renameLimit": "1000"}
         command = ["diff", "--no-index", "--no-ext-diff", "--name-status", "--diff-filter=R", "-M50%", "-z"]
-        done = answer(root, [*command, *map(str, sides)], settings=settings)
-    if done.code > 1:
-        raise done.failure("diff")
-    told = done.output.split(b"\0")
-    return {paths[name]: paths[was] for was, name in zip(told[1::3], told[2::3], strict=True)}
+        result = answer(root, [*command, *map(str, sides)], settings=settings)
+    if result.code > 1:
+        raise result.failure("diff")
+    fields = result.output.split(b"\0")
+    return {paths[name]: paths[was] for was, name in zip(fields[1::3], fields[2::3], strict=True)}

@@ -39,7 +39,7 @@ def branch(root: Path) -> str:
     if repository is None:
         return ""
     head = read_text(repository.git_dir / "HEAD")
-    target = _asked(root, "symbolic-ref", "--quiet", "HEAD") if head == _IN_TABLES else head.removeprefix("ref: ")
+    target = _ask_git(root, "symbolic-ref", "--quiet", "HEAD") if head == _IN_TABLES else head.removeprefix("ref: ")
     return target.removeprefix("refs/heads/") if target.startswith("refs/") else head_commit(root) or ""
 
 
@@ -51,7 +51,7 @@ def head_commit(root: Path) -> str | None:
         if repository is None or not value.startswith("ref: "):
             break
         if value == _IN_TABLES:
-            value = _asked(root, "rev-parse", "--quiet", "--verify", "--end-of-options", "HEAD^{commit}")
+            value = _ask_git(root, "rev-parse", "--quiet", "--verify", "--end-of-options", "HEAD^{commit}")
         else:
             value = read_ref(repository, value.removeprefix("ref: "))
     return value if _HEX.fullmatch(value) else None
@@ -59,8 +59,8 @@ def head_commit(root: Path) -> str | None:
 
 def commit_time(root: Path, commit: str) -> int | None:
     """When a commit was made, in seconds since 1970; None where git does not say."""
-    said = _asked(root, "show", "-s", "--format=%ct", "--end-of-options", commit)
-    return int(said) if said.isdecimal() else None
+    seconds = _ask_git(root, "show", "-s", "--format=%ct", "--end-of-options", commit)
+    return int(seconds) if seconds.isdecimal() else None
 
 
 def can_be_asked(root: Path) -> bool:
@@ -91,7 +91,7 @@ def default_branch(root: Path) -> str:
 
 def address_of_origin(root: Path) -> str:
     """Where the remote `origin` is; empty where there is none, or no git to ask."""
-    return _asked(root, "config", "--get", "remote.origin.url").strip()
+    return _ask_git(root, "config", "--get", "remote.origin.url").strip()
 
 
 def operation_in_progress(root: Path) -> str | None:
@@ -122,13 +122,13 @@ def tracks_state(root: Path) -> bool:
     index = read_bytes(repository.index) if repository else None
     if repository is None or index is None:
         return False
-    is_split = bool(_shared_indices(repository.git_dir))
+    is_split = bool(_list_shared_indices(repository.git_dir))
     if state.FOLDER.encode() not in index and index[4:8] != b"\0\0\0\x04" and not is_split:
         return False
-    listed = _tracked(root, repository.prefix + state.FOLDER)
-    if listed is None:  # no git to ask: better one refusal too many
+    tracked_files = _list_files(root, repository.prefix + state.FOLDER)
+    if tracked_files is None:  # no git to ask: better one refusal too many
         return (repository.prefix + state.FOLDER).encode() in index
-    return bool(listed)
+    return bool(tracked_files)
 
 
 def index_versions(root: Path) -> set[int]:
@@ -136,12 +136,12 @@ def index_versions(root: Path) -> set[int]:
     repository = find_repository(root)
     if repository is None:
         return set()
-    paths = repository.index, *_shared_indices(repository.git_dir)
+    paths = repository.index, *_list_shared_indices(repository.git_dir)
     heads = [read_bytes(path, 8) for path in paths]
     return {int.from_bytes(head[4:8], "big") for head in heads if head}
 
 
-def _shared_indices(git_dir: Path) -> list[Path]:
+def _list_shared_indices(git_dir: Path) -> list[Path]:
     """The files that a split index is made of beside its own."""
     try:
         return [path for path in git_dir.iterdir() if path.name.startswith("sharedindex.")]
@@ -152,14 +152,14 @@ def _shared_indices(git_dir: Path) -> list[Path]:
 def tracks(root: Path, folder: Path) -> bool:
     """Whether git tracks anything below a folder of the work tree; True where git cannot be asked."""
     repository = find_repository(root)
-    return repository is None or _tracked(root, os.path.relpath(folder, repository.work_tree)) != b""
+    return repository is None or _list_files(root, os.path.relpath(folder, repository.work_tree)) != b""
 
 
 def was_committed(root: Path, path: str) -> bool:
     """Whether a commit of HEAD's history has changed a path of the base; False without git or before the first commit."""
-    found = find_repository(root)
-    place = f"{found.prefix}{path}" if found else path
-    return head_commit(root) is not None and bool(_asked(root, "log", "-1", "--format=%H", "--", place))
+    repository = find_repository(root)
+    place = f"{repository.prefix}{path}" if repository else path
+    return head_commit(root) is not None and bool(_ask_git(root, "log", "-1", "--format=%H", "--", place))
 
 
 def head_has_records(root: Path) -> bool:
@@ -174,8 +174,8 @@ def _has_records(root: Path, commit: str) -> bool:
     if repository is None:
         return False
     folders = [f"{repository.prefix}data/nodes/", f"{repository.prefix}data/edges/"]
-    listed = _asked(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit, *folders)
-    return any(parse_part(name[len(repository.prefix) :]) for name in listed.split("\0"))
+    names = _ask_git(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit, *folders)
+    return any(parse_part(name[len(repository.prefix) :]) for name in names.split("\0"))
 
 
 def has_marker(root: Path) -> bool:
@@ -190,9 +190,9 @@ def shape(root: Path) -> RepositoryState | None:
     if repository is None:
         return RepositoryState(False) if has_marker(root) else None
     commit = head_commit(root)
-    wanted = [["rev-parse", "--git-dir"], *([["cat-file", "-e", f"{commit}^{{tree}}"]] if commit else [])]
+    commands = [["rev-parse", "--git-dir"], *([["cat-file", "-e", f"{commit}^{{tree}}"]] if commit else [])]
     try:
-        if any(run.answer(root, arguments).code for arguments in wanted):
+        if any(run.answer(root, arguments).code for arguments in commands):
             return RepositoryState(False)
     except run.NoGit:
         return RepositoryState(False)
@@ -201,29 +201,29 @@ def shape(root: Path) -> RepositoryState | None:
 
 def settings(root: Path) -> dict[str, str]:
     """The settings of git that change files or their names, by lower-case key; of several values the last counts."""
-    listed = _asked(root, "config", "-z", "--get-regexp", _SETTINGS)
-    pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
+    entries = _ask_git(root, "config", "-z", "--get-regexp", _SETTINGS)
+    pairs = (entry.partition("\n") for entry in entries.split("\0") if entry)
     return {key.lower(): value.lower() for key, _, value in pairs}
 
 
 def attributes(root: Path, path: str, names: Sequence[str] = ("text", "eol", "filter")) -> dict[str, str] | None:
     """What git does to one path of the base, by attribute; None where git does not tell."""
     repository = find_repository(root)
-    listed = _asked(root, "check-attr", "-z", *names, "--", f"{repository.prefix}{path}") if repository else ""
-    fields = listed.split("\0")
+    report = _ask_git(root, "check-attr", "-z", *names, "--", f"{repository.prefix}{path}") if repository else ""
+    fields = report.split("\0")
     return dict(zip(fields[1::3], fields[2::3], strict=False)) or None
 
 
-def _tracked(root: Path, place: str) -> bytes | None:
+def _list_files(root: Path, place: str) -> bytes | None:
     """The tracked files at a place in the work tree; None where git cannot be asked."""
     try:
-        listed = run.answer(root, ["ls-files", "-z", "--end-of-options", place])
+        result = run.answer(root, ["ls-files", "-z", "--end-of-options", place])
     except run.NoGit:
         return None
-    return None if listed.code else listed.output
+    return None if result.code else result.output
 
 
-def _asked(root: Path, *arguments: str) -> str:
+def _ask_git(root: Path, *arguments: str) -> str:
     """What git prints; empty where it fails, and where there is no git or no repository."""
     if find_repository(root) is None:
         return ""

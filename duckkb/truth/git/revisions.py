@@ -72,34 +72,36 @@ def revisions(root: Path, *names: str) -> list[Revision]:
     """What names mean, asked of one process. They are lines that it reads, so that none can be an option. Raises
     `errors.StateError` (E_REVISION) for the first that git does not know here."""
     sound = [name for name in names if name and "\0" not in name and "\n" not in name]
-    asked = "".join(f"{name}^{{commit}}\n{name}^{{tree}}\n" for name in sound)
-    told = iter(output(root, ["cat-file", "--batch-check"], stdin=os.fsencode(asked)).splitlines() if sound else ())
-    found = []
+    queries = "".join(f"{name}^{{commit}}\n{name}^{{tree}}\n" for name in sound)
+    answers = iter(
+        output(root, ["cat-file", "--batch-check"], stdin=os.fsencode(queries)).splitlines() if sound else ()
+    )
+    results = []
     for name in names:
-        commit, tree = (_object(next(told, b"")) for _ in range(2)) if name in sound else ("", "")
+        commit, tree = (_parse_object(next(answers, b"")) for _ in range(2)) if name in sound else ("", "")
         if not tree:
-            raise _unknown(root, name) if head_commit(root) else _nothing_yet(name)
-        found.append(Revision(name, commit, tree))
-    return found
+            raise _build_unknown_error(root, name) if head_commit(root) else _build_empty_error(name)
+        results.append(Revision(name, commit, tree))
+    return results
 
 
-def _object(told: bytes) -> str:
+def _parse_object(line: bytes) -> str:
     """The id in `ID TYPE SIZE`; empty for the name of nothing."""
-    words = told.split(b" ")
+    words = line.split(b" ")
     return words[0].decode() if len(words) == 3 and words[1] in (b"commit", b"tree") else ""
 
 
-def _nothing_yet(name: str) -> StateError:
-    said = f"git knows no revision {name!r} here: nothing is committed on this branch yet"
-    return StateError(said, code="E_REVISION", suggestion="`git add` and `git commit` what is there")
+def _build_empty_error(name: str) -> StateError:
+    message = f"git knows no revision {name!r} here: nothing is committed on this branch yet"
+    return StateError(message, code="E_REVISION", suggestion="`git add` and `git commit` what is there")
 
 
-def _unknown(root: Path, name: str) -> StateError:
+def _build_unknown_error(root: Path, name: str) -> StateError:
     if repository_of(root).is_shallow:
-        said = f"git knows no revision {name!r} here: this clone is shallow, and has the newest history alone"
-        return StateError(said, code="E_REVISION", suggestion=_DEEPEN)
-    known = "`git log --oneline` and `git branch -a` list what there is"
-    return StateError(f"git knows no revision {name!r} here", code="E_REVISION", suggestion=known)
+        message = f"git knows no revision {name!r} here: this clone is shallow, and has the newest history alone"
+        return StateError(message, code="E_REVISION", suggestion=_DEEPEN)
+    hint = "`git log --oneline` and `git branch -a` list what there is"
+    return StateError(f"git knows no revision {name!r} here", code="E_REVISION", suggestion=hint)
 
 
 def head(root: Path) -> Revision:
@@ -120,8 +122,8 @@ def empty_tree(root: Path) -> str:
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
     """The commit in which two histories part; raises `errors.StateError` (E_REVISION) where they never met."""
     both = one.commit and other.commit
-    found = text(root, ["merge-base", "--end-of-options", one.commit, other.commit]) if both else ""
-    if not found:
+    ancestor = text(root, ["merge-base", "--end-of-options", one.commit, other.commit]) if both else ""
+    if not ancestor:
         raise StateError(
             f"{one.name} and {other.name} have no commit in common here",
             code="E_REVISION",
@@ -129,7 +131,7 @@ def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
             if repository_of(root).is_shallow
             else f"compare the two as they are: `duckkb diff {one.name}..{other.name}`",
         )
-    return revision(root, found)
+    return revision(root, ancestor)
 
 
 def commits_between(root: Path, old: Revision, new: Revision) -> int:
@@ -139,12 +141,12 @@ def commits_between(root: Path, old: Revision, new: Revision) -> int:
 
 def between(root: Path, old: Revision, new: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
     """The files under some places in which two trees differ, by path."""
-    return _raw(root, places, "diff-tree", "-r", old.tree, new.tree)
+    return _compare_raw(root, places, "diff-tree", "-r", old.tree, new.tree)
 
 
 def staged(root: Path, old: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
     """The files under some places in which the index differs from a tree, by path."""
-    return _raw(root, places, "diff-index", "--cached", old.tree)
+    return _compare_raw(root, places, "diff-index", "--cached", old.tree)
 
 
 def touched_anywhere(root: Path, old: str, against: str | None) -> Iterator[Touched]:
@@ -154,37 +156,37 @@ def touched_anywhere(root: Path, old: str, against: str | None) -> Iterator[Touc
     command = commands.get(against, ["diff-tree", "-r"])
     repository = replace(repository_of(root), prefix="")
     ends = [old, against] if against not in commands and against else [old]
-    told = output(root, [*command, *_RAW, *ends, "--"], settings=without_filters(root))
-    return touched(repository, told.split(b"\0"))
+    report = output(root, [*command, *_RAW, *ends, "--"], settings=without_filters(root))
+    return touched(repository, report.split(b"\0"))
 
 
 def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, dict[str, str]]:
     """What git's attributes say of paths of the base, at a commit, in the `index` or (None) as the files are."""
     repository = repository_of(root)
-    asked = "".join(f"{repository.prefix}{path}\0" for path in paths)
+    queries = "".join(f"{repository.prefix}{path}\0" for path in paths)
     command = ["check-attr", *(["--cached"] if at else []), "-z", "-a", "--stdin"]
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
         index = Path(folder, "index") if at not in (None, "index") else None
         if index is not None and at is not None:
             output(root, ["read-tree", at], index=index)
-        told = output(root, command, stdin=os.fsencode(asked), index=index)
-    found: dict[str, dict[str, str]] = {path: {} for path in paths}
-    pieces = [os.fsdecode(piece) for piece in told.split(b"\0")]
+        report = output(root, command, stdin=os.fsencode(queries), index=index)
+    values_by_path: dict[str, dict[str, str]] = {path: {} for path in paths}
+    pieces = [os.fsdecode(piece) for piece in report.split(b"\0")]
     for path, name, value in zip(pieces[0::3], pieces[1::3], pieces[2::3], strict=False):
-        found[path.removeprefix(repository.prefix)][name] = value
-    return found
+        values_by_path[path.removeprefix(repository.prefix)][name] = value
+    return values_by_path
 
 
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of a tree under some places, by path."""
-    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *placed(repository_of(root), places)])
-    return {path: TreeEntry(mode, blob) for mode, _, blob, path in listed_in(root, listed)}
+    tree_lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *placed(repository_of(root), places)])
+    return {path: TreeEntry(mode, blob) for mode, _, blob, path in listed_in(root, tree_lines)}
 
 
 def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of the index under some places, by path; those in conflict are left out."""
-    listed = output(root, ["ls-files", "-s", "-z", "--", *placed(repository_of(root), places)])
-    return {path: TreeEntry(mode, blob) for mode, blob, stage, path in listed_in(root, listed) if stage == "0"}
+    index_lines = output(root, ["ls-files", "-s", "-z", "--", *placed(repository_of(root), places)])
+    return {path: TreeEntry(mode, blob) for mode, blob, stage, path in listed_in(root, index_lines) if stage == "0"}
 
 
 def listed_in(root: Path, listed: bytes) -> Iterator[list[str]]:
@@ -193,37 +195,39 @@ def listed_in(root: Path, listed: bytes) -> Iterator[list[str]]:
     for line in listed.split(b"\0"):
         if line:
             head, _, name = line.partition(b"\t")
-            yield [*head.decode().split(" "), _path(repository, name)]
+            yield [*head.decode().split(" "), _strip_prefix(repository, name)]
 
 
 def unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
     """The paths under some places whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
     too: truth is what lies there)."""
     repository = repository_of(root)
-    wanted = placed(repository, places)
-    changed = output(root, ["diff-files", "--name-only", "-z", "--", *wanted], settings=without_filters(root))
-    others = output(root, ["ls-files", "--others", "-z", "--", *wanted])
-    names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
-    return sorted(_path(repository, name) for name in names)
+    git_paths = placed(repository, places)
+    changed_names = output(root, ["diff-files", "--name-only", "-z", "--", *git_paths], settings=without_filters(root))
+    other_names = output(root, ["ls-files", "--others", "-z", "--", *git_paths])
+    names = {*changed_names.split(b"\0"), *other_names.split(b"\0")} - {b""}
+    return sorted(_strip_prefix(repository, name) for name in names)
 
 
 def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
     """The bytes of blobs by their ids, by one process. Raises `errors.Unavailable` (E_GIT) for one that is not here."""
-    wanted = list(dict.fromkeys(ids))
-    if not wanted:
+    blob_ids = list(dict.fromkeys(ids))
+    if not blob_ids:
         return {}
-    found: dict[str, bytes] = {}
-    told = memoryview(output(root, ["cat-file", "--batch"], stdin="".join(f"{one}\n" for one in wanted).encode()))
+    blob_data: dict[str, bytes] = {}
+    batch = memoryview(
+        output(root, ["cat-file", "--batch"], stdin="".join(f"{blob_id}\n" for blob_id in blob_ids).encode())
+    )
     at = 0
-    for one in wanted:
-        end = at + bytes(told[at : at + 200]).index(b"\n")
-        words = bytes(told[at:end]).split(b" ")
+    for blob_id in blob_ids:
+        end = at + bytes(batch[at : at + 200]).index(b"\n")
+        words = bytes(batch[at:end]).split(b" ")
         if len(words) != 3 or words[1] != b"blob":
-            raise lacking(one)
+            raise lacking(blob_id)
         at = end + 1 + int(words[2])
-        found[one] = bytes(told[end + 1 : at])
+        blob_data[blob_id] = bytes(batch[end + 1 : at])
         at += 1
-    return found
+    return blob_data
 
 
 def contents(root: Path, entries: Mapping[_Key, TreeEntry | None]) -> dict[_Key, bytes]:
@@ -244,9 +248,9 @@ def lacking(blob: str) -> Unavailable:
 
 def lines(root: Path, at: Revision, folder: str) -> int:
     """How many lines the files of a folder have, at a revision."""
-    found = [entry.blob for entry in entries(root, at, (folder,)).values() if entry.mode in REGULAR]
-    content = blobs(root, found)
-    return sum(content[blob].count(b"\n") for blob in found)
+    blob_ids = [entry.blob for entry in entries(root, at, (folder,)).values() if entry.mode in REGULAR]
+    content = blobs(root, blob_ids)
+    return sum(content[blob].count(b"\n") for blob in blob_ids)
 
 
 def prefix(root: Path) -> str:
@@ -260,14 +264,14 @@ def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
     for head in pieces:
         if head:
             old_mode, new_mode, old, new, status = head.decode().removeprefix(":").split(" ")
-            sides = _entry(old_mode, old), _entry(new_mode, new)
-            yield Touched(_path(repository, next(pieces)), *sides, status == "U")
+            sides = _build_entry(old_mode, old), _build_entry(new_mode, new)
+            yield Touched(_strip_prefix(repository, next(pieces)), *sides, status == "U")
 
 
-def _raw(root: Path, places: Sequence[str], *command: str) -> list[Touched]:
+def _compare_raw(root: Path, places: Sequence[str], *command: str) -> list[Touched]:
     repository = repository_of(root)
-    told = output(root, [command[0], *_RAW, *command[1:], "--", *placed(repository, places)])
-    return sorted(touched(repository, told.split(b"\0")), key=lambda one: one.path)
+    report = output(root, [command[0], *_RAW, *command[1:], "--", *placed(repository, places)])
+    return sorted(touched(repository, report.split(b"\0")), key=lambda change: change.path)
 
 
 def placed(repository: Repository, places: Iterable[str]) -> list[str]:
@@ -278,11 +282,11 @@ def placed(repository: Repository, places: Iterable[str]) -> list[str]:
     ]
 
 
-def _entry(mode: str, blob: str) -> TreeEntry | None:
+def _build_entry(mode: str, blob: str) -> TreeEntry | None:
     return TreeEntry(mode, blob) if int(mode, 8) else None
 
 
-def _path(repository: Repository, name: bytes) -> str:
+def _strip_prefix(repository: Repository, name: bytes) -> str:
     """Relative to the base, `../NAME` for what lies above it."""
     path = os.fsdecode(name)
     if not path.startswith(repository.prefix):
@@ -313,31 +317,31 @@ def steps(root: Path, at: Revision, places: Sequence[str]) -> Iterator[CommitSte
     """The commits that touched some places (relative to the base), the newest first, each before its parents."""
     if not at.commit:
         return
-    wanted = placed(repository_of(root), places)
-    told = output(root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", *wanted])
-    lines = [line.split() for line in told.decode().splitlines()]
+    git_paths = placed(repository_of(root), places)
+    report = output(root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", *git_paths])
+    lines = [line.split() for line in report.decode().splitlines()]
     size, start = _FIRST, 0
     while start < len(lines):
         some = [(line[0], tuple(line[1:])) for line in lines[start : start + size]]
         pairs = [(commit, parent) for commit, parents in some for parent in parents]
-        found = iter(_differences(root, pairs, wanted))
+        differences = iter(_compare_commits(root, pairs, git_paths))
         for commit, parents in some:
-            yield CommitStep(commit, parents, tuple(next(found) for _ in parents))
+            yield CommitStep(commit, parents, tuple(next(differences) for _ in parents))
         start, size = start + size, min(2 * size, _MOST)
 
 
 def signatures(root: Path, commits: Iterable[str]) -> dict[str, Signature]:
     """Who made these commits, by their ids in hex."""
-    wanted = list(dict.fromkeys(commits))
-    if not wanted:
+    commit_ids = list(dict.fromkeys(commits))
+    if not commit_ids:
         return {}
     form = "--format=%H%x00%an%x00%ae%x00%aI%x00%s%x00"
-    told = output(
+    report = output(
         root,
         ["log", "--no-walk=unsorted", "--no-show-signature", "--no-notes", "--no-color", "--stdin", form],
-        stdin="".join(f"{commit}\n" for commit in wanted).encode(),
+        stdin="".join(f"{commit}\n" for commit in commit_ids).encode(),
     )
-    pieces = [piece.decode(errors="replace") for piece in told.split(b"\0")]
+    pieces = [piece.decode(errors="replace") for piece in report.split(b"\0")]
     rows = [pieces[at : at + 5] for at in range(0, len(pieces) - 1, 5)]
     return {
         commit.strip(): Signature(commit.strip(), author, email, date.removeprefix("%aI"), summary)
@@ -387,18 +391,18 @@ class Blobs:
         return data
 
 
-def _differences(root: Path, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> list[tuple[Touched, ...]]:
+def _compare_commits(root: Path, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> list[tuple[Touched, ...]]:
     """For each (commit, parent) the files in which they differ."""
     if not pairs:
         return []
-    told = output(
+    report = output(
         root,
         ["diff-tree", "--stdin", "--always", "-r", "--raw", "-z", "--no-renames", "--abbrev=64", "--", *places],
         stdin="".join(f"{commit} {parent}\n" for commit, parent in pairs).encode(),
     )
     repository = repository_of(root)
     groups: list[list[bytes]] = []
-    for piece in told.split(b"\0"):
+    for piece in report.split(b"\0"):
         if len(piece) in (40, 64) and not piece.startswith(b":") and _is_head(groups):
             groups.append([])
         elif piece:

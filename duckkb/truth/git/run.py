@@ -91,24 +91,24 @@ class Repository(Struct, frozen=True):
 
         Only a regular file of this work tree's own git folder counts, so that the environment cannot name another repository's.
         """
-        own = self.git_dir / "index"
-        named = os.environ.get(_INDEX)
-        if not named:
-            return own
-        index = Path(os.path.realpath(self.work_tree / named))
+        default_index = self.git_dir / "index"
+        env_path = os.environ.get(_INDEX)
+        if not env_path:
+            return default_index
+        index = Path(os.path.realpath(self.work_tree / env_path))
         holder = next((folder for folder in index.parents if os.path.lexists(folder / "HEAD")), None)
         is_ours = holder is not None and holder == Path(os.path.realpath(self.git_dir))
-        return index if is_ours and index.is_file() else own
+        return index if is_ours and index.is_file() else default_index
 
 
 def find_repository(root: Path) -> Repository | None:
     """The repository whose work tree holds `root`, which may be a subfolder of it."""
     here = Path(os.path.realpath(root))
     for folder in (here, *here.parents):
-        git_dir = _git_dir_of(folder)
+        git_dir = _find_git_dir(folder)
         if git_dir is not None:
             prefix = here.relative_to(folder).as_posix()
-            return Repository(folder, git_dir, _common_dir_of(git_dir), "" if prefix == "." else prefix + "/")
+            return Repository(folder, git_dir, _find_common_dir(git_dir), "" if prefix == "." else prefix + "/")
     return None
 
 
@@ -121,8 +121,8 @@ def read_ref(repository: Repository, name: str) -> str:
         if value:
             return value
     for line in read_text(repository.common_dir / "packed-refs").splitlines():
-        commit, _, packed = line.partition(" ")
-        if packed == name:
+        commit, _, ref_name = line.partition(" ")
+        if ref_name == name:
             return commit
     return ""
 
@@ -150,7 +150,7 @@ def unseen(path: Path, error: OSError) -> Unavailable:
     return state.refusal(f"git's {path.name} cannot be read", error)
 
 
-def _git_dir_of(folder: Path) -> Path | None:
+def _find_git_dir(folder: Path) -> Path | None:
     """The git folder of a work tree: `.git`, or where the file `.git` of a linked work tree points."""
     marker = folder / ".git"
     if marker.is_dir():
@@ -162,7 +162,7 @@ def _git_dir_of(folder: Path) -> Path | None:
     return git_dir if (git_dir / "HEAD").exists() else None
 
 
-def _common_dir_of(git_dir: Path) -> Path:
+def _find_common_dir(git_dir: Path) -> Path:
     pointer = read_text(git_dir / "commondir")
     return git_dir / pointer if pointer else git_dir
 
@@ -193,14 +193,14 @@ class GitAnswer(Struct, frozen=True):
 
 def repository_of(root: Path) -> Repository:
     """As `find_repository`; raises `errors.StateError` (E_GIT) where there is none."""
-    found = find_repository(root)
-    if found is None:
+    repository = find_repository(root)
+    if repository is None:
         raise StateError(
             f"{root} lies in no git repository, and this needs one",
             code="E_GIT",
             suggestion="`git init`, and commit what is there",
         )
-    return found
+    return repository
 
 
 def output(
@@ -212,15 +212,15 @@ def output(
     index: Path | None = None,
 ) -> bytes:
     """What git prints; raises `errors.Unavailable` (E_GIT) where it fails, and as `answer` does."""
-    done = answer(root, arguments, stdin=stdin, settings=settings, index=index)
-    _refuse_failed(root, arguments, done)
-    return done.output
+    result = answer(root, arguments, stdin=stdin, settings=settings, index=index)
+    _refuse_failure(root, arguments, result)
+    return result.output
 
 
 def text(root: Path, arguments: Sequence[str]) -> str:
     """What git prints without the last line end; empty where it fails. Raises as `answer` does."""
-    done = answer(root, arguments)
-    return "" if done.code else done.output.decode(errors="surrogateescape").rstrip("\n")
+    result = answer(root, arguments)
+    return "" if result.code else result.output.decode(errors="surrogateescape").rstrip("\n")
 
 
 def answer(
@@ -242,10 +242,10 @@ def answer(
     with TemporaryFile() as source:
         source.write(stdin)
         source.seek(0)
-        code, told, error = _run(root, arguments, settings, index, istream=source, with_extended_output=True)
+        code, stdout, error = _run(root, arguments, settings, index, istream=source, with_extended_output=True)
     if code < 0 and error.startswith("Timeout: "):
         raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT")
-    return GitAnswer(code, told, error)
+    return GitAnswer(code, stdout, error)
 
 
 def started(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> "Git.AutoInterrupt":
@@ -260,10 +260,10 @@ def streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] |
     """What git prints, piece by piece and for as long as it takes, as repositories are of any size; raises as `output` does."""
     from threading import Thread
 
-    process, said = started(root, arguments, settings), list[bytes]()
+    process, error_output = started(root, arguments, settings), list[bytes]()
     git: Any = process.proc
     with git:
-        stderr = Thread(target=lambda: said.append(git.stderr.read()))  # a full pipe would stop git
+        stderr = Thread(target=lambda: error_output.append(git.stderr.read()))  # a full pipe would stop git
         stderr.start()
         try:
             while piece := git.stdout.read(_PIECE):
@@ -273,18 +273,18 @@ def streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] |
             raise
         finally:
             stderr.join()
-    _refuse_failed(root, arguments, GitAnswer(git.returncode, b"", os.fsdecode(said[0])))
+    _refuse_failure(root, arguments, GitAnswer(git.returncode, b"", os.fsdecode(error_output[0])))
 
 
-def _refuse_failed(root: Path, arguments: Sequence[str], done: GitAnswer) -> None:
-    if done.code:
-        raise done.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else _LOOK)
+def _refuse_failure(root: Path, arguments: Sequence[str], result: GitAnswer) -> None:
+    if result.code:
+        raise result.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else _LOOK)
 
 
 def version() -> tuple[int, ...] | None:
     """The version of git as numbers; None where there is no git."""
     try:
-        with _git_python() as git:
+        with _open_git_python() as git:
             return tuple(git().version_info[:3])
     except NoGit:
         return None
@@ -297,23 +297,23 @@ def is_partial_clone(root: Path) -> bool:
 
 def without_filters(root: Path) -> dict[str, str]:
     """Settings that take the commands away which a repository would have its files go through."""
-    wanted = r"^filter\..*\.(clean|smudge|process|required)$"
-    return {name: "false" if name.endswith(".required") else "" for name in setting_names(root, wanted)}
+    pattern = r"^filter\..*\.(clean|smudge|process|required)$"
+    return {name: "false" if name.endswith(".required") else "" for name in setting_names(root, pattern)}
 
 
 def setting_names(root: Path, wanted: str) -> list[str]:
     """The settings whose names a pattern finds."""
-    told = answer(root, ["config", "-z", "--name-only", "--get-regexp", wanted]).output
-    return [name.decode(errors="surrogateescape") for name in told.split(b"\0") if name]
+    names = answer(root, ["config", "-z", "--name-only", "--get-regexp", wanted]).output
+    return [name.decode(errors="surrogateescape") for name in names.split(b"\0") if name]
 
 
 def hardening(settings: Mapping[str, str]) -> dict[str, str]:
     """The variables that keep a repository's settings and the caller's environment from deciding what git does."""
-    found = dict(_ENVIRONMENT)
+    variables = dict(_ENVIRONMENT)
     pairs = [*_SETTINGS.items(), *settings.items()]
     for number, (name, value) in enumerate(pairs):
-        found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-    return found | {"GIT_CONFIG_COUNT": str(len(pairs))}
+        variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables | {"GIT_CONFIG_COUNT": str(len(pairs))}
 
 
 def _run(
@@ -321,12 +321,12 @@ def _run(
     arguments: Sequence[str],
     settings: Mapping[str, str] | None = None,
     index: Path | None = None,
-    **wanted: Any,
+    **options: Any,
 ) -> Any:
-    """What GitPython gives of a command; of which type depends on what is `wanted` of it."""
+    """What GitPython gives of a command; `options` say of which type."""
     repository = repository_of(root)
     places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
-    with _git_python() as git:
+    with _open_git_python() as git:
         return git(str(repository.work_tree)).execute(
             [git.GIT_PYTHON_GIT_EXECUTABLE or "git", "--no-pager", *places, *arguments],
             env=hardening(settings or {}) | {_INDEX: str(index or repository.index)},
@@ -335,7 +335,7 @@ def _run(
             stdout_as_string=False,
             strip_newline_in_stdout=False,
             kill_after_timeout=None if sys.platform == "win32" else SECONDS,
-            **wanted,
+            **options,
         )
 
 
@@ -353,7 +353,7 @@ def _load_git_python() -> None:
 
 
 @contextmanager
-def _git_python() -> "Iterator[type[Git]]":
+def _open_git_python() -> "Iterator[type[Git]]":
     """GitPython's commands; raises `NoGit` where there is no git."""
     with _loading:
         if "git" not in sys.modules:

@@ -29,13 +29,13 @@ def sampled(root: Path, at: Revision, places: Sequence[str], most: int) -> Histo
     """At most so many commits (2 or more) up to `at` that touched some places, on the line of first parents: the oldest, every
     second, fourth, eighth ... of those behind it, and the newest. As the history grows, one that was left out stays so, and what is
     known of the others is of use."""
-    wanted = revisions.placed(repository_of(root), places)
-    told = output(root, ["rev-list", "--first-parent", "--reverse", "--end-of-options", at.commit, "--", *wanted])
-    commits = told.decode().split()
+    git_paths = revisions.placed(repository_of(root), places)
+    report = output(root, ["rev-list", "--first-parent", "--reverse", "--end-of-options", at.commit, "--", *git_paths])
+    commits = report.decode().split()
     stride = 1
     while len(commits) > most and -(-len(commits) // stride) >= most:
         stride *= 2
     numbers = sorted({*range(0, len(commits), stride), *range(len(commits))[-1:]})
-    found = revisions.signatures(root, [commits[number] for number in numbers])
-    samples = tuple(Sample(number + 1, found[commits[number]]) for number in numbers)
+    signatures = revisions.signatures(root, [commits[number] for number in numbers])
+    samples = tuple(Sample(number + 1, signatures[commits[number]]) for number in numbers)
     return History(samples, len(commits), bool(revisions.boundary(root)))

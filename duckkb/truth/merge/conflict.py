@@ -39,8 +39,8 @@ class Block(Struct, frozen=True):
         line: bytes | None = getattr(self, side)
         if line is None or not name:
             return None if line is None else line.decode()
-        found = split(line).get(name)
-        return None if found is None else found[1]
+        field = split(line).get(name)
+        return None if field is None else field[1]
 
     def with_field(self, name: str, source: str | None, rules: MergeRules) -> "Block":
         """The block with one field settled on both sides: as JSON source text, or None to leave it out."""
@@ -83,19 +83,19 @@ def unmarked(data: bytes) -> tuple[bytes, set[int]]:
 
 def read(data: bytes) -> list[bytes | Block] | None:
     """The lines and blocks of a file; None where its markers are not all of the form that `Block.lines` gives them."""
-    found: list[bytes | Block] = []
+    items: list[bytes | Block] = []
     lines = iter(data.split(b"\n"))
     for line in lines:
         if not line:
             continue
         if not is_marker(line):
-            found.append(line)
+            items.append(line)
             continue
         block = _block(line, lines)
         if block is None:
             return None
-        found.append(block)
-    return found
+        items.append(block)
+    return items
 
 
 def written(items: Sequence[bytes | Block], size: int = SIZE) -> bytes:
@@ -127,13 +127,13 @@ def _set(line: bytes | None, name: str, source: str | None, rules: MergeRules) -
     if line is None:
         return None
     fields = split(line)
-    known = fields.pop(name, None)
+    former_field = fields.pop(name, None)
     if source is not None:
-        fields[name] = (known[0] if known else _quoted(name), source)
+        fields[name] = (former_field[0] if former_field else _quote_name(name), source)
     return join(fields, rules.identity)
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     import json
 
     return json.dumps(name, ensure_ascii=False)

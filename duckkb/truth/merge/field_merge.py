@@ -41,8 +41,8 @@ class MergeRules(Struct, frozen=True):
 
     def of_bases(self) -> "MergeRules":
         """The rules for two merge bases, of which neither is ours."""
-        kept = {name: rule for name, rule in self.fields.items() if rule != "ours"}
-        return MergeRules(self.identity, kept, self.granularity, self.name, self.known)
+        fields = {name: rule for name, rule in self.fields.items() if rule != "ours"}
+        return MergeRules(self.identity, fields, self.granularity, self.name, self.known)
 
 
 class MergedRecord(Struct, frozen=True):
@@ -84,27 +84,27 @@ def _merge_fields(
 ) -> MergedRecord:
     clean: dict[str, Field] = {}
     conflicts = []
-    later = _later(text_of(ours, _UPDATED_AT), text_of(theirs, _UPDATED_AT))
+    later = _pick_later_side(text_of(ours, _UPDATED_AT), text_of(theirs, _UPDATED_AT))
     for name in {**base, **ours, **theirs}:
         sides = base.get(name), ours.get(name), theirs.get(name)
-        merged, is_clean = _merge_field(name, sides, rules.fields.get(name, ""), later)
+        field, is_clean = _merge_field(name, sides, rules.fields.get(name, ""), later)
         if not is_clean:
             conflicts.append(name)
-        elif merged:
-            clean[name] = merged
-    for name in _alike(clean):
+        elif field:
+            clean[name] = field
+    for name in _find_case_twins(clean):
         del clean[name]
         conflicts.append(name)
     if not conflicts:
         return MergedRecord(join(clean, rules.identity))
-    mine, other = (
+    mine, their_line = (
         join(clean | {name: side[name] for name in conflicts if name in side}, rules.identity)
         for side in (ours, theirs)
     )
-    return MergedRecord(None, tuple(conflicts), (mine, other))
+    return MergedRecord(None, tuple(conflicts), (mine, their_line))
 
 
-def _alike(names: Collection[str]) -> list[str]:
+def _find_case_twins(names: Collection[str]) -> list[str]:
     """The names that differ from another in case alone: each side added its own, and no line may have both."""
     times = Counter(name.casefold() for name in names)
     return [name for name in names if times[name.casefold()] > 1]
@@ -129,7 +129,7 @@ def _merge_field(
     return (ours[0], value or ""), value is not None
 
 
-def _later(ours: str, theirs: str) -> str:
+def _pick_later_side(ours: str, theirs: str) -> str:
     """The side whose record was changed later; none where that cannot be told, so that a field of it conflicts."""
     times = [_TIME.fullmatch(time) for time in (ours, theirs)]
     return "" if None in times or ours == theirs else "ours" if ours > theirs else "theirs"
@@ -139,15 +139,15 @@ _Rule = Callable[[str | None, str, str], str | None]
 """Joins the source texts of a value (base, ours, theirs); None where they conflict."""
 
 
-def _extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:
+def _pick_extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:
     """The greater or the smaller of two numbers, dates or times; None for anything else, as `1.10` and `1.9` have no order
     that could be told from the texts, nor have two values of different kinds."""
-    mine, other = _measure(ours), _measure(theirs)
-    if mine is None or other is None or mine[0] != other[0]:
+    mine, their_measure = _measure(ours), _measure(theirs)
+    if mine is None or their_measure is None or mine[0] != their_measure[0]:
         return None
-    if mine == other:  # one value, spelled twice
+    if mine == their_measure:  # one value, spelled twice
         return min(ours, theirs, key=lambda text: (len(text), text))
-    return ours if (mine > other) is is_greatest else theirs
+    return ours if (mine > their_measure) is is_greatest else theirs
 
 
 def _measure(text: str) -> tuple[Any, ...] | None:
@@ -158,10 +158,10 @@ def _measure(text: str) -> tuple[Any, ...] | None:
             return ("number", value) if isfinite(value) else None
         if isinstance(value, str) and _DAY.fullmatch(value):
             return len(value), value
-        if isinstance(value, str) and (found := _MOMENT.fullmatch(value)):
+        if isinstance(value, str) and (match := _MOMENT.fullmatch(value)):
             from datetime import datetime
 
-            moment, fraction, zone = found.groups()
+            moment, fraction, zone = match.groups()
             return "time", datetime.fromisoformat(moment + zone.upper()), (fraction or "").rstrip("0.")
     except (ValueError, OverflowError, RecursionError):
         pass
@@ -173,23 +173,23 @@ def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
     lists = [elements(text) for text in (base or "[]", ours, theirs)]
     if lists[1] is None or lists[2] is None:
         return None
-    old, mine, other = (dict.fromkeys(elements or ()) for elements in lists)
-    kept = [element for element in old if element in mine and element in other]
-    added = sorted((mine.keys() | other.keys()) - old.keys())
-    return f"[{','.join(kept + added)}]"
+    old, mine, their_elements = (dict.fromkeys(elements or ()) for elements in lists)
+    common_elements = [element for element in old if element in mine and element in their_elements]
+    new_elements = sorted((mine.keys() | their_elements.keys()) - old.keys())
+    return f"[{','.join(common_elements + new_elements)}]"
 
 
 def _merge_text(base: str | None, ours: str, theirs: str) -> str | None:
     """A merge line by line of two strings; None where they overlap, or where a value is no string."""
     texts = [json.loads(text, strict=False) if text.startswith('"') else None for text in (base or '""', ours, theirs)]
-    old, mine, other = map(_text_lines, texts)
-    if old is None or mine is None or other is None:
+    old, mine, their_lines = map(_split_text, texts)
+    if old is None or mine is None or their_lines is None:
         return None
-    merged = _merge_lines(old, mine, other)
-    if merged is None:
+    lines = _merge_lines(old, mine, their_lines)
+    if lines is None:
         return None
-    written = json.dumps("".join(merged), ensure_ascii=False)
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    literal = json.dumps("".join(lines), ensure_ascii=False)
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", literal)
 
 
 _OWN_RULES: Mapping[str, _Rule] = {
@@ -199,34 +199,34 @@ _OWN_RULES: Mapping[str, _Rule] = {
 _DECLARED_RULES: Mapping[str, _Rule] = {
     "set": _merge_set,
     "text": _merge_text,
-    "max": lambda _, ours, theirs: _extreme(ours, theirs, is_greatest=True),
-    "min": lambda _, ours, theirs: _extreme(ours, theirs, is_greatest=False),
+    "max": lambda _, ours, theirs: _pick_extreme(ours, theirs, is_greatest=True),
+    "min": lambda _, ours, theirs: _pick_extreme(ours, theirs, is_greatest=False),
 }
 
 
-def _text_lines(text: str | None) -> list[str] | None:
+def _split_text(text: str | None) -> list[str] | None:
     return None if text is None else re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
     """diff3: between two stretches that all three share, a side that changed nothing yields to the other."""
-    merged: list[str] = []
+    lines: list[str] = []
     at_base = at_ours = at_theirs = 0
-    for start, mine, other, size in _shared(base, ours, theirs):
+    for start, mine, their_start, size in _iter_common_stretches(base, ours, theirs):
         old = base[at_base:start]
-        left, right = ours[at_ours:mine], theirs[at_theirs:other]
+        left, right = ours[at_ours:mine], theirs[at_theirs:their_start]
         if left == right or right == old:
-            merged += left
+            lines += left
         elif left == old:
-            merged += right
+            lines += right
         else:
             return None
-        merged += base[start : start + size]
-        at_base, at_ours, at_theirs = start + size, mine + size, other + size
-    return merged
+        lines += base[start : start + size]
+        at_base, at_ours, at_theirs = start + size, mine + size, their_start + size
+    return lines
 
 
-def _matching(base: list[str], side: list[str]) -> list[Match]:
+def _find_matches(base: list[str], side: list[str]) -> list[Match]:
     """Stretches that two have in common, in their order; the last one is empty. Beginnings and ends that are alike are such, whatever
     lies between; there, lines that stand everywhere show nothing where looking at each pair of them would take minutes."""
     start = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(base, side, strict=False)))
@@ -234,25 +234,25 @@ def _matching(base: list[str], side: list[str]) -> list[Match]:
     backwards = zip(reversed(left), reversed(right), strict=False)
     end = sum(1 for _ in takewhile(lambda both: both[0] == both[1], backwards))
     left, right = left[: len(left) - end], right[: len(right) - end]
-    is_junk = _pairs(left, right) > _MOST_PAIRS
+    is_junk = _count_pairs(left, right) > _MOST_PAIRS
     inner = SequenceMatcher(None, left, right, autojunk=is_junk).get_matching_blocks()[:-1]
-    found = [Match(0, 0, start), *(Match(one.a + start, one.b + start, one.size) for one in inner)]
-    found.append(Match(len(base) - end, len(side) - end, end))
-    return [*(one for one in found if one.size), Match(len(base), len(side), 0)]
+    matches = [Match(0, 0, start), *(Match(match.a + start, match.b + start, match.size) for match in inner)]
+    matches.append(Match(len(base) - end, len(side) - end, end))
+    return [*(match for match in matches if match.size), Match(len(base), len(side), 0)]
 
 
-def _pairs(some: list[str], others: list[str]) -> int:
+def _count_pairs(some: list[str], other_lines: list[str]) -> int:
     """How many pairs of equal lines there are."""
-    counts = Counter(others)
+    counts = Counter(other_lines)
     return sum(counts[line] for line in some)
 
 
-def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
+def _iter_common_stretches(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
     """Stretches that all three share: their starts in base, ours and theirs, and their length. The last one is empty."""
-    mine, other = _matching(base, ours), _matching(base, theirs)
+    mine, their_matches = _find_matches(base, ours), _find_matches(base, theirs)
     left = right = 0
-    while left < len(mine) and right < len(other):
-        a, b = mine[left], other[right]
+    while left < len(mine) and right < len(their_matches):
+        a, b = mine[left], their_matches[right]
         start, end = max(a.a, b.a), min(a.a + a.size, b.a + b.size)
         if start < end:
             yield start, a.b + start - a.a, b.b + start - b.a, end - start

@@ -42,8 +42,10 @@ class RulesByTable(Struct, frozen=True):
 
     def with_renamed(self, former: Mapping[Key, Key]) -> "RulesByTable":
         """These, and those of tables that were renamed, by their new names; `former` has the old ones."""
-        added = {new: self.tables[old] for new, old in former.items() if old in self.tables and new not in self.tables}
-        return RulesByTable({**self.tables, **added})
+        new_tables = {
+            new: self.tables[old] for new, old in former.items() if old in self.tables and new not in self.tables
+        }
+        return RulesByTable({**self.tables, **new_tables})
 
 
 def dump(rules: RulesByTable, configuration: str = "") -> bytes:
@@ -57,21 +59,21 @@ def dump(rules: RulesByTable, configuration: str = "") -> bytes:
         }
         for key, table in sorted(rules.tables.items())
     }
-    held = {"format": _FORMAT, "configuration": configuration, "tables": tables}
-    return json.dumps(held, ensure_ascii=False, indent=1).encode() + b"\n"
+    content = {"format": _FORMAT, "configuration": configuration, "tables": tables}
+    return json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 def digest(root: Path) -> str:
     """Of the files that say how records are merged, as they stand; another one for each that cannot be read."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for path in (root / "config.yaml", *sorted((root / "ontology").rglob("*.yaml"))):
-        found.update(f"{path.relative_to(root).as_posix()}\0".encode("utf-8", "surrogateescape"))
+        hasher.update(f"{path.relative_to(root).as_posix()}\0".encode("utf-8", "surrogateescape"))
         try:
             with open_unblocked(path) as file:
-                found.update(hashlib.sha256(file.read(_LONGEST)).digest())
+                hasher.update(hashlib.sha256(file.read(_LONGEST)).digest())
         except OSError:
-            found.update(b"?")
-    return found.hexdigest()
+            hasher.update(b"?")
+    return hasher.hexdigest()
 
 
 def rules_of(ontology: "Ontology", granularity: Literal["field", "record"]) -> RulesByTable:
@@ -102,10 +104,10 @@ def remember(root: Path, rules: RulesByTable) -> bool:
 def load(root: Path) -> RulesByTable:
     """What the file says; nothing at all where it is absent, damaged, or of another format."""
     try:
-        held = _held(root)
-        if held["format"] != _FORMAT:
+        content = _read_file(root)
+        if content["format"] != _FORMAT:
             return RulesByTable()
-        return RulesByTable({_key(name): _table(told) for name, told in held["tables"].items()})
+        return RulesByTable({_parse_key(name): _parse_table(entry) for name, entry in content["tables"].items()})
     except _DAMAGED:
         return RulesByTable()
 
@@ -113,26 +115,26 @@ def load(root: Path) -> RulesByTable:
 def is_current(root: Path) -> bool:
     """Whether the file follows from the configuration as it stands now."""
     try:
-        return bool(_held(root)["configuration"] == digest(root))
+        return bool(_read_file(root)["configuration"] == digest(root))
     except _DAMAGED:
         return False
 
 
-def _held(root: Path) -> Any:
+def _read_file(root: Path) -> Any:
     with open_unblocked(root / FILE) as file:
         return json.loads(file.read(_LONGEST))
 
 
-def _key(name: str) -> Key:
+def _parse_key(name: str) -> Key:
     kind, _, table = name.partition("/")
     if kind not in ("node", "edge"):
         raise ValueError(name)
     return kind, table
 
 
-def _table(told: Mapping[str, Any]) -> MergeRules:
-    granularity = told["granularity"]
+def _parse_table(entry: Mapping[str, Any]) -> MergeRules:
+    granularity = entry["granularity"]
     if granularity not in ("field", "record"):
         raise ValueError(granularity)
-    identity = tuple(map(str, told["identity"]))
-    return MergeRules(identity, dict(told["merge"]), granularity, str(told["type"]))
+    identity = tuple(map(str, entry["identity"]))
+    return MergeRules(identity, dict(entry["merge"]), granularity, str(entry["type"]))

@@ -84,53 +84,57 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: MergeRules, *, i
     """
     versions = (base, ours, theirs)
     _refuse_cut_off(versions)
-    sides = _keyed([list(_rows(files, table)) for files in versions])
+    sides = _index_rows([list(_iter_rows(files, table)) for files in versions])
     parts: dict[str, list[_Item]] = {path: [] for path in sorted({path for files in versions for path in files})}
     conflicts = []
     for key in dict.fromkeys(key for side in sides for key in side):
         rows = [side.get(key) for side in sides]
-        content = _merged(rows, table, is_base)
+        content = _merge_rows(rows, table, is_base)
         if content is None:
             continue
-        path = _path(*rows)
+        path = _choose_path(*rows)
         parts[path].append(_Item(key, content))
         if isinstance(content, Block):
             conflicts.append(RecordConflict(path, identity_of(content, table), content))
     return TableMerge(
-        {path: _laid(items, path, versions, sides, table) for path, items in parts.items()},
-        tuple(sorted(conflicts, key=lambda one: (one.path, one.identity))),
+        {path: _build_part(items, path, versions, sides, table) for path, items in parts.items()},
+        tuple(sorted(conflicts, key=lambda conflict: (conflict.path, conflict.identity))),
     )
 
 
 def _refuse_cut_off(versions: Sequence[Files]) -> None:
     """A part that held records and holds nothing was cut off, which deletes none."""
     base, *sides = versions
-    for path, held in base.items():
-        if held.strip() and any(path in side and is_cut_off(side[path]) for side in sides):
+    for path, data in base.items():
+        if data.strip() and any(path in side and is_cut_off(side[path]) for side in sides):
             raise Unmergeable(path, 0, "it was cut off: no record is in it")
 
 
-def _merged(rows: "Sequence[_Row | None]", table: MergeRules, is_base: bool) -> bytes | Block | None:
+def _merge_rows(rows: "Sequence[_Row | None]", table: MergeRules, is_base: bool) -> bytes | Block | None:
     """What three versions of a record make: a line, a block where they conflict, None where it is deleted."""
-    old, mine, other = (None if row is None else row.line for row in rows)
+    old, mine, their_line = (None if row is None else row.line for row in rows)
     try:
-        merged = merge_record(old, mine, other, table.of_bases() if is_base else table)
+        outcome = merge_record(old, mine, their_line, table.of_bases() if is_base else table)
     except ValueError as error:
         raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
-    if merged.alternatives is None:
-        return merged.line
-    return _as_it_was(merged, old, table) if is_base else Block(old, *merged.alternatives)
+    if outcome.alternatives is None:
+        return outcome.line
+    return _restore_conflicts(outcome, old, table) if is_base else Block(old, *outcome.alternatives)
 
 
-def _laid(
+def _build_part(
     items: "list[_Item]", path: str, versions: Sequence[Files], sides: "Sequence[Mapping[Any, _Row]]", table: MergeRules
 ) -> bytes | None:
     """The bytes of a part with these lines and blocks: as a version has it, where one does; None where nothing is left."""
-    known = _as_a_side_has_it(items, path, versions)
-    if known is not None or not items:
-        return known
-    ordered = _in_order(items, table) if table.known else _woven(items, [_keys(side, path) for side in sides[1:]])
-    return written([item.content for item in ordered])
+    same_part = _find_same_part(items, path, versions)
+    if same_part is not None or not items:
+        return same_part
+    ordered_items = (
+        _sort_items(items, table)
+        if table.known
+        else _merge_orders(items, [_list_keys(side, path) for side in sides[1:]])
+    )
+    return written([item.content for item in ordered_items])
 
 
 def identity_of(block: Block, table: MergeRules) -> str:
@@ -143,60 +147,60 @@ def identity_value_of(block: Block, table: MergeRules) -> Any:
     """The identity of a record in conflict as JSON has it: a scalar, or the list of its parts; `#ID` of a table without rules."""
     line = block.ours or block.theirs or block.base
     assert line is not None, "a block has a side"
-    values = _components(line, table.identity) if table.known else None
+    values = _read_components(line, table.identity) if table.known else None
     if values is None:
         return f"#{split(line).get('__id', ('', '?'))[1]}"
     return values[0] if len(values) == 1 and isinstance(values[0], str | int) else list(values)
 
 
-def _rows(files: Files, table: MergeRules) -> Iterator[tuple[Any, _Row]]:
+def _iter_rows(files: Files, table: MergeRules) -> Iterator[tuple[Any, _Row]]:
     for path, data in files.items():
         for number, line in enumerate(data.split(b"\n"), 1):
             if line:
-                yield _id(line, path, number, table), _Row(path, line)
+                yield _parse_id(line, path, number, table), _Row(path, line)
 
 
-def _id(line: bytes, path: str, number: int, table: MergeRules) -> int:
-    found = _HEAD.match(line)
-    if found:
-        return int(found[1])
+def _parse_id(line: bytes, path: str, number: int, table: MergeRules) -> int:
+    match = _HEAD.match(line)
+    if match:
+        return int(match[1])
     if line[:1] != b"{" or is_marker(line):
         raise Unmergeable(path, number, _BROKEN)
     try:
-        told = split(line).get("__id")
+        id_field = split(line).get("__id")
     except ValueError as error:
         raise Unmergeable(path, number, str(error)) from error
-    if told and re.fullmatch("[1-9][0-9]{0,15}", told[1]):
-        return int(told[1])
-    values = _components(line, table.identity) if table.known and not told else None
+    if id_field and re.fullmatch("[1-9][0-9]{0,15}", id_field[1]):
+        return int(id_field[1])
+    values = _read_components(line, table.identity) if table.known and not id_field else None
     key = table_of(path)
     if values is None or key is None:
         raise Unmergeable(path, number, "the line has no __id")
-    return _hashed(key, values)
+    return _compute_id(key, values)
 
 
-def _hashed(key: Key, values: Sequence[Any]) -> int:
+def _compute_id(key: Key, values: Sequence[Any]) -> int:
     """The id that a line will get which a person wrote without one."""
     from duckkb.truth.files.ids import hash_id
 
     return hash_id(*key, tuple(map(component_of, values)))
 
 
-def _keyed(sides: Sequence[list[tuple[Any, _Row]]]) -> list[dict[Any, _Row]]:
+def _index_rows(sides: Sequence[list[tuple[Any, _Row]]]) -> list[dict[Any, _Row]]:
     """The rows of each version by id; by id, path and turn for an id that stands twice in one of them."""
     twice = {key for side in sides for key, times in Counter(key for key, _ in side).items() if times > 1}
-    found = []
+    indexes = []
     for side in sides:
         turns: Counter[tuple[Any, str]] = Counter()
-        keyed = {}
+        index = {}
         for key, row in side:
             turns[key, row.path] += 1
-            keyed[(key, row.path, turns[key, row.path]) if key in twice else key] = row
-        found.append(keyed)
-    return found
+            index[(key, row.path, turns[key, row.path]) if key in twice else key] = row
+        indexes.append(index)
+    return indexes
 
 
-def _path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
+def _choose_path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
     """Where a record stands: where the side that moved it put it; in the first place of two that were chosen."""
     if ours is None or theirs is None:
         return next(row.path for row in (ours, theirs, base) if row is not None)
@@ -207,26 +211,26 @@ def _path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
     return min(ours.path, theirs.path)
 
 
-def _as_it_was(merged: MergedRecord, base: bytes | None, table: MergeRules) -> bytes | None:
+def _restore_conflicts(outcome: MergedRecord, base: bytes | None, table: MergeRules) -> bytes | None:
     """The clean edits of both sides, and what conflicts as the base has it."""
-    mine = merged.alternatives[0] if merged.alternatives else None
-    if mine is None or "" in merged.conflicts:
+    mine = outcome.alternatives[0] if outcome.alternatives else None
+    if mine is None or "" in outcome.conflicts:
         return base
     fields, old = split(mine), split(base) if base else {}
-    for name in merged.conflicts:
+    for name in outcome.conflicts:
         fields.pop(name, None)
         if name in old:
             fields[name] = old[name]
     return join(fields, table.identity)
 
 
-def _as_a_side_has_it(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
+def _find_same_part(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
     """The part exactly as a version has it, where one holds the same lines; None otherwise, and where there are none."""
     base, ours, theirs = (files.get(path) for files in versions)
     if items and not any(isinstance(item.content, Block) for item in items):
-        wanted = sorted(item.line for item in items)
+        expected_lines = sorted(item.line for item in items)
         for data in (theirs, ours, base) if ours == base else (ours, theirs, base):
-            if data is not None and sorted(filter(None, data.split(b"\n"))) == wanted:
+            if data is not None and sorted(filter(None, data.split(b"\n"))) == expected_lines:
                 return data
     return None
 
@@ -235,27 +239,27 @@ def arranged(contents: Sequence[bytes | Block], table: MergeRules) -> list[bytes
     """Lines and blocks of one part in order, as far as the table's rules say what that is."""
     if not table.known:
         return list(contents)
-    return [item.content for item in _in_order([_Item(0, content) for content in contents], table)]
+    return [item.content for item in _sort_items([_Item(0, content) for content in contents], table)]
 
 
-def _in_order(items: list[_Item], table: MergeRules) -> list[_Item]:
+def _sort_items(items: list[_Item], table: MergeRules) -> list[_Item]:
     return sorted(items, key=lambda item: _order(item, table.identity))
 
 
 def _order(item: _Item, identity: Sequence[str]) -> tuple[Any, ...]:
     """By identity, then `__id`; a line whose identity cannot be read stands last."""
     number = item.key[0] if isinstance(item.key, tuple) else item.key
-    values = _components(item.line, identity)
+    values = _read_components(item.line, identity)
     if values is None:
         return ((9,),), number, item.line
     return tuple(component_key(component_of(value)) for value in values), number, item.line
 
 
-def _components(line: bytes, identity: Sequence[str]) -> list[Any] | None:
+def _read_components(line: bytes, identity: Sequence[str]) -> list[Any] | None:
     """The values of the identity fields; None where one is missing or can be none."""
     try:
         text = line.decode()
-        values = _leading(text, identity)
+        values = _scan_components(text, identity)
         if values is None:
             fields = split(line)
             values = [json.loads(fields[name][1], strict=False) for name in identity]
@@ -266,7 +270,7 @@ def _components(line: bytes, identity: Sequence[str]) -> list[Any] | None:
     return values
 
 
-def _leading(text: str, identity: Sequence[str]) -> list[Any] | None:
+def _scan_components(text: str, identity: Sequence[str]) -> list[Any] | None:
     """The identity fields where a canonical line has them, behind `__id`; None where they are not there."""
     at = text.find(",")
     if not text.startswith('{"__id":') or at < 0:
@@ -281,21 +285,21 @@ def _leading(text: str, identity: Sequence[str]) -> list[Any] | None:
     return values
 
 
-def _keys(side: Mapping[Any, _Row], path: str) -> list[Any]:
+def _list_keys(side: Mapping[Any, _Row], path: str) -> list[Any]:
     return [key for key, row in side.items() if row.path == path]
 
 
-def _woven(items: list[_Item], orders: Sequence[list[Any]]) -> list[_Item]:
+def _merge_orders(items: list[_Item], orders: Sequence[list[Any]]) -> list[_Item]:
     """The order of our lines, each new one of theirs behind the line that it follows there: for a table of which nobody
     knows what orders it."""
     by_key = {item.key: item for item in items}
-    mine, other = ([key for key in order if key in by_key] for order in orders)
+    mine, their_keys = ([key for key in order if key in by_key] for order in orders)
     behind: dict[Any, list[Any]] = {None: []}
     last, ours = None, set(mine)
-    for key in other:
+    for key in their_keys:
         if key in ours:
             last = key
         else:
             behind.setdefault(last, []).append(key)
-    found = behind[None] + [key for one in mine for key in (one, *behind.get(one, ()))]
-    return [by_key[key] for key in dict.fromkeys([*found, *by_key])]
+    key_order = behind[None] + [key for our_key in mine for key in (our_key, *behind.get(our_key, ()))]
+    return [by_key[key] for key in dict.fromkeys([*key_order, *by_key])]

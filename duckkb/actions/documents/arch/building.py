@@ -90,30 +90,30 @@ class Architecture:
         """Run the command and import what it wrote. Raises `errors.UsageError` (E_CONFIG) where there is none,
         `errors.Refused` (E_UNTRUSTED; E_REFUSED where it fails), and as `import_file`."""
         with self._base() as base:
-            command = _command(base)
-            _known(base, name)
-            chosen, home = base.settings.arch, home_of(base.root)
-            noted = {"state": _state(base), "commit": repository.head_commit(base.root)}
+            command = _require_command(base)
+            _find_graph(base, name)
+            settings, home = base.settings.arch, home_of(base.root)
+            note = {"state": _state(base), "commit": repository.head_commit(base.root)}
         with TemporaryDirectory(prefix="duckkb-arch-", ignore_cleanup_errors=True) as folder:
             remedy = "run it by hand in an empty folder, with the folder of the code in DUCKKB_CODE"
             variables = {"DUCKKB_CODE": str(home)}
-            commands.run(command, Path(folder), "arch.command", chosen.timeout_s, remedy, variables)
-            written = Path(folder, chosen.output)
-            if not written.is_file() or written.is_symlink():
-                said, remedy = (
-                    f"arch.command wrote no file {chosen.output}",
+            commands.run(command, Path(folder), "arch.command", settings.timeout_s, remedy, variables)
+            output_path = Path(folder, settings.output)
+            if not output_path.is_file() or output_path.is_symlink():
+                message, remedy = (
+                    f"arch.command wrote no file {settings.output}",
                     "set `arch.output`, or see that it writes there",
                 )
-                raise Refused(said, suggestion=remedy)
-            graph = read_graph(_content(written), chosen.output, str(home))
-        return self._take_in(graph, name, noted, allow_shrink)
+                raise Refused(message, suggestion=remedy)
+            graph = read_graph(_read_content(output_path), settings.output, str(home))
+        return self._take_in(graph, name, note, allow_shrink)
 
     def import_file(self, path: str | Path, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport:
         """Import a graph; nothing is run. Raises `errors.UsageError` (E_PATH), `errors.InvalidRecord` with everything that is
         wrong with the graph, `errors.Refused` (E_SHRINK), `errors.Conflict` (E_EXISTS)."""
         with self._base() as base:
-            data, home = _content(regular_file(base, path, "a graph")), home_of(base.root)
-            _known(base, name)
+            data, home = _read_content(regular_file(base, path, "a graph")), home_of(base.root)
+            _find_graph(base, name)
         graph = read_graph(data, str(path), str(home))
         return self._take_in(graph, name, {"commit": graph.commit}, allow_shrink)
 
@@ -121,41 +121,41 @@ class Architecture:
         """`build` where the code, the command or the records are others than after the last build on this machine; else
         None."""
         with self._base() as base:
-            _command(base)
+            _require_command(base)
             if not _is_stale(base, name):
                 return None
         return self.build(name, allow_shrink=allow_shrink)
 
-    def _take_in(self, graph: CodeGraph, name: str, noted: Mapping[str, Any], allow_shrink: bool) -> ArchImport:
+    def _take_in(self, graph: CodeGraph, name: str, note: Mapping[str, Any], allow_shrink: bool) -> ArchImport:
         with self._base() as base:
-            if _known(base, name) is None:
+            if _find_graph(base, name) is None:
                 _define(base, name)
         with self._base() as base:  # with the types that were defined
-            kinds = _known(base, name)
+            kinds = _find_graph(base, name)
             assert kinds is not None, "just defined"
             upserts = (_upsert(kinds[0], graph.nodes), _upsert(kinds[1], graph.edges))
             receipt = write(base, Supersede(upserts), WriteOptions(allow_shrink=allow_shrink))
-            base.notes.keep(_NOTE + name, {**noted, "records": _records(base, kinds)})
+            base.notes.keep(_NOTE + name, {**note, "records": _digest_records(base, kinds)})
             notices = (*graph.notices, *receipt.notices)
-            return ArchImport(name, len(graph.nodes), len(graph.edges), noted["commit"], receipt, notices)
+            return ArchImport(name, len(graph.nodes), len(graph.edges), note["commit"], receipt, notices)
 
 
 def arch_status(base: Base, graph: str = NAME) -> dict[str, Any]:
     """Whether a command is configured and trusted; the commit of the last import on this machine, HEAD, by how many commits that
     is ahead, whether `refresh` would build; nodes and edges. None stands for what is not known."""
-    chosen, types, commit = base.settings.arch, _known(base, graph), _noted(base, graph).get("commit")
+    settings, types, commit = base.settings.arch, _find_graph(base, graph), _load_note(base, graph).get("commit")
     head = repository.head_commit(base.root)
     ahead = ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"]
-    counted = run.text(base.root, ahead) if head and commit else ""
+    count_text = run.text(base.root, ahead) if head and commit else ""
     nodes, edges = [base.tree.count(kind) for kind in types or ()] or [0, 0]
     return {
         "name": graph,
-        "configured": chosen.command is not None,
-        "trusted": commands.are_trusted(base) if chosen.command else None,
+        "configured": settings.command is not None,
+        "trusted": commands.are_trusted(base) if settings.command else None,
         "commit": commit,
         "head": head,
-        "ahead": int(counted) if counted else None,
-        "stale": _is_stale(base, graph) if chosen.command else None,
+        "ahead": int(count_text) if count_text else None,
+        "stale": _is_stale(base, graph) if settings.command else None,
         "nodes": nodes,
         "edges": edges,
     }
@@ -177,26 +177,26 @@ def graphs(base: Base) -> Iterator[Graph]:
 def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
     """Delete the records of a graph and its definition, as `collecting.removed`. Raises `errors.Refused` where that stands in no
     file of its own."""
-    name, path = graph[0].name, _path(graph[0].name)
+    name, path = graph[0].name, _format_path(graph[0].name)
     with writable(base):
-        found = journal.read_target(base.root, path)
-        told = read_yaml(found[0], path).value if found else {}
-        if {part: [*types] for part, types in told.items()} != {"nodes": [name], "edges": [graph[1].name]}:
-            said = f"{name} is declared at {graph[0].place}, not alone in {path}"
-            raise Refused(said, suggestion="delete its records, and edit the ontology by hand")
-        return removed(base, graph, path, found[0] if found else b"", again)
+        stored_file = journal.read_target(base.root, path)
+        declared_types = read_yaml(stored_file[0], path).value if stored_file else {}
+        if {part: [*types] for part, types in declared_types.items()} != {"nodes": [name], "edges": [graph[1].name]}:
+            message = f"{name} is declared at {graph[0].place}, not alone in {path}"
+            raise Refused(message, suggestion="delete its records, and edit the ontology by hand")
+        return removed(base, graph, path, stored_file[0] if stored_file else b"", again)
 
 
-def _known(base: Base, name: str) -> Graph | None:
+def _find_graph(base: Base, name: str) -> Graph | None:
     """The types of a graph; None where they are not defined. Raises `errors.Conflict` (E_EXISTS) for a name that is taken."""
-    found, taken = graph_named(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
-    if found is None and taken is not None:
-        raise _taken(f"{taken.name} ({taken.place}) exists already, and is no graph of code")
-    return found
+    graph, clashing_type = graph_named(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
+    if graph is None and clashing_type is not None:
+        raise _report_conflict(f"{clashing_type.name} ({clashing_type.place}) exists already, and is no graph of code")
+    return graph
 
 
-def _taken(said: str) -> Conflict:
-    return Conflict(said, code="E_EXISTS", suggestion="give the graph another name: --name NAME")
+def _report_conflict(message: str) -> Conflict:
+    return Conflict(message, code="E_EXISTS", suggestion="give the graph another name: --name NAME")
 
 
 def _upsert(kind: RecordType, records: Sequence[Mapping[str, Any]]) -> Upsert:
@@ -206,74 +206,74 @@ def _upsert(kind: RecordType, records: Sequence[Mapping[str, Any]]) -> Upsert:
 def _define(base: Base, name: str) -> None:
     refuse_reserved(name)
     if not is_type_name(name):
-        said = f"{name!r} cannot name a graph: use letters, digits and _, a letter first"
-        raise UsageError(said, suggestion="--name NAME")
+        message = f"{name!r} cannot name a graph: use letters, digits and _, a letter first"
+        raise UsageError(message, suggestion="--name NAME")
     definition = _DEFINITION.replace("TEXT", _TEXT).replace("NAME", name).encode()
     with writable(base):
-        if (base.root / _path(name)).exists():
-            raise _taken(f"{_path(name)} exists already")
-        committed(base, name, 0, [protocol.FileChange(_path(name), None, definition)])
+        if (base.root / _format_path(name)).exists():
+            raise _report_conflict(f"{_format_path(name)} exists already")
+        committed(base, name, 0, [protocol.FileChange(_format_path(name), None, definition)])
 
 
-def _path(name: str) -> str:
+def _format_path(name: str) -> str:
     return f"ontology/{name}.yaml"
 
 
-def _command(base: Base) -> str:
+def _require_command(base: Base) -> str:
     """The command that writes the graph; raises where there is none, or this machine has not accepted it."""
     if (command := base.settings.arch.command) is None:
-        said = "no command that writes a graph of the code is configured"
-        raise UsageError(said, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
+        message = "no command that writes a graph of the code is configured"
+        raise UsageError(message, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
     if not commands.are_trusted(base):
-        said = "the command that config.yaml names has not been trusted, and did not run"
-        raise Refused(said, code="E_UNTRUSTED", suggestion="`duckkb trust --show`, then `duckkb trust`")
+        message = "the command that config.yaml names has not been trusted, and did not run"
+        raise Refused(message, code="E_UNTRUSTED", suggestion="`duckkb trust --show`, then `duckkb trust`")
     return command
 
 
-def _noted(base: Base, name: str) -> dict[str, Any]:
-    noted = base.notes.note(_NOTE + name)
-    return noted if isinstance(noted, dict) else {}
+def _load_note(base: Base, name: str) -> dict[str, Any]:
+    note = base.notes.note(_NOTE + name)
+    return note if isinstance(note, dict) else {}
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(LARGEST + 1)
 
 
 def home_of(root: Path) -> Path:
     """The folder of the code: the work tree around the base, the base itself without git."""
-    found = run.find_repository(root)
-    return found.work_tree if found else root.resolve()
+    checkout = run.find_repository(root)
+    return checkout.work_tree if checkout else root.resolve()
 
 
 def _is_stale(base: Base, name: str) -> bool:
     """Whether the records are not those that the last build on this machine made of the code as it is."""
-    kinds, noted = _known(base, name), _noted(base, name)
-    return kinds is None or noted.get("records") != _records(base, kinds) or noted.get("state") != _state(base)
+    kinds, note = _find_graph(base, name), _load_note(base, name)
+    return kinds is None or note.get("records") != _digest_records(base, kinds) or note.get("state") != _state(base)
 
 
-def _records(base: Base, kinds: Graph) -> str:
+def _digest_records(base: Base, kinds: Graph) -> str:
     """A digest of the records of a graph."""
-    found = [
+    digests = [
         (path, part.digest) for path, part in base.tree.parts.items() if part.kind.name in {kind.name for kind in kinds}
     ]
-    return journal.digest(repr(sorted(found)).encode())
+    return journal.digest(repr(sorted(digests)).encode())
 
 
 def _state(base: Base) -> str:
     """A digest of the command and of every file of the code: of those that git does not ignore, but for the base's own."""
     home, digest = home_of(base.root), hashlib.sha256()
-    own = base.root.resolve().relative_to(home).as_posix()
-    truth = tuple(path if own == "." else f"{own}/{path}" for path in _TRUTH)
+    base_folder = base.root.resolve().relative_to(home).as_posix()
+    truth = tuple(path if base_folder == "." else f"{base_folder}/{path}" for path in _TRUTH)
     digest.update(repr((base.settings.arch.command, base.settings.arch.output)).encode())
-    for path in sorted(_files(base.root, home)):
+    for path in sorted(_list_files(base.root, home)):
         if not path.startswith(truth):
             with suppress(OSError):  # gone since, or not for us to read
-                digest.update(repr((path, _content_of(home / path))).encode())
+                digest.update(repr((path, _digest_content(home / path))).encode())
     return digest.hexdigest()
 
 
-def _content_of(path: Path) -> str:
+def _digest_content(path: Path) -> str:
     """What a file holds, as a digest, or where a link leads; nothing of what else there may be in its place."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
@@ -282,11 +282,11 @@ def _content_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _files(root: Path, home: Path) -> Iterator[str]:
+def _list_files(root: Path, home: Path) -> Iterator[str]:
     """The files below the folder of the code, relative to it."""
     if run.find_repository(root) is not None:
-        listed = run.output(root, ["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-        yield from {os.fsdecode(name) for name in listed.split(b"\0") if name}
+        listing = run.output(root, ["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        yield from {os.fsdecode(name) for name in listing.split(b"\0") if name}
         return
     for folder, inner, names in os.walk(home):
         inner[:] = [name for name in inner if not name.startswith(".") and name not in ALWAYS_IGNORED]

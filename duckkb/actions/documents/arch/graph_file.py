@@ -58,15 +58,21 @@ def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
     elif not wrong:
         reading.problem("", f"is {shown(value)}, no graph: an object with `nodes` and `links`")
     if reading.wrong:
-        told = [Finding(one.code, one.message, path, field=one.field) for one in reading.wrong[:MOST_FINDINGS]]
-        count = f"{len(told)} problem{'s' if len(told) > 1 else ''}"
-        said = f"more than {count}" if len(reading.wrong) > MOST_FINDINGS else count
+        findings = [
+            Finding(finding.code, finding.message, path, field=finding.field)
+            for finding in reading.wrong[:MOST_FINDINGS]
+        ]
+        count = f"{len(findings)} problem{'s' if len(findings) > 1 else ''}"
+        problem_count = f"more than {count}" if len(reading.wrong) > MOST_FINDINGS else count
         raise InvalidRecord(
-            f"{said} in {path}; nothing was written", suggestion="mend what writes it", findings=told, exit_code=1
+            f"{problem_count} in {path}; nothing was written",
+            suggestion="mend what writes it",
+            findings=findings,
+            exit_code=1,
         )
     commit = value.get("built_at_commit") if isinstance(value, dict) else None
-    known = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else None
-    return CodeGraph([*reading.nodes.values()], [*reading.edges.values()], known, tuple(reading.notices()))
+    commit_id = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else None
+    return CodeGraph([*reading.nodes.values()], [*reading.edges.values()], commit_id, tuple(reading.notices()))
 
 
 class _GraphReading(Struct):
@@ -87,12 +93,14 @@ class _GraphReading(Struct):
         self.left_out |= dict.fromkeys(name for name, value in graph.items() if name not in _OF_GRAPH and value)
         if "links" in graph and "edges" in graph:
             self.problem("/edges", "stands beside `links`: which of them has the edges?")
-        for place, node in self._objects(graph, "nodes", _OF_NODE):
-            self._node(place, node)
-        for place, edge in self._objects(graph, "links" if "links" in graph else "edges", _OF_EDGE):
-            self._edge(place, edge)
+        for place, node in self._iter_objects(graph, "nodes", _OF_NODE):
+            self._read_node(place, node)
+        for place, edge in self._iter_objects(graph, "links" if "links" in graph else "edges", _OF_EDGE):
+            self._read_edge(place, edge)
 
-    def _objects(self, graph: Mapping[str, Any], name: str, known: set[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _iter_objects(
+        self, graph: Mapping[str, Any], name: str, known_names: set[str]
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The objects of a list with their places; none once there is more wrong than is told."""
         values = graph.get(name)
         if not isinstance(values, list):
@@ -102,77 +110,79 @@ class _GraphReading(Struct):
             if len(self.wrong) > MOST_FINDINGS:
                 return
             if isinstance(value, dict):
-                self.left_out |= dict.fromkeys(value.keys() - known)
+                self.left_out |= dict.fromkeys(value.keys() - known_names)
                 yield f"/{name}/{at}", value
             else:
                 self.problem(f"/{name}/{at}", f"is {shown(value)}, not an object")
 
-    def _node(self, place: str, node: Mapping[str, Any]) -> None:
-        identity = self._id(place, node, "id")
-        fields = self._texts(place, node, _NODE)
+    def _read_node(self, place: str, node: Mapping[str, Any]) -> None:
+        identity = self._read_id(place, node, "id")
+        fields = self._read_texts(place, node, _NODE)
         if identity is None:
             return
         if identity in self.places:
-            said = f"{shown(identity)} is the id of {self.places[identity]} too"
-            self.problem(f"{place}/id", said, "E_DUP_IDENTITY")
+            message = f"{shown(identity)} is the id of {self.places[identity]} too"
+            self.problem(f"{place}/id", message, "E_DUP_IDENTITY")
         self.places.setdefault(identity, place)
         self.nodes[identity] = {"id": identity, "label": identity, **fields}
 
-    def _edge(self, place: str, edge: Mapping[str, Any]) -> None:
-        ends = [self._id(place, edge, name) for name in ("source", "target")]
+    def _read_edge(self, place: str, edge: Mapping[str, Any]) -> None:
+        ends = [self._read_id(place, edge, name) for name in ("source", "target")]
         for name, end in zip(("source", "target"), ends, strict=True):
             if end is not None and end not in self.places:
                 self.problem(f"{place}/{name}", f"no node has the id {shown(end)}", "E_DANGLING_EDGE")
-        fields = {"relation": _UNNAMED, **self._texts(place, edge, _EDGE), **self._confidence(place, edge)}
+        fields = {"relation": _UNNAMED, **self._read_texts(place, edge, _EDGE), **self._read_confidence(place, edge)}
         if problem := scalar_problem(fields["relation"]):
             self.problem(f"{place}/relation", problem, "E_IDENTITY")
         if None in ends:
             return
         key = (str(ends[0]), str(ends[1]), fields["relation"])
         record = {FROM: key[0], TO: key[1], **fields}
-        other = self.edges.get(key)
-        self.joined += other is not None
-        self.edges[key] = record if other is None else min(record, other, key=_surest)
+        sibling = self.edges.get(key)
+        self.joined += sibling is not None
+        self.edges[key] = record if sibling is None else min(record, sibling, key=_rank_edge)
 
-    def _id(self, place: str, given: Mapping[str, Any], name: str) -> str | None:
-        value = _text(given.get(name))
+    def _read_id(self, place: str, attributes: Mapping[str, Any], name: str) -> str | None:
+        value = _normalize_text(attributes.get(name))
         if problem := scalar_problem(value):
             self.problem(f"{place}/{name}", problem, "E_IDENTITY")
         return value if isinstance(value, str) and not problem else None
 
-    def _texts(self, place: str, given: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    def _read_texts(
+        self, place: str, attributes: Mapping[str, Any], field_sources: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, str]:
         """The fields that are texts on the one hand, and given on the other."""
-        found = {}
-        for field_name, names in wanted.items():
-            name = next((name for name in names if given.get(name) not in (None, "")), "")
-            value = _text(given.get(name))
+        texts = {}
+        for field_name, names in field_sources.items():
+            name = next((name for name in names if attributes.get(name) not in (None, "")), "")
+            value = _normalize_text(attributes.get(name))
             if isinstance(value, str) and len(value) > _LONGEST:
                 self.problem(f"{place}/{name}", f"has {len(value):,} characters, more than {_LONGEST:,}")
             elif isinstance(value, str):
-                found[field_name] = self._file(str(given[name])) if field_name == "file" else value
+                texts[field_name] = self._file(str(attributes[name])) if field_name == "file" else value
             elif name:
                 self.problem(f"{place}/{name}", f"is {shown(value)}, not a text")
-        return found
+        return texts
 
     def _file(self, name: str) -> str:
         """A file as every clone names it."""
         return posixpath.normpath(name.replace("\\", "/")).removeprefix(f"{self.home}/")
 
-    def _confidence(self, place: str, edge: Mapping[str, Any]) -> dict[str, Any]:
+    def _read_confidence(self, place: str, edge: Mapping[str, Any]) -> dict[str, Any]:
         """`confidence`, 0 to 1, and `evidence`: the word that stands for it, or beside it."""
-        given = {name: edge[name] for name in _CONFIDENCE if edge.get(name) is not None}
-        word = given.pop("confidence") if isinstance(given.get("confidence"), str) else None
-        for name, value in given.items():
+        scores = {name: edge[name] for name in _CONFIDENCE if edge.get(name) is not None}
+        word = scores.pop("confidence") if isinstance(scores.get("confidence"), str) else None
+        for name, value in scores.items():
             if type(value) not in (int, float) or not 0 <= value <= 1:
                 self.problem(f"{place}/{name}", f"must be a number from 0 to 1, is {shown(value)}")
-        number = next(iter(given.values()), None)
+        number = next(iter(scores.values()), None)
         if word is not None and (len(word) > _LONGEST or (number is None and word not in _WORDS)):
             self.problem(
                 f"{place}/confidence", f"must be a number from 0 to 1, or {', '.join(_WORDS)}; is {shown(word)}"
             )
         number = _WORDS.get(word or "") if number is None else number
-        told = {"confidence": float(number) if isinstance(number, (int, float)) else None, "evidence": word}
-        return {name: value for name, value in told.items() if value is not None}
+        fields = {"confidence": float(number) if isinstance(number, (int, float)) else None, "evidence": word}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def notices(self) -> Iterator[Notice]:
         if self.left_out:
@@ -180,17 +190,17 @@ class _GraphReading(Struct):
             more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
             yield Notice("W_ARCH", f"not kept of the graph: {', '.join(map(shown, names[:_MOST_NAMED]))}{more}")
         if self.joined:
-            said = f"{self.joined} edges had the ends and the relation of another one; the surest of them are kept"
-            yield Notice("W_ARCH", said)
+            message = f"{self.joined} edges had the ends and the relation of another one; the surest of them are kept"
+            yield Notice("W_ARCH", message)
 
 
-def _text(value: Any) -> Any:
+def _normalize_text(value: Any) -> Any:
     """A text in the one form that it has in records, also of a whole number; anything else as it is."""
     if type(value) is int:
         return str(value)
     return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
 
 
-def _surest(edge: Mapping[str, Any]) -> tuple[Any, ...]:
+def _rank_edge(edge: Mapping[str, Any]) -> tuple[Any, ...]:
     """The order in which one of several edges that are alike is kept, whatever the order of the file."""
     return (-edge.get("confidence", 0.0), *(edge.get(name, "") for name in ("file", "location", "evidence")))

@@ -36,7 +36,7 @@ def table_command() -> None:
 
 
 @contextmanager
-def _connected(url: str, timeout_s: float) -> "Iterator[VectorTables]":
+def _open_tables(url: str, timeout_s: float) -> "Iterator[VectorTables]":
     from duckkb.app.tables import connect
 
     with connect(url, kb=chosen().get("kb"), timeout_s=timeout_s) as tables:
@@ -53,7 +53,7 @@ def show_command(table: str | None, url: str, timeout_s: float) -> None:
     duckkb table show --url postgresql://reader@127.0.0.1/shop
     duckkb table show --url postgresql://reader@127.0.0.1/shop 'sales."Old Items"'
     """
-    with _connected(url, timeout_s) as tables:
+    with _open_tables(url, timeout_s) as tables:
         out.lines(tables.show(table), under="tables" if table is None else "columns")
 
 
@@ -91,7 +91,7 @@ def query_command(table: str, text: str, url: str, timeout_s: float, **how: Any)
     Models are those of the knowledge base around, else the offline one. A line is a row with embedding_score, the cosine, and
     where it was reranked rerank_score. Names are taken as they stand, capitals too; others in double quotes: '"My Table"'.
     """  # fmt: skip
-    with _connected(url, timeout_s) as tables:
+    with _open_tables(url, timeout_s) as tables:
         _print_rows(tables.query(text, table, **_read(how)), "ask with other words, or with a lower --threshold")
 
 
@@ -112,9 +112,9 @@ def search_command(table: str, url: str, timeout_s: float, *, vector: str, **how
     \b
     duckkb embed "boots for rain" | duckkb table search --url "$URL" products --vector -
     """
-    with _connected(url, timeout_s) as tables:
+    with _open_tables(url, timeout_s) as tables:
         _print_rows(
-            tables.vector_search(table, _vector(vector), **_read(how)), "loosen the --filter or the --threshold"
+            tables.vector_search(table, _load_vector(vector), **_read(how)), "loosen the --filter or the --threshold"
         )
 
 
@@ -126,22 +126,24 @@ def _print_rows(rows: "Sequence[dict[str, Any]]", remedy: str) -> None:
 
 def _read(how: dict[str, Any]) -> dict[str, Any]:
     """Options as arguments of the library."""
-    given, columns = how.pop("given"), how.pop("select")
-    return {**how, "select": list(columns) or None, "filter": None if given is None else _json(given)}
+    condition, columns = how.pop("given"), how.pop("select")
+    return {**how, "select": list(columns) or None, "filter": None if condition is None else _parse_filter(condition)}
 
 
-def _json(given: str) -> Any:
+def _parse_filter(text: str) -> Any:
     from duckkb.errors import FilterError
     from duckkb.truth.files.line import Limits, LineError, parse_json
 
     try:
-        return parse_json(given.encode("utf-8", "surrogateescape"), Limits())
+        return parse_json(text.encode("utf-8", "surrogateescape"), Limits())
     except LineError as error:
-        said = f"the filter is no JSON: {error.findings[0].message}"
-        raise FilterError(said, suggestion="""--filter '{"price": {"$lt": 100}}'""", findings=error.findings) from error
+        message = f"the filter is no JSON: {error.findings[0].message}"
+        raise FilterError(
+            message, suggestion="""--filter '{"price": {"$lt": 100}}'""", findings=error.findings
+        ) from error
 
 
-def _vector(name: str) -> Any:
+def _load_vector(name: str) -> Any:
     from pathlib import Path
 
     from duckkb import config
@@ -151,5 +153,5 @@ def _vector(name: str) -> Any:
     if name == "-":
         return read_vector(sys.stdin.buffer.read(_LARGEST))
     path = outside.regular(name, Path.cwd(), config.environment(), "a file with a vector")
-    with path.open("rb") as opened:
-        return read_vector(opened.read(_LARGEST))
+    with path.open("rb") as file:
+        return read_vector(file.read(_LARGEST))

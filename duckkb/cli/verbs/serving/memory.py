@@ -28,11 +28,11 @@ def memory_command() -> None:
 @parameters("scope", "tags", "links", "source", "if_match", "dry_run", "embed")
 def put_command(kb: "KnowledgeBase", key: str, text: str | None, **how: Any) -> None:
     """Without TEXT, or with -, it is read from stdin."""
-    told = out.read_argument_or_stdin(text, "give the text, as an argument or on stdin").decode(
+    memory_text = out.read_argument_or_stdin(text, "give the text, as an argument or on stdin").decode(
         "utf-8", "surrogateescape"
     )
-    told = told.removesuffix("\n") if text in (None, "-") else told
-    print_receipt(kb.memory.put(key, told, **how), kb.notices)
+    memory_text = memory_text.removesuffix("\n") if text in (None, "-") else memory_text
+    print_receipt(kb.memory.put(key, memory_text, **how), kb.notices)
 
 
 @base_verb("search", group=memory_command, tells=False, action="memory_search")
@@ -44,11 +44,11 @@ def search_command(kb: "KnowledgeBase", query: str, **how: Any) -> None:
     """A line is a memory with its score, and how often it was `_accessed`."""
     from duckkb.queries import Notice
 
-    found = kb.memory.search(query, **how)
-    if not found["results"]:
-        out.raise_no_results(found, "no results", "ask with other words")
-    out.emit(found) if wants_json() else out.lines(found["results"])
-    out.tell(Notice(**one) for one in found["notices"])
+    answer = kb.memory.search(query, **how)
+    if not answer["results"]:
+        out.raise_no_results(answer, "no results", "ask with other words")
+    out.emit(answer) if wants_json() else out.lines(answer["results"])
+    out.tell(Notice(**notice) for notice in answer["notices"])
 
 
 for _name in ("history", "stats", "mark-accessed"):

@@ -61,13 +61,13 @@ def publish_command(
         out.emit(app.grant_published(chosen().get("kb"), to=to, role=role, types=names))
         return
     if verify:
-        found = app.verify_published(chosen().get("kb"), to=to)
-        out.emit(found)
-        if found["faults"]:
-            printed.note(f"{len(found['faults'])} differences; `duckkb publish --full` builds it anew")
+        comparison = app.verify_published(chosen().get("kb"), to=to)
+        out.emit(comparison)
+        if comparison["faults"]:
+            printed.note(f"{len(comparison['faults'])} differences; `duckkb publish --full` builds it anew")
             end()
         return
     full, rewind, dry_run = (how[name] for name in ("full", "rewind", "dry_run"))
-    done = app.publish(chosen().get("kb"), to=to, ref=ref, full=full, rewind=rewind, pending=pending, dry_run=dry_run)
-    out.emit(done.line)
-    out.tell(done.notices)
+    result = app.publish(chosen().get("kb"), to=to, ref=ref, full=full, rewind=rewind, pending=pending, dry_run=dry_run)
+    out.emit(result.line)
+    out.tell(result.notices)

@@ -184,7 +184,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
     if ctx.invoked_subcommand is not None:
         return
     if warm:
-        _warm(ctx, given["idle"], in_background=given["in_background"])
+        _serve_warm(ctx, given["idle"], in_background=given["in_background"])
         return
     from duckkb.serving import commands
 
@@ -208,8 +208,8 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
         auth_header=given["auth_header"],
         all_tools=given["tools"] == "all",
     )
-    own = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants")
-    limits = {name: given[name] for name in own}
+    limit_names = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants")
+    limits = {name: given[name] for name in limit_names}
     answering = commands.Answering(**limits, log=log_of(given), dedupe=given["dedupe"] == "join")
     with stop.expected():
         commands.serve_http(chosen().get("kb"), opening(), listening, answering, out.emit)
@@ -231,14 +231,16 @@ def serve_stop_command(*, warm: bool) -> None:
     out.emit(commands.stop(chosen().get("kb"), asked_backend()))
 
 
-def _warm(ctx: click.Context, idle: float, *, in_background: bool) -> None:
+def _serve_warm(ctx: click.Context, idle: float, *, in_background: bool) -> None:
     """Start a warm process, or be it."""
-    own = ("warm", "idle", "in_background")
-    others = [one for one in ctx.command.params if one.expose_value and one.name not in own]
-    if given := [
-        one.opts[0] for one in others if ctx.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    warm_names = ("warm", "idle", "in_background")
+    http_params = [param for param in ctx.command.params if param.expose_value and param.name not in warm_names]
+    if option_names := [
+        param.opts[0]
+        for param in http_params
+        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]:
-        raise click.UsageError(f"--warm serves no HTTP; leave {', '.join(given)} out")
+        raise click.UsageError(f"--warm serves no HTTP; leave {', '.join(option_names)} out")
     from duckkb.serving.warm import starting
 
     if not in_background:
@@ -257,15 +259,15 @@ def _warm(ctx: click.Context, idle: float, *, in_background: bool) -> None:
 def again(ctx: click.Context, *unless_said: str) -> list[str]:
     """The command line of the same server in the background; with an option and its value `unless_said` otherwise: one that nobody
     watches says nothing of requests."""
-    told = [str(ctx.info_name), "--in-background", *(["--lenient"] if chosen().get("lenient") else [])]
-    told += ["--lock-timeout", str(lock_timeout())]
-    told += ["--backend", backend] if (backend := asked_backend()) else []
-    for one in ctx.command.params:
-        name, value = str(one.name), ctx.params.get(str(one.name))
+    words = [str(ctx.info_name), "--in-background", *(["--lenient"] if chosen().get("lenient") else [])]
+    words += ["--lock-timeout", str(lock_timeout())]
+    words += ["--backend", backend] if (backend := asked_backend()) else []
+    for param in ctx.command.params:
+        name, value = str(param.name), ctx.params.get(str(param.name))
         if name in ctx.params and name != "daemon" and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             for single in value if isinstance(value, tuple) else (value,):
-                told += [one.opts[0], *([] if single is True else [str(single)])]
-    return told if unless_said[:1] and unless_said[0] in told else [*told, *unless_said]
+                words += [param.opts[0], *([] if single is True else [str(single)])]
+    return words if unless_said[:1] and unless_said[0] in words else [*words, *unless_said]
 
 
 def opening() -> "OpenOptions":

@@ -52,10 +52,10 @@ def tenant_add_command(id: str, types: tuple[str, ...], *, role: "Role", name: s
     """
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.add(_root(), id, types, role, changing.Terms(name, expires), lock_timeout()))
-    _say_token(id)
+    out.emit(changing.add(_find_root(), id, types, role, changing.Terms(name, expires), lock_timeout()))
+    _print_token_note(id)
     if types:
-        _say_edges(id)
+        _print_edges_note(id)
 
 
 @verb("remove", group=tenant_command)
@@ -64,7 +64,7 @@ def tenant_remove_command(id: str) -> None:
     """Forget a tenant: its token lets nobody in. With the last one, the server token counts again."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.remove(_root(), id, lock_timeout()))
+    out.emit(changing.remove(_find_root(), id, lock_timeout()))
 
 
 @verb("list", group=tenant_command)
@@ -73,7 +73,7 @@ def tenant_list_command() -> None:
     expires (null: never)."""
     from duckkb.serving.tenants import changing
 
-    out.lines(changing.every(_root()), under="tenants")
+    out.lines(changing.every(_find_root()), under="tenants")
 
 
 @verb("show", group=tenant_command)
@@ -85,7 +85,7 @@ def tenant_show_command(id: str) -> None:
     base has no longer."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.show(_root(), id))
+    out.emit(changing.show(_find_root(), id))
 
 
 @verb("ask", group=tenant_command)
@@ -102,7 +102,9 @@ def tenant_ask_command(id: str, action: str, arguments: str) -> None:
     from duckkb.actions.folder import OpenOptions
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.ask(_root(), id, action, arguments, OpenOptions(bool(chosen().get("lenient")), lock_timeout())))
+    out.emit(
+        changing.ask(_find_root(), id, action, arguments, OpenOptions(bool(chosen().get("lenient")), lock_timeout()))
+    )
 
 
 @verb("rotate", group=tenant_command)
@@ -113,8 +115,8 @@ def tenant_rotate_command(id: str, *, expires: str) -> None:
     expires when the one before would have."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.rotate(_root(), id, expires, lock_timeout()))
-    _say_token(id)
+    out.emit(changing.rotate(_find_root(), id, expires, lock_timeout()))
+    _print_token_note(id)
 
 
 @verb("grant", group=tenant_command)
@@ -124,8 +126,8 @@ def tenant_grant_command(id: str, types: tuple[str, ...]) -> None:
     """Let a tenant see more types and collections."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.grant(_root(), id, types, lock_timeout()))
-    _say_edges(id)
+    out.emit(changing.grant(_find_root(), id, types, lock_timeout()))
+    _print_edges_note(id)
 
 
 @verb("revoke", group=tenant_command)
@@ -135,7 +137,7 @@ def tenant_revoke_command(id: str, types: tuple[str, ...]) -> None:
     """Take types and collections away from a tenant."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.revoke(_root(), id, types, lock_timeout()))
+    out.emit(changing.revoke(_find_root(), id, types, lock_timeout()))
 
 
 @verb("disable", group=tenant_command)
@@ -144,7 +146,7 @@ def tenant_disable_command(id: str) -> None:
     """Have a tenant's token let nobody in until `enable`; token and types stay."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.switch(_root(), id, disabled=True, timeout=lock_timeout()))
+    out.emit(changing.switch(_find_root(), id, disabled=True, timeout=lock_timeout()))
 
 
 @verb("enable", group=tenant_command)
@@ -153,7 +155,7 @@ def tenant_enable_command(id: str) -> None:
     """Have the token of a disabled tenant count again."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.switch(_root(), id, disabled=False, timeout=lock_timeout()))
+    out.emit(changing.switch(_find_root(), id, disabled=False, timeout=lock_timeout()))
 
 
 @verb("status", group=tenant_command)
@@ -165,22 +167,22 @@ def tenant_status_command(audit: int) -> None:
     were `refused` are kept."""
     from duckkb.serving.tenants import changing
 
-    out.emit(changing.status(_root(), audit))
+    out.emit(changing.status(_find_root(), audit))
 
 
-def _root() -> Path:
+def _find_root() -> Path:
     from duckkb.actions import folder
 
     return folder.find(chosen().get("kb"))
 
 
-def _say_token(id: str) -> None:
+def _print_token_note(id: str) -> None:
     printed.note(f"the token of {id} is printed this once; `duckkb tenant rotate {id}` makes another")
 
 
-def _say_edges(id: str) -> None:
+def _print_edges_note(id: str) -> None:
     from duckkb.serving.tenants import changing
 
-    names = " ".join(changing.show(_root(), id)["edges_not_granted"])
+    names = " ".join(changing.show(_find_root(), id)["edges_not_granted"])
     if names:
         printed.note(f"{id} sees no edges between these types until they are granted: duckkb tenant grant {id} {names}")

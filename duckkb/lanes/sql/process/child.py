@@ -40,27 +40,27 @@ def main() -> NoReturn:
     answers = sandbox.take_stdout()
     engine = Confined()
     try:
-        _warm(engine)
+        _prepare_engine(engine)
     except Unavailable:
         os._exit(UNKNOWN_VERSION)
-    files = _files()
-    memory = _memory()  # while the system can still be asked
+    files = _map_files()
+    memory = _compute_memory_limit()  # while the system can still be asked
     bounds, requests = sandbox.Bounds(no_files=True), SimpleQueue[_Request]()
     threading.stack_size(_STACK)
     threading.Thread(target=_serve, args=(engine, bounds, memory, requests, answers), daemon=True).start()
     threading.stack_size(0)
     try:
         while True:
-            op, given, seconds = receive(sys.stdin.buffer)
+            op, arguments, seconds = receive(sys.stdin.buffer)
             table = pa.ipc.open_stream(sys.stdin.buffer).read_all() if op == "register" else None
             if op == "map":
-                op, table = "register", arrow_file(files[given.pop()])
-            requests.put((op, given, seconds, table))
+                op, table = "register", arrow_file(files[arguments.pop()])
+            requests.put((op, arguments, seconds, table))
     finally:
         os._exit(0)
 
 
-def _warm(engine: Confined) -> None:
+def _prepare_engine(engine: Confined) -> None:
     """Import and open whatever a statement will need, while files can still be opened."""
     engine.register("__warm", pa.table({"n": [1]}))
     engine.rows("SELECT n, now()::DATE, '{}'::JSON FROM __warm", SqlLimits())
@@ -69,21 +69,21 @@ def _warm(engine: Confined) -> None:
     engine.parse("SELECT 1")
 
 
-def _files() -> list[pa.Buffer]:
+def _map_files() -> list[pa.Buffer]:
     """What the parent lets us see of its files. From now on none can be opened; these are mapped, and closed."""
     if len(sys.argv) < 3:
         return []
     try:
         with socket.socket(fileno=int(sys.argv[2])) as channel:
-            begun, files, _, _ = socket.recv_fds(channel, 1, MOST_FILES)
-        mapped = [pa.py_buffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ)) for file in files]
+            marker, files, _, _ = socket.recv_fds(channel, 1, MOST_FILES)
+        buffers = [pa.py_buffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ)) for file in files]
     except OSError:
-        begun = b""
-    if not begun:
+        marker = b""
+    if not marker:
         os._exit(0)
     for file in files:
         os.close(file)
-    return mapped
+    return buffers
 
 
 def _serve(
@@ -92,16 +92,16 @@ def _serve(
     """Answer one request after the other."""
     try:
         while True:
-            op, given, seconds, table = requests.get()
+            op, arguments, seconds, table = requests.get()
             bounds.allow(_THREADS * (min(seconds, PARSE_SECONDS) if op == "parse" else seconds), memory)
-            send(answers, _answer(engine, op, [*given, *([table] if op == "register" else ())], seconds))
+            send(answers, _answer(engine, op, [*arguments, *([table] if op == "register" else ())], seconds))
     finally:
         os._exit(1)  # it never ends but by a defect
 
 
-def _answer(engine: Confined, op: str, given: list[Any], seconds: float) -> dict[str, Any]:
+def _answer(engine: Confined, op: str, arguments: list[Any], seconds: float) -> dict[str, Any]:
     try:
-        return {"value": _done(engine, op, given, seconds)}
+        return {"value": _run_request(engine, op, arguments, seconds)}
     except Rejected as error:
         return {"rejected": [error.reason, error.name]}
     except Unavailable as error:
@@ -112,21 +112,21 @@ def _answer(engine: Confined, op: str, given: list[Any], seconds: float) -> dict
         return {"unavailable": "E_INTERNAL"}
 
 
-def _done(engine: Confined, op: str, given: list[Any], seconds: float) -> Any:
+def _run_request(engine: Confined, op: str, arguments: list[Any], seconds: float) -> Any:
     match op:
         case "parse" | "unparse" | "register" | "define":
-            return getattr(engine, op)(*given)
+            return getattr(engine, op)(*arguments)
         case "ids":
-            return engine.ids(given[0], seconds).array.tolist()
+            return engine.ids(arguments[0], seconds).array.tolist()
         case "rows":
-            statement, rows, size = given
-            found = engine.rows(statement, SqlLimits(rows, size, seconds))
-            return [found.columns, found.rows, found.truncated]
+            statement, rows, size = arguments
+            result = engine.rows(statement, SqlLimits(rows, size, seconds))
+            return [result.columns, result.rows, result.truncated]
         case _:
             raise ValueError(op)
 
 
-def _memory() -> int:
+def _compute_memory_limit() -> int:
     """Bytes that a statement may take: at most half of the machine's."""
     try:
         return min(_MOST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)

@@ -82,10 +82,10 @@ def is_too_deep(text: str) -> bool:
 
     Goes by the engine's own tokens, which quotes and comments cannot mislead; takes time by the length of the text.
     """
-    return any(map(_is_nested, {text, _SPACES.sub(" ", text)}))
+    return any(map(_has_excess_depth, {text, _SPACES.sub(" ", text)}))
 
 
-def _is_nested(text: str) -> bool:
+def _has_excess_depth(text: str) -> bool:
     import duckdb
 
     data, tokens = text.encode(), duckdb.tokenize(text)
@@ -93,13 +93,13 @@ def _is_nested(text: str) -> bool:
     has_with, withs, signs = [False], 0, 0  # has_with: of the text outside of brackets, and of each open bracket
     for (start, kind), end in zip(tokens, ends, strict=True):
         word = "" if kind.name in _SKIPPED else data[start:end].decode(errors="replace").strip().upper()
-        opened, closed = (sum(map(word.count, brackets)) for brackets in ("([{", ")]}"))
-        signs = signs + 1 if kind.name == "operator" and not opened + closed else 0
+        opening_count, closing_count = (sum(map(word.count, brackets)) for brackets in ("([{", ")]}"))
+        signs = signs + 1 if kind.name == "operator" and not opening_count + closing_count else 0
         if word in ("WITH", "PIVOT") and not has_with[-1]:
             has_with[-1] = True
             withs += 1
-        has_with += [False] * opened
-        for _ in range(min(closed, len(has_with) - 1)):
+        has_with += [False] * opening_count
+        for _ in range(min(closing_count, len(has_with) - 1)):
             withs -= has_with.pop()
         if len(has_with) - 1 > MAX_BRACKETS or withs > MAX_WITHS or signs > MAX_SIGNS:
             return True
@@ -117,18 +117,18 @@ class Confined(Engine):
         try:
             if is_too_deep(text):
                 return {"error": True, "error_type": "nesting"}
-            found = self._value("SELECT json_serialize_sql(?::VARCHAR)", text)
+            tree_json = self._query_text("SELECT json_serialize_sql(?::VARCHAR)", text)
         except Rejected:
             return {"error": True, "error_type": "other"}
-        if len(found) > MOST_TREE:
+        if len(tree_json) > MOST_TREE:
             return {"error": True, "error_type": "size"}
         try:
-            return json.loads(found)
+            return json.loads(tree_json)
         except RecursionError:
             return {"error": True, "error_type": "nesting"}
 
     def unparse(self, tree: Any) -> str:
-        return self._value("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
+        return self._query_text("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
 
     def offer(self, files: Callable[[], Sequence[Path]]) -> None:
         """As `Engine.offer`; in this process every file is taken without copying, so none is asked for."""
@@ -137,11 +137,11 @@ class Confined(Engine):
         from duckkb.lanes.sql.arrow import arrow_file
 
         table = arrow_file(data) if isinstance(data, Path) else data
-        with self._guarded() as connection:
+        with self._guard_connection() as connection:
             connection.register(name, table)
 
     def define(self, statement: str) -> None:
-        with self._guarded() as connection:
+        with self._guard_connection() as connection:
             connection.execute(statement)
 
     def ids(self, statement: str, seconds: float) -> IdSet:
@@ -163,17 +163,17 @@ class Confined(Engine):
             self._forget()
             connection.close()
 
-    def _value(self, statement: str, given: str) -> str:
+    def _query_text(self, statement: str, argument: str) -> str:
         """The one text that a statement of our own gives."""
-        with self._guarded() as connection:
-            rows = connection.execute(statement, [given]).fetchall()  # what is left of a result holds the connection
+        with self._guard_connection() as connection:
+            rows = connection.execute(statement, [argument]).fetchall()  # what is left of a result holds the connection
             return str(rows[0][0]) if rows else ""
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
         """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
-        left = self._left(seconds)
-        with self._guarded(seconds) as connection:
-            connection.execute(f"SET max_execution_time={max(1, int(left * 1000))}")
+        remaining_seconds = self._left(seconds)
+        with self._guard_connection(seconds) as connection:
+            connection.execute(f"SET max_execution_time={max(1, int(remaining_seconds * 1000))}")
             connection.execute("BEGIN TRANSACTION READ ONLY")
             try:
                 with deadline.current().interrupting(connection.interrupt):
@@ -195,7 +195,7 @@ class Confined(Engine):
             self.drop()
 
     @contextmanager
-    def _guarded(self, seconds: float | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
+    def _guard_connection(self, seconds: float | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
         """The connection, with the engine's failures as errors of ours that carry none of its text."""
         import duckdb
         import pyarrow as pa
@@ -205,11 +205,11 @@ class Confined(Engine):
         except MemoryError as error:
             raise over_limit(seconds) from error
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise self._told(error, seconds) from error
+            raise self._translate_error(error, seconds) from error
         except (OverflowError, RecursionError, ValueError) as error:
             raise Rejected("value") from error  # one that Python does not have: the year 290000, a row without names
 
-    def _told(self, error: Exception, seconds: float | None) -> Unavailable | Rejected:
+    def _translate_error(self, error: Exception, seconds: float | None) -> Unavailable | Rejected:
         """What is told of a failure. A column's name comes from the statement itself, as a function's does."""
         text = str(error)
         match text.partition(" Error")[0]:

@@ -74,10 +74,10 @@ class Engine(ABC):
         deadline.refuse_late()
         if self._given is None:
             return deadline.at_most(seconds)
-        left = min(seconds, self._end - monotonic())
-        if left <= 0:
+        remaining_seconds = min(seconds, self._end - monotonic())
+        if remaining_seconds <= 0:
             raise over_limit(self._given)
-        return deadline.at_most(left)
+        return deadline.at_most(remaining_seconds)
 
     @abstractmethod
     def parse(self, text: str) -> Any:

@@ -30,12 +30,12 @@ class Engines:
     def turn(self) -> Iterator[Engine]:
         """An engine for the block. Raises `errors.Unavailable` (E_TIMEOUT) where none is free before the call's deadline."""
         with deadline.current().interrupting(self._notify):
-            engine, dropped = self._take(_Waiting(deadline.current().owner, get_ident()))
+            engine, drop_count = self._take(_Waiting(deadline.current().owner, get_ident()))
         try:
             yield engine
         finally:
             with self._changed:
-                if self._dropped != dropped:
+                if self._dropped != drop_count:
                     engine.drop()
                 self._idle.append(engine)
                 self._changed.notify_all()
@@ -51,7 +51,7 @@ class Engines:
         with self._changed:
             self._waiting.append(mine)
             try:
-                while not self._idle or self._next() is not mine:
+                while not self._idle or self._find_next() is not mine:
                     deadline.refuse_late()
                     self._changed.wait(deadline.at_most(60))
                 self._last_turns[mine.owner] = monotonic()
@@ -60,7 +60,7 @@ class Engines:
                 self._waiting.remove(mine)
                 self._changed.notify_all()
 
-    def _next(self) -> _Waiting:
+    def _find_next(self) -> _Waiting:
         return min(self._waiting, key=lambda each: self._last_turns.get(each.owner, 0.0))
 
     def _notify(self) -> None:

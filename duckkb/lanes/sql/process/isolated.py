@@ -61,7 +61,7 @@ class Isolated(Engine):
         if self._process is not None and (self._process.poll() is not None or self._owner != os.getpid()):
             self.drop()
         if self._process is None:
-            self._process, self._channel = _started()
+            self._process, self._channel = _start_process()
             self._owner, self._ready, self._files = os.getpid(), False, []
 
     def parse(self, text: str) -> Any:
@@ -121,19 +121,19 @@ class Isolated(Engine):
         import socket
 
         channel, self._channel = self._channel, None
-        opened: dict[Path, int] = {}
+        descriptors: dict[Path, int] = {}
         try:
             for file in self._files:
                 with suppress(OSError):  # another process has replaced it since
-                    opened[file] = os.open(file, os.O_RDONLY)
-            self._files = list(opened)
-            socket.send_fds(channel, [b"\0"], list(opened.values()))
+                    descriptors[file] = os.open(file, os.O_RDONLY)
+            self._files = list(descriptors)
+            socket.send_fds(channel, [b"\0"], list(descriptors.values()))
         finally:
-            for descriptor in opened.values():
+            for descriptor in descriptors.values():
                 os.close(descriptor)
             channel.close()
 
-    def _ask(self, op: str, *given: Any, seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
+    def _ask(self, op: str, *arguments: Any, seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
         """One request and its answer; kills the process once the time and the grace are over, or nobody waits any more."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -145,7 +145,7 @@ class Isolated(Engine):
         try:
             with sandbox.killed_after(patience, process), deadline.current().interrupting(process.kill):
                 self._begin()
-                send(process.stdin, [op, given, seconds])
+                send(process.stdin, [op, arguments, seconds])
                 if table is not None:
                     import pyarrow as pa
 
@@ -154,7 +154,7 @@ class Isolated(Engine):
                     process.stdin.flush()
                 answer = receive(process.stdout)
         except (EOFError, OSError, ValueError) as error:
-            raise self._ended(process, op, monotonic() >= end) from error
+            raise self._explain_end(process, op, monotonic() >= end) from error
         except BaseException:
             self.drop()  # half of a message may be on its way
             raise
@@ -162,9 +162,9 @@ class Isolated(Engine):
             self.drop()
             raise deadline.late()
         self._ready = True
-        return self._value(answer)
+        return self._unpack_answer(answer)
 
-    def _ended(self, process: "subprocess.Popen[bytes]", op: str, too_late: bool) -> Unavailable:
+    def _explain_end(self, process: "subprocess.Popen[bytes]", op: str, too_late: bool) -> Unavailable:
         """The error for a process that did not answer."""
         from subprocess import TimeoutExpired
 
@@ -180,7 +180,7 @@ class Isolated(Engine):
             return over_parser_limit()
         return over_limit(self._given) if too_late or _is_over_limit(code) else broken()
 
-    def _value(self, answer: dict[str, Any]) -> Any:
+    def _unpack_answer(self, answer: dict[str, Any]) -> Any:
         match answer:
             case {"value": value}:
                 return value
@@ -205,16 +205,16 @@ def receive(stream: IO[bytes]) -> Any:
     return json.loads(line)
 
 
-def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
+def _start_process() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     """The process, and the channel over which it can be handed files where this system has such."""
     import socket
 
     if why := installed.replaced():
         raise Unavailable(f"The process for queries cannot be started: {why}.", suggestion="start this server anew")
     ours, theirs = socket.socketpair() if hasattr(socket, "send_fds") else (None, None)
-    handed = (theirs.fileno(),) if theirs else ()
+    channel_descriptors = (theirs.fileno(),) if theirs else ()
     try:
-        process = sandbox.start(_PROGRAM, [*map(str, handed)], descriptors=handed)
+        process = sandbox.start(_PROGRAM, [*map(str, channel_descriptors)], descriptors=channel_descriptors)
     except (OSError, ValueError) as error:
         if ours:
             ours.close()

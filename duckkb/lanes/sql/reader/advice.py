@@ -75,33 +75,33 @@ def advise(slip: Slip, error: FilterError) -> str:
     text, name = slip.source.text, slip.columns.type
     if len(text) > MAX_FILTER // 4:
         return ""
-    scored = re.search(r"(?i)_score\s*(>=|<=|>|<|=)\s*([\d.]+)", text)
-    if scored and slip.source.is_filter:
+    score_match = re.search(r"(?i)_score\s*(>=|<=|>|<|=)\s*([\d.]+)", text)
+    if score_match and slip.source.is_filter:
         head = f'duckkb find {shell_word(name)} "what you look for"'
-        return f"{head} | jq -c 'select(._score {scored[1].replace('=', '==', scored[1] == '=')} {scored[2]})'"
-    better = _mended(slip, error)
+        return f"{head} | jq -c 'select(._score {score_match[1].replace('=', '==', score_match[1] == '=')} {score_match[2]})'"
+    better = _mend_text(slip, error)
     if not better:
         return ""
     error.correction = text, better
     return f"duckkb {f'find {shell_word(name)} -w' if slip.source.is_filter else 'sql'} {shell_word(better)}"
 
 
-def _mended(slip: Slip, error: FilterError) -> str:
+def _mend_text(slip: Slip, error: FilterError) -> str:
     text = slip.source.text
     now: FilterError | None = error
     for _ in range(_MOST_STEPS):
         assert now is not None
-        step = next((one for one in _steps(slip, text, now) if one != text), None)
+        step = next((candidate for candidate in _iter_steps(slip, text, now) if candidate != text), None)
         if step is None:
             return ""
         text = step
-        now = _refusal(slip, text)
+        now = _find_refusal(slip, text)
         if now is None:
             return text.strip()
     return ""
 
 
-def _refusal(slip: Slip, text: str) -> FilterError | None:
+def _find_refusal(slip: Slip, text: str) -> FilterError | None:
     try:
         slip.ask(text)
     except FilterError as error:
@@ -111,18 +111,18 @@ def _refusal(slip: Slip, text: str) -> FilterError | None:
     return None
 
 
-def _steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
+def _iter_steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
     """Ways to say it otherwise, or the same where one changes nothing."""
-    yield _backticks(slip.columns, text)
-    spelled = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
-    yield from (re.sub(way, better, text) for way, better in spelled)
-    yield _dates(text)
-    yield _named(slip.columns, text, error)
-    yield _of_kind(text, error)
-    yield _words_of_sql(text, slip.reserved(text))
+    yield _replace_backticks(slip.columns, text)
+    replacements = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
+    yield from (re.sub(way, better, text) for way, better in replacements)
+    yield _quote_dates(text)
+    yield _correct_field_name(slip.columns, text, error)
+    yield _adapt_to_kind(text, error)
+    yield _quote_reserved_words(text, slip.reserved(text))
 
 
-def _dates(fragment: str) -> str:
+def _quote_dates(fragment: str) -> str:
     """A date, or a moment, that lacks its quotes, in them."""
     return re.sub(
         rf"{_TEXT}|\"[^\"]*\"|(?<![\w./-])(\d{{4}})\s*[-/]\s*(\d\d?)\s*[-/]\s*(\d\d?)([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?(?![\w./-])",
@@ -131,55 +131,57 @@ def _dates(fragment: str) -> str:
     )
 
 
-def _words_of_sql(fragment: str, names: Sequence[str]) -> str:
+def _quote_reserved_words(fragment: str, names: Sequence[str]) -> str:
     """Field names that are words of SQL, in double quotes; not those in texts, or quoted already."""
     if not names:
         return fragment
     words = "|".join(map(re.escape, names))
     return re.sub(
         rf"{_TEXT}|\"[^\"]*\"|(?<![\w.])({words})(?!\w)",
-        lambda found: quoted(found[1]) if found[1] else found[0],
+        lambda match: quoted(match[1]) if match[1] else match[0],
         fragment,
     )
 
 
-def _backticks(columns: Columns, fragment: str) -> str:
+def _replace_backticks(columns: Columns, fragment: str) -> str:
     """A known field as it is, anything else as a text."""
     return re.sub(
-        r"`([^`]*)`", lambda found: _field(found[1]) if found[1] in columns.names else _quoted(found[1]), fragment
+        r"`([^`]*)`",
+        lambda match: _format_field(match[1]) if match[1] in columns.names else _quote_text(match[1]),
+        fragment,
     )
 
 
-def _field(name: str) -> str:
+def _format_field(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quoted(name)
 
 
-def _named(columns: Columns, fragment: str, error: FilterError) -> str:
+def _correct_field_name(columns: Columns, fragment: str, error: FilterError) -> str:
     """An unknown field is a text that lacks its quotes, or the name of one that is spelled otherwise."""
     name = error.details.get("field")
     if error.details.get("construct") or not name or "nearest" not in error.details:
         return fragment
-    near = error.details["nearest"] or _folded(str(name), columns)
-    written = re.escape(str(name))
-    whole = rf'"{written}"|(?<![\w."\'])({written})(?![\w"\'])'
+    near = error.details["nearest"] or _find_similar_name(str(name), columns)
+    name_pattern = re.escape(str(name))
+    whole = rf'"{name_pattern}"|(?<![\w."\'])({name_pattern})(?![\w"\'])'
     behind = re.search(rf"(?:=|<>|!=|<|>|\bLIKE|\bILIKE|\bIN\s*\(|,)\s*(?:{whole})", fragment, re.IGNORECASE)
     if behind and not re.match(r"\s*[.(\[]", fragment[behind.end() :]):
         return (
             fragment[: behind.start()]
-            + re.sub(whole, _quoted(str(name)).replace("\\", r"\\"), behind[0])
+            + re.sub(whole, _quote_text(str(name)).replace("\\", r"\\"), behind[0])
             + fragment[behind.end() :]
         )
     return re.sub(whole, near, fragment) if near else fragment
 
 
-def _folded(name: str, columns: Columns) -> str:
+def _find_similar_name(name: str, columns: Columns) -> str:
     """`createdAt` is `created_at`."""
-    bare = {known.replace("_", "").casefold(): known for known in columns.names}
+    bare = {known_name.replace("_", "").casefold(): known_name for known_name in columns.names}
     near = get_close_matches(name.replace("_", "").casefold(), bare, 1, 0.8)
     return bare[near[0]] if near else ""
 
 
-def _of_kind(fragment: str, error: FilterError) -> str:
+def _adapt_to_kind(fragment: str, error: FilterError) -> str:
     """`flag = 1`, and a list where one value belongs."""
     name = error.details.get("field")
     if not isinstance(name, str) or error.details.get("construct") not in ("list", "type", "comparison"):
@@ -187,10 +189,10 @@ def _of_kind(fragment: str, error: FilterError) -> str:
     field = rf"(\"?{re.escape(name)}\"?)\s*"
     if error.details["construct"] == "list":
         return re.sub(rf"(?i){field}(?:=|LIKE|ILIKE)\s*'%?([^'%]*)%?'", r"list_contains(\1, '\2')", fragment)
-    for one, other in (("1|'1'|'true'|'yes'", "TRUE"), ("0|'0'|'false'|'no'", "FALSE")):
-        fragment = re.sub(rf"(?i){field}(=|<>|!=)\s*(?:{one})(?![\w.])", rf"\1 \2 {other}", fragment)
+    for literal_pattern, truth_word in (("1|'1'|'true'|'yes'", "TRUE"), ("0|'0'|'false'|'no'", "FALSE")):
+        fragment = re.sub(rf"(?i){field}(=|<>|!=)\s*(?:{literal_pattern})(?![\w.])", rf"\1 \2 {truth_word}", fragment)
     return re.sub(rf"(?i){field}(=|<>|!=|<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)(?![\w.])", r"\1 \2 '\3'", fragment)
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"

@@ -14,7 +14,7 @@ from msgspec import Struct
 from duckkb.lanes.sql.reader.syntax import Source, refuse_expression
 
 
-def _words(text: str, before: str = "") -> frozenset[str]:
+def _split_words(text: str, before: str = "") -> frozenset[str]:
     return frozenset(before + word for word in text.split())
 
 
@@ -123,10 +123,12 @@ _LEAVES: dict[str, Callable[[Any], bool]] = {
     "set": lambda value: isinstance(value, list) and all(type(place) is int for place in value),
 }
 _WORDS = {
-    "sign": _words("EQUAL NOTEQUAL LESSTHAN GREATERTHAN LESSTHANOREQUALTO GREATERTHANOREQUALTO", "COMPARE_")
+    "sign": _split_words("EQUAL NOTEQUAL LESSTHAN GREATERTHAN LESSTHANOREQUALTO GREATERTHANOREQUALTO", "COMPARE_")
     | {"INVALID"},
-    "boundary": _words("UNBOUNDED_PRECEDING UNBOUNDED_FOLLOWING CURRENT_ROW_RANGE CURRENT_ROW_ROWS CURRENT_ROW_GROUPS")
-    | _words(
+    "boundary": _split_words(
+        "UNBOUNDED_PRECEDING UNBOUNDED_FOLLOWING CURRENT_ROW_RANGE CURRENT_ROW_ROWS CURRENT_ROW_GROUPS"
+    )
+    | _split_words(
         "PRECEDING_ROWS FOLLOWING_ROWS PRECEDING_RANGE FOLLOWING_RANGE PRECEDING_GROUPS FOLLOWING_GROUPS", "EXPR_"
     ),
 }
@@ -144,48 +146,48 @@ def check_forms(source: Source, tree: Any) -> None:
     """Refuse a tree in which something is not of a form that is known; raises FilterError."""
     stack: list[tuple[str, Any]] = [("tree", tree)]
     while stack:
-        held, value = stack.pop()
-        if held.startswith("list:"):
+        expected_form, value = stack.pop()
+        if expected_form.startswith("list:"):
             if not isinstance(value, list):
-                raise _unknown(source, held)
-            stack.extend((held.removeprefix("list:"), item) for item in value)
-        elif held.endswith("?"):
-            stack += [] if value is None else [(held.removesuffix("?"), value)]
-        elif held == "row":
+                raise _build_unknown_error(source, expected_form)
+            stack.extend((expected_form.removeprefix("list:"), item) for item in value)
+        elif expected_form.endswith("?"):
+            stack += [] if value is None else [(expected_form.removesuffix("?"), value)]
+        elif expected_form == "row":
             stack.append(("list:expression", value))
-        elif is_leaf := _LEAVES.get(held):
+        elif is_leaf := _LEAVES.get(expected_form):
             if not is_leaf(value):
-                raise _unknown(source, held)
-        elif held.isupper() or held in _WORDS:
-            if value not in _WORDS.get(held, held.split("|")):
-                raise _unknown(source, str(value))
+                raise _build_unknown_error(source, expected_form)
+        elif expected_form.isupper() or expected_form in _WORDS:
+            if value not in _WORDS.get(expected_form, expected_form.split("|")):
+                raise _build_unknown_error(source, str(value))
         else:
-            stack.extend(_fields(source, held, value))
+            stack.extend(_list_fields(source, expected_form, value))
 
 
-def _fields(source: Source, held: str, node: Any) -> Iterator[tuple[str, Any]]:
+def _list_fields(source: Source, expected_form: str, node: Any) -> Iterator[tuple[str, Any]]:
     """What each field of a node must be, and is."""
-    form = _form_of(source, held, node)
+    form = _find_form(source, expected_form, node)
     if node.keys() != form.fields.keys():
-        raise _unknown(source, ", ".join(sorted(node.keys() ^ form.fields.keys())))
+        raise _build_unknown_error(source, ", ".join(sorted(node.keys() ^ form.fields.keys())))
     parts = _NAMED.get(str(node.get("class") or node.get("type")))
     if parts and not _is_path(node["qualified_name"], [node[part] for part in parts]):
         raise source.refused("a qualified name", "use bare names", node)
-    return ((what, node[field]) for field, what in form.fields.items())
+    return ((field_form, node[field]) for field, field_form in form.fields.items())
 
 
-def _form_of(source: Source, held: str, node: Any) -> Form:
+def _find_form(source: Source, expected_form: str, node: Any) -> Form:
     if not isinstance(node, dict):
-        raise _unknown(source, held)
-    if held not in _OF_ALL:
-        return _forms()[held, ""]
-    name = str(node.get("class" if held == "expression" else "type"))
-    form = _forms().get((held, name))
-    if form is None and held == "table":
+        raise _build_unknown_error(source, expected_form)
+    if expected_form not in _OF_ALL:
+        return _parse_forms()[expected_form, ""]
+    name = str(node.get("class" if expected_form == "expression" else "type"))
+    form = _parse_forms().get((expected_form, name))
+    if form is None and expected_form == "table":
         raise source.refused(f"{name.lower().replace('_', ' ')} in FROM", "name a runtime table")
-    if form is None and held == "query":
+    if form is None and expected_form == "query":
         raise source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
-    if form is None and held == "modifier":
+    if form is None and expected_form == "modifier":
         raise source.refused("this clause", "leave it out")
     if form is None or (form.types and node.get("type") not in form.types):
         raise refuse_expression(source, node)
@@ -194,19 +196,19 @@ def _form_of(source: Source, held: str, node: Any) -> Form:
 
 def _is_path(name: Any, parts: Sequence[Any]) -> bool:
     path = name.get("path") if isinstance(name, dict) else None
-    given = [part for part in parts if part]
-    return isinstance(path, list) and [part for part in path if part] == given and len(path) <= len(parts)
+    filled_parts = [part for part in parts if part]
+    return isinstance(path, list) and [part for part in path if part] == filled_parts and len(path) <= len(parts)
 
 
-def _unknown(source: Source, what: str) -> Exception:
-    return source.refused(f"this construct ({what})", "say it in another way")
+def _build_unknown_error(source: Source, construct: str) -> Exception:
+    return source.refused(f"this construct ({construct})", "say it in another way")
 
 
 @cache
-def _forms() -> Mapping[tuple[str, str], Form]:
+def _parse_forms() -> Mapping[tuple[str, str], Form]:
     """By what a place holds and by the class or type of what stands there."""
     forms = {}
-    for held, lines in (
+    for expected_form, lines in (
         ("expression", _EXPRESSIONS),
         ("query", _QUERIES),
         ("table", _TABLES),
@@ -214,11 +216,13 @@ def _forms() -> Mapping[tuple[str, str], Form]:
         ("", _PARTS),
     ):
         for line in re.sub(r"\n +(?=\|)", "", lines).replace("\n  ", " ").strip().splitlines():
-            head, _, rest = line.partition(":")
+            head, _, field_text = line.partition(":")
             name, _, types = head.partition(" ")
-            words = _split_fields(f"{_OF_ALL.get(held, '')} {rest}")
+            words = _split_fields(f"{_OF_ALL.get(expected_form, '')} {field_text}")
             fields = dict(word.split("=", 1) for word in words)
-            forms[(held, name) if held else (name, "")] = Form(frozenset(filter(None, types.split("|"))), fields)
+            forms[(expected_form, name) if expected_form else (name, "")] = Form(
+                frozenset(filter(None, types.split("|"))), fields
+            )
     return forms
 
 

@@ -83,7 +83,7 @@ class Function(Struct, frozen=True):
 def called(name: str, arguments: Sequence[Term]) -> Term | None:
     """A call of a function whose kinds are known, None for any other; raises FilterError for a wrong number of arguments, or
     for one of another kind."""
-    function = _functions().get(name)
+    function = _parse_functions().get(name)
     if function is None:
         return None
     if not function.least <= len(arguments) <= function.most:
@@ -127,31 +127,33 @@ def result_kind(name: str, arguments: Sequence[Term]) -> str:
         return first if is_list(first) else f"{ANY}[]"
     if name in ("list_slice", "array_slice"):
         return first if is_list(first) else ANY
-    if name.startswith("json_") and len(arguments) == 2 and _are_paths(arguments[1]):
+    if name.startswith("json_") and len(arguments) == 2 and _has_many_paths(arguments[1]):
         return f"{ANY}[]"
     return f"{ANY}[]" if kind == "some[]" else kind
 
 
-def _are_paths(term: Term) -> bool:
+def _has_many_paths(term: Term) -> bool:
     """Whether a function of JSON that gets this looks at several places, and gives a list of what it finds."""
     path = str(term.value) if term.constant else ""
     return is_list(term.kind) or (path.startswith("$") and "*" in re.sub('"[^"]*"', "", path))
 
 
 @cache
-def _functions() -> dict[str, Function]:
-    found = dict(_SPECIAL)
+def _parse_functions() -> dict[str, Function]:
+    functions = dict(_SPECIAL)
     for line in _SIGNATURES.strip().splitlines():
-        names, _, rest = line.partition(": ")
-        takes, _, result = rest.partition(" -> ")
+        names, _, signature = line.partition(": ")
+        takes, _, result = signature.partition(" -> ")
         kinds = takes.split()
         least = sum(not kind.endswith("?") for kind in kinds)
         for name in names.split():
-            found[name] = Function(least, len(kinds), _typed(name, [kind.rstrip("?") for kind in kinds], result))
-    return found
+            functions[name] = Function(
+                least, len(kinds), _build_call(name, [kind.rstrip("?") for kind in kinds], result)
+            )
+    return functions
 
 
-def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
+def _build_call(name: str, kinds: Sequence[str], result: str) -> Build:
     def build(arguments: Sequence[Term]) -> Term:
         pairs = [_ARGUMENTS[kind] for kind in kinds[: len(arguments)]]
         terms = [convert(argument) for (convert, _), argument in zip(pairs, arguments, strict=True)]
@@ -162,9 +164,13 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
             # the engine has none of a DECIMAL to places that a field holds
             nodes[0] = cast_node(nodes[0], "DOUBLE")
         if kinds[0] == "list":
-            nodes = [term.node for term in _lists(terms)]
+            nodes = [term.node for term in _align_lists(terms)]
         if result == "same":
-            return _exact(name, terms[0]) if terms[0].kind == "integer" else Term(call_node(name, *nodes), "number")
+            return (
+                _build_exact_integer(name, terms[0])
+                if terms[0].kind == "integer"
+                else Term(call_node(name, *nodes), "number")
+            )
         return Term(soften(name, call_node(name, *nodes)), result, terms[0].name)
 
     return build
@@ -172,16 +178,16 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
 
 def soften(name: str, call: Node) -> Node:
     """A call of a function, NULL where it gives what is no number."""
-    for undefined in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
-        call = call_node("nullif", call, cast_node(text_node(undefined), "DOUBLE"))
+    for undefined_value in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
+        call = call_node("nullif", call, cast_node(text_node(undefined_value), "DOUBLE"))
     return call
 
 
-def _as_moment(term: Term) -> Term:
+def _convert_to_moment(term: Term) -> Term:
     return term if term.is_moment else as_timestamp(term)
 
 
-def _as_list(term: Term) -> Term:
+def _convert_to_list(term: Term) -> Term:
     return term if is_list(term.kind) and term.kind != "json[]" else as_text_list(term)
 
 
@@ -190,19 +196,19 @@ _ARGUMENTS: dict[str, tuple[Callable[[Term], Term], str]] = {
     "count": (as_count, "INTEGER"),
     "number": (as_number, "DOUBLE"),
     "date": (as_date, "DATE"),
-    "moment": (_as_moment, "TIMESTAMP"),
-    "list": (_as_list, "VARCHAR[]"),
+    "moment": (_convert_to_moment, "TIMESTAMP"),
+    "list": (_convert_to_list, "VARCHAR[]"),
     "any": (plain, "INTEGER"),
 }
 
 
-def _lists(terms: Sequence[Term]) -> Sequence[Term]:
+def _align_lists(terms: Sequence[Term]) -> Sequence[Term]:
     kinds = {element(term.kind) for term in terms}
     alike = len(kinds - {"null"}) <= 1 or kinds == {"integer", "number"} or ANY in kinds
     return terms if alike else [as_text_list(term) for term in terms]
 
 
-def _length(arguments: Sequence[Term]) -> Term:
+def _build_length(arguments: Sequence[Term]) -> Term:
     """Characters of a text, elements of a list; JSON answers by what it holds."""
     term = arguments[0]
     if is_list(term.kind) or term.kind == ANY:
@@ -215,7 +221,7 @@ def _length(arguments: Sequence[Term]) -> Term:
     return Term(call_node("length", typed_null(as_text(term), "VARCHAR")), "integer", term.name)
 
 
-def _contains(arguments: Sequence[Term]) -> Term:
+def _build_contains(arguments: Sequence[Term]) -> Term:
     if is_list(arguments[0].kind):
         return _list_contains(arguments)
     texts = [typed_null(as_text(argument), "VARCHAR") for argument in arguments]
@@ -223,41 +229,41 @@ def _contains(arguments: Sequence[Term]) -> Term:
 
 
 def _list_contains(arguments: Sequence[Term]) -> Term:
-    items, wanted = arguments
+    items, target = arguments
     if items.kind == ANY:
-        return Term(call_node("list_contains", items.node, wanted.whole), "boolean", items.name)
+        return Term(call_node("list_contains", items.node, target.whole), "boolean", items.name)
     if not (is_list(items.kind) or items.kind == "json"):
         raise FilterError(
             f"{items.name} is no list.",
             suggestion=f"contains({items.name}, TEXT) looks inside a text",
             details={"construct": "function list_contains", "field": items.name},
         )
-    if is_list(wanted.kind):
-        raise list_error(wanted)
+    if is_list(target.kind):
+        raise list_error(target)
     if element(items.kind) in ("text", "json"):
-        return _text_list_contains(items, wanted)
-    if element(items.kind) == "number" and wanted.constant and wanted.kind == "integer" and abs(wanted.value) >= EXACT:
+        return _build_text_list_contains(items, target)
+    if element(items.kind) == "number" and target.constant and target.kind == "integer" and abs(target.value) >= EXACT:
         raise FilterError(
-            f"{items.name} holds doubles, and {wanted.value} may be none.",
-            suggestion=f"compare an element: {items.name}[1] = {wanted.value}",
+            f"{items.name} holds doubles, and {target.value} may be none.",
+            suggestion=f"compare an element: {items.name}[1] = {target.value}",
             details={"construct": "number", "field": items.name},
         )
-    _, inner = meet(Term(items.node, element(items.kind), items.name), wanted)
+    _, inner = meet(Term(items.node, element(items.kind), items.name), target)
     return Term(call_node("list_contains", items.node, inner.node), "boolean", items.name)
 
 
-def _text_list_contains(items: Term, wanted: Term) -> Term:
+def _build_text_list_contains(items: Term, target: Term) -> Term:
     """Texts, and the elements of JSON, are compared as texts; a whole number is one with and without its `.0`."""
-    forms = [typed_null(as_text(wanted), "VARCHAR")]
-    if wanted.constant and wanted.is_numeric:
-        number = wanted.value
+    forms = [typed_null(as_text(target), "VARCHAR")]
+    if target.constant and target.is_numeric:
+        number = target.value
         whole = float(number).is_integer()
         forms = [text_node(form) for form in ([str(int(number)), f"{int(number)}.0"] if whole else [repr(number)])]
     texts = as_text_list(items).node
     return Term(any_node([call_node("list_contains", texts, form) for form in forms]), "boolean", items.name)
 
 
-def _picked(name: str, most: int = 50) -> Function:
+def _build_choice(name: str, most: int = 50) -> Function:
     """COALESCE and its kin: arguments in one kind, one of which is the result."""
 
     def build(arguments: Sequence[Term]) -> Term:
@@ -269,41 +275,43 @@ def _picked(name: str, most: int = 50) -> Function:
     return Function(1, most, build)
 
 
-def _nullif(arguments: Sequence[Term]) -> Term:
+def _build_nullif(arguments: Sequence[Term]) -> Term:
     left, right = meet(*arguments)
     return Term(call_node("nullif", left.node, right.node), left.kind, arguments[0].name)
 
 
-def _date_part(arguments: Sequence[Term]) -> Term:
-    name, moment = _part_name(arguments[0], _PARTS), _as_moment(arguments[1])
+def _build_date_part(arguments: Sequence[Term]) -> Term:
+    name, moment = _parse_part_name(arguments[0], _PARTS), _convert_to_moment(arguments[1])
     kind = "number" if name == "epoch" else "integer"
     part = call_node("date_part", text_node(name), typed_null(moment, "TIMESTAMP"))
     return Term(cast_node(part, sql_type(kind)), kind, moment.name)
 
 
-def _date_trunc(arguments: Sequence[Term]) -> Term:
-    name, moment = _part_name(arguments[0], _TRUNCATIONS), _as_moment(arguments[1])
+def _build_date_trunc(arguments: Sequence[Term]) -> Term:
+    name, moment = _parse_part_name(arguments[0], _TRUNCATIONS), _convert_to_moment(arguments[1])
     start = call_node("date_trunc", text_node(name), typed_null(moment, "TIMESTAMP"))
     return Term(cast_node(start, "TIMESTAMP"), "timestamp", moment.name)
 
 
-def _date_diff(arguments: Sequence[Term]) -> Term:
-    name = _part_name(arguments[0], _TRUNCATIONS)
+def _build_date_diff(arguments: Sequence[Term]) -> Term:
+    name = _parse_part_name(arguments[0], _TRUNCATIONS)
     ends = [typed_null(as_timestamp(argument), "TIMESTAMP") for argument in arguments[1:]]
     return Term(try_node(call_node("date_diff", text_node(name), *ends)), "integer", arguments[1].name)
 
 
-def _part_name(term: Term, known: Sequence[str]) -> str:
+def _parse_part_name(term: Term, known_parts: Sequence[str]) -> str:
     name = str(term.value).strip().lower() if term.constant else ""
-    name = name if name in known else name.removesuffix("s")
-    if name not in known:
+    name = name if name in known_parts else name.removesuffix("s")
+    if name not in known_parts:
         raise FilterError(
-            "Unknown part of a date.", suggestion="one of: " + ", ".join(known), details={"construct": "date part"}
+            "Unknown part of a date.",
+            suggestion="one of: " + ", ".join(known_parts),
+            details={"construct": "date part"},
         )
     return name
 
 
-def _joined(name: str) -> Build:
+def _build_join(name: str) -> Build:
     def build(arguments: Sequence[Term]) -> Term:
         if all(is_list(term.kind) or term.kind == ANY for term in arguments):
             terms = unify(arguments)
@@ -314,7 +322,7 @@ def _joined(name: str) -> Build:
     return build
 
 
-def _concatenated(name: str) -> Build:
+def _build_concatenation(name: str) -> Build:
     def build(arguments: Sequence[Term]) -> Term:
         terms = unify(arguments)
         kind = common_kind(terms)
@@ -332,25 +340,28 @@ def list_of(items: Sequence[Term]) -> Term:
     return Term(call_node("list_value", *(term.node for term in terms)), f"{kind}[]", A_LIST)
 
 
-def _each(names: str, function: Function) -> dict[str, Function]:
+def _map_names(names: str, function: Function) -> dict[str, Function]:
     return dict.fromkeys(names.split(), function)
 
 
 _SPECIAL = {
-    **_each("len length array_length list_length json_array_length", Function(1, 1, _length)),
-    **_each("contains", Function(2, 2, _contains)),
-    **_each("list_contains array_contains list_has array_has", Function(2, 2, _list_contains)),
-    **_each("ifnull", _picked("coalesce", 2)),
-    **_each("nullif", Function(2, 2, _nullif)),
-    **_each("date_part datepart", Function(2, 2, _date_part)),
-    **_each("date_trunc datetrunc", Function(2, 2, _date_trunc)),
-    **_each("date_diff datediff", Function(3, 3, _date_diff)),
-    **_each("mod", Function(2, 2, lambda arguments: arithmetic("%", *arguments))),
-    **_each("||", Function(2, 2, _joined("||"))),
-    **_each("concat", Function(1, 50, _joined("concat"))),
-    **{name: Function(1, 50, _concatenated(name)) for name in ("list_concat", "list_cat", "array_concat", "array_cat")},
-    **_each("list_value list_pack", Function(0, 10_000, list_of)),
-    **{name: _picked(name) for name in ("coalesce", "greatest", "least")},
+    **_map_names("len length array_length list_length json_array_length", Function(1, 1, _build_length)),
+    **_map_names("contains", Function(2, 2, _build_contains)),
+    **_map_names("list_contains array_contains list_has array_has", Function(2, 2, _list_contains)),
+    **_map_names("ifnull", _build_choice("coalesce", 2)),
+    **_map_names("nullif", Function(2, 2, _build_nullif)),
+    **_map_names("date_part datepart", Function(2, 2, _build_date_part)),
+    **_map_names("date_trunc datetrunc", Function(2, 2, _build_date_trunc)),
+    **_map_names("date_diff datediff", Function(3, 3, _build_date_diff)),
+    **_map_names("mod", Function(2, 2, lambda arguments: arithmetic("%", *arguments))),
+    **_map_names("||", Function(2, 2, _build_join("||"))),
+    **_map_names("concat", Function(1, 50, _build_join("concat"))),
+    **{
+        name: Function(1, 50, _build_concatenation(name))
+        for name in ("list_concat", "list_cat", "array_concat", "array_cat")
+    },
+    **_map_names("list_value list_pack", Function(0, 10_000, list_of)),
+    **{name: _build_choice(name) for name in ("coalesce", "greatest", "least")},
 }
 
 _DIVIDING = frozenset(("/", "//", "%"))
@@ -364,24 +375,24 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     if right is None:
         number = as_number(left)
         if number.kind == "integer":
-            return _exact(operator, number)
+            return _build_exact_integer(operator, number)
         return Term(call_node(operator, number.node), number.kind, left.name)
     if {ANY} & {left.kind, right.kind}:
         return Term(try_node(call_node(operator, plain(left).node, plain(right).node)), ANY, left.name)
     if left.is_moment or right.is_moment or "interval" in (left.kind, right.kind):
-        return _shifted(operator, left, right)
-    one, other = as_number(left), as_number(right)
-    divisor = other.node
+        return _shift_moment(operator, left, right)
+    left_number, right_number = as_number(left), as_number(right)
+    divisor = right_number.node
     if operator in _DIVIDING:
         divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
-    if one.kind == other.kind == "integer" and operator != "/":
-        return _exact(operator, one, Term(divisor, "integer"))
-    doubles = (_double(operator, one, one.node), _double(operator, other, divisor))
+    if left_number.kind == right_number.kind == "integer" and operator != "/":
+        return _build_exact_integer(operator, left_number, Term(divisor, "integer"))
+    doubles = (_build_double(operator, left_number, left_number.node), _build_double(operator, right_number, divisor))
     whole = call_node("trunc", call_node("/", *doubles))  # of doubles the engine's `//` is `/`
     return Term(whole if operator == "//" else call_node(operator, *doubles), "number", left.name)
 
 
-def _double(operator: str, term: Term, node: Node) -> Node:
+def _build_double(operator: str, term: Term, node: Node) -> Node:
     """The double that a calculation takes. A rest or a whole quotient of a rounded number is another one, and refused; a sum of it
     is the nearest double as any sum of doubles is."""
     if term.kind == "integer" and operator in ("//", "%"):
@@ -389,18 +400,18 @@ def _double(operator: str, term: Term, node: Node) -> Node:
     return cast_node(node, "DOUBLE")
 
 
-def _exact(name: str, *integers: Term) -> Term:
+def _build_exact_integer(name: str, *integers: Term) -> Term:
     """In twice the bits, so that nothing overflows, and back: NULL where 64 do not hold it."""
-    wide = call_node(name, *(cast_node(one.node, "HUGEINT") for one in integers))
+    wide = call_node(name, *(cast_node(integer.node, "HUGEINT") for integer in integers))
     return Term(cast_node(wide, "BIGINT"), "integer", integers[0].name)
 
 
-def _shifted(operator: str, left: Term, right: Term) -> Term:
+def _shift_moment(operator: str, left: Term, right: Term) -> Term:
     if operator == "+" and right.is_moment and not left.is_moment:
         left, right = right, left
     if operator in "+-" and left.is_moment and right.kind == "interval":
-        shifted = call_node(operator, left.node, right.node)
-        return Term(try_node(cast_node(shifted, "TIMESTAMP")), "timestamp", left.name)
+        moment_node = call_node(operator, left.node, right.node)
+        return Term(try_node(cast_node(moment_node, "TIMESTAMP")), "timestamp", left.name)
     if operator in "+-" and left.kind == "date" and right.kind == "integer":
         days = cast_node(right.node, "INTEGER")
         return Term(try_node(call_node(operator, left.node, days)), "date", left.name)
@@ -448,7 +459,7 @@ def converted(term: Term, cast_type: Node) -> Term:
     kind = _CASTS.get(name, ANY)
     node = {**cast_node(term.whole, "VARCHAR"), "type_expr": cast_type}
     if name in ("LIST", "ARRAY"):
-        return Term(node, f"{_element_of(cast_type)}[]", term.name)
+        return Term(node, f"{_find_element_kind(cast_type)}[]", term.name)
     if name == "UUID" and term.kind not in ("text", "json", "null", ANY):
         raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
     if kind == ANY or term.kind in (ANY, "interval"):
@@ -471,7 +482,7 @@ def converted(term: Term, cast_type: Node) -> Term:
     return Term({**node, "child": number.node}, kind, term.name)
 
 
-def _element_of(cast_type: Node) -> str:
+def _find_element_kind(cast_type: Node) -> str:
     """The kind of a list's elements; of those that are lists or structures nobody asks."""
     inner = type_name(cast_type["children"][0])
     return "json" if inner == "JSON" else _CASTS.get(inner, ANY)

@@ -24,11 +24,11 @@ _NUMBERS = (*_WHOLE, "DOUBLE")
 def compared(sign: str, left: Term, right: Term) -> Node:
     """Two JSON values by a sign, a type of COMPARISON."""
 
-    def test(one: Node, other: Node) -> Node:
-        return {"class": "COMPARISON", "type": sign, "left": one, "right": other}
+    def test(first_node: Node, second_node: Node) -> Node:
+        return {"class": "COMPARISON", "type": sign, "left": first_node, "right": second_node}
 
     def are(names: Sequence[str]) -> Node:
-        return _conjunction([_is_one_of(term, names) for term in (left, right)])
+        return _join_conditions([_is_one_of(term, names) for term in (left, right)])
 
     texts = as_text(left).node, as_text(right).node
     whole = test(*(cast_node(text, "HUGEINT") for text in texts))
@@ -42,7 +42,7 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
     if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
         return None
     text, picks = as_text(by).node, EXTREMES[name]
-    number = _number(by, exact_double(text, cast_node(text, "DOUBLE")))
+    number = _build_number(by, exact_double(text, cast_node(text, "DOUBLE")))
 
     def call(function: str, *arguments: Node) -> Node:
         return {**with_arguments(node, arguments, function), "distinct": False}
@@ -58,11 +58,11 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
 def ordered(order: Node, term: Term) -> list[Node]:
     """An item of ORDER BY: numbers in their order, then texts in theirs."""
     whole = case_node([(_is_one_of(term, _WHOLE), cast_node(as_text(term).node, "HUGEINT"))], null_node("HUGEINT"))
-    number = _number(term, cast_node(as_text(term).node, "DOUBLE"))
+    number = _build_number(term, cast_node(as_text(term).node, "DOUBLE"))
     return [{**order, "expression": key} for key in (number, whole, as_text(term).node)]  # doubles may be alike
 
 
-def _number(term: Term, number: Node) -> Node:
+def _build_number(term: Term, number: Node) -> Node:
     """The number that a JSON value is; NULL for a text of digits, which stands among texts."""
     return case_node([(_is_one_of(term, _NUMBERS), number)], null_node("DOUBLE"))
 
@@ -73,5 +73,5 @@ def _is_one_of(term: Term, names: Sequence[str]) -> Node:
     return {"class": "OPERATOR", "type": "COMPARE_IN", "children": [kind, *map(text_node, names)]}
 
 
-def _conjunction(conditions: Sequence[Node]) -> Node:
+def _join_conditions(conditions: Sequence[Node]) -> Node:
     return {"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": [*conditions]}

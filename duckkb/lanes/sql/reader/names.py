@@ -34,16 +34,16 @@ class Scope:
         first: Columns | None = None
         level: Scope | None = self
         while level is not None:
-            found, decided = level._field(node)
+            term, decided = level._resolve_field(node)
             if decided:
-                return found
+                return term
             first = first or next((columns for columns in level.tables.values() if columns), None)
             level = level.outer
         if first is not None:
             first.find(node["column_names"][0])
         return None
 
-    def _field(self, node: Node) -> tuple[Term | None, bool]:
+    def _resolve_field(self, node: Node) -> tuple[Term | None, bool]:
         """What a name is here, and whether that is so: else it belongs to the query around."""
         parts = node["column_names"]
         head = parts[0].casefold()
@@ -51,16 +51,16 @@ class Scope:
             return None, True
         if len(parts) > 1 and head in self.tables:
             columns = self.tables[head]
-            return (_column(node, columns, parts[1:], parts[:1]) if columns else None), True
-        holders = self._holders(parts[0])
+            return (_resolve_column(node, columns, parts[1:], parts[:1]) if columns else None), True
+        holders = self._find_holders(parts[0])
         if len(holders) == 1:
             ((alias, columns),) = holders.items()
-            return _column(node, columns, parts, [alias] if len(self.tables) > 1 else []), True
+            return _resolve_column(node, columns, parts, [alias] if len(self.tables) > 1 else []), True
         return None, bool(holders) or head in self.aliases or None in self.tables.values()
 
-    def _holders(self, name: str) -> dict[str, Columns]:
+    def _find_holders(self, name: str) -> dict[str, Columns]:
         """The tables with a field of this name; those where it is a column of its own come before the others."""
-        found: dict[str, Columns] = {}
+        path_tables: dict[str, Columns] = {}
         columns: dict[str, Columns] = {}
         for alias, table in self.tables.items():
             try:
@@ -68,11 +68,11 @@ class Scope:
             except FilterError:
                 continue
             if table:
-                (found if path else columns)[alias] = table
-        return columns or found
+                (path_tables if path else columns)[alias] = table
+        return columns or path_tables
 
 
-def _column(node: Node, columns: Columns, parts: Sequence[str], table: Sequence[str]) -> Term:
+def _resolve_column(node: Node, columns: Columns, parts: Sequence[str], table: Sequence[str]) -> Term:
     column, path = columns.find(parts[0])
     term = Term(node, column.kind, parts[0] if path else column.name)
     if path or len(parts) > 1 or column.sql_name.casefold() != parts[0].casefold():
@@ -102,23 +102,23 @@ def inside(term: Term, step: str | int) -> Term:
 def at_index(node: Node, term: Term, index: Term) -> Term:
     """`value[index]`: an element of a list, counted from 1 (from the end where negative), a character of a text, or a key of
     JSON. `node` is what was written."""
-    written = {**node, "children": [term.whole, index.whole]}
+    index_node = {**node, "children": [term.whole, index.whole]}
     if index.constant and index.kind == "text":
         return inside(term, index.value)
     if index.constant and index.value == 0 and (is_list(term.kind) or term.kind in ("json", "text")):
-        raise _no_element(term, 0)
+        raise _build_element_error(term, 0)
     if is_list(term.kind):
-        return Term(written, element(term.kind), f"{term.name}[{index.value if index.constant else index.name}]")
+        return Term(index_node, element(term.kind), f"{term.name}[{index.value if index.constant else index.name}]")
     if term.kind in ("text", ANY):
-        return Term(written, term.kind, term.name)
+        return Term(index_node, term.kind, term.name)
     if not (index.constant and index.kind == "integer"):
         raise FilterError("An index must be a whole number or a key in quotes.", details={"construct": "index"})
     if term.kind == "json" and index.value > 0:
         return inside(term, min(1_000_000_000, index.value) - 1)
-    raise _no_element(term, index.value)
+    raise _build_element_error(term, index.value)
 
 
-def _no_element(term: Term, position: int) -> FilterError:
+def _build_element_error(term: Term, position: int) -> FilterError:
     return FilterError(
         f"{term.name} has no element [{position}].",
         suggestion="indices count from 1; of a text, substring() takes a part",
@@ -132,15 +132,15 @@ def arrow(name: str, term: Term, step: Term) -> Term:
         return Term(call_node(name, term.node, step.whole), ANY, term.name)
     if not step.constant or step.kind not in ("integer", "text"):
         raise FilterError("A JSON path must be a constant.", details={"construct": "JSON path"})
-    steps = [step.value] if step.kind == "integer" else _steps(step.value)
-    for one in steps:
-        if isinstance(one, int) and one < 0:
+    steps = [step.value] if step.kind == "integer" else _parse_steps(step.value)
+    for key in steps:
+        if isinstance(key, int) and key < 0:
             raise FilterError("An index into JSON counts from 0.", details={"construct": "JSON path"})
-        term = inside(term, one)
+        term = inside(term, key)
     return term
 
 
-def _steps(path: str) -> list[str | int]:
+def _parse_steps(path: str) -> list[str | int]:
     if path.startswith("/"):
         return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
     if not path.startswith("$"):

@@ -53,9 +53,11 @@ def read_condition(
         query["where_clause"] = TreeReader(source, {}, now=now).condition(condition, scope).node
         query["select_list"] = [{"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [ID]}]
         query["from_table"] |= {"table_name": table, "qualified_name": {"path": [table]}}
-        return _question(engine, source, tree, (table.casefold(),))
+        return _build_query(engine, source, tree, (table.casefold(),))
 
-    with _advised(engine, Source(text, is_filter=True), lambda other: run(question(other)), lambda: columns):
+    with _add_advice(
+        engine, Source(text, is_filter=True), lambda suggested_text: run(question(suggested_text)), lambda: columns
+    ):
         return question(text)
 
 
@@ -89,86 +91,88 @@ def read_statement(
             case {"type": "SHOW_REF", "show_type": "SHOW", "schema_name": "", "table_name": name}:
                 return question(f"DESCRIBE {quoted(name)}")
         try:
-            TreeReader(source, tables, lambda node: _printed(engine, node), now).query(query)
+            TreeReader(source, tables, lambda node: _print_node(engine, node), now).query(query)
         except RecursionError:
             raise too_deep(source) from None
         except Rejected as error:
-            raise _unwritable(source, error) from error
-        return _question(engine, source, tree, tables)
+            raise _build_write_error(source, error) from error
+        return _build_query(engine, source, tree, tables)
 
     def columns() -> Columns | None:
         """Those of the first table that the text names."""
-        named = (name for name in re.findall(r"\w+", text.casefold()) if name in tables)
-        return next((found for name in named if (found := tables[name]()) is not None), None)
+        table_names = (name for name in re.findall(r"\w+", text.casefold()) if name in tables)
+        return next((table_columns for name in table_names if (table_columns := tables[name]()) is not None), None)
 
-    def ask(other: str) -> None:
-        if (asked := question(other)) is not None:
-            run(asked)
+    def ask(suggested_text: str) -> None:
+        if (suggested_query := question(suggested_text)) is not None:
+            run(suggested_query)
 
-    with _advised(engine, Source(text), ask, columns):
+    with _add_advice(engine, Source(text), ask, columns):
         return question(text)
 
 
-def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> SqlQuery:
+def _build_query(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> SqlQuery:
     """The text of an accepted tree; what it says has to be allowed as well."""
     again_source = Source(source.text)
     again = TreeReader(again_source, dict.fromkeys(tables, lambda: None), again=True)
     try:
-        if _size(tree, {}) > (_MOST_IN_FILTER if source.is_filter else _MOST_IN_STATEMENT):
+        if _count_expressions(tree, {}) > (_MOST_IN_FILTER if source.is_filter else _MOST_IN_STATEMENT):
             raise source.refused("so many repeated parts", "Make the condition simpler.")
         sql = engine.unparse(tree)
-        written = engine.parse(sql)
-        check_forms(again_source, written)
-        again.query(written["statements"][0]["node"])
+        written_tree = engine.parse(sql)
+        check_forms(again_source, written_tree)
+        again.query(written_tree["statements"][0]["node"])
     except RecursionError:
         raise too_deep(source) from None
     except Rejected as error:
-        raise _unwritable(source, error) from error
+        raise _build_write_error(source, error) from error
     return SqlQuery(sql, frozenset(again.tables))
 
 
-def _unwritable(source: Source, error: Rejected) -> FilterError:
+def _build_write_error(source: Source, error: Rejected) -> FilterError:
     """The error for a tree that the engine does not write as a statement."""
     if error.reason == "deep":
         return too_deep(source)
     return source.refused("a construct that cannot be written back", "say it in another way")
 
 
-def _printed(engine: Engine, node: Node) -> str:
+def _print_node(engine: Engine, node: Node) -> str:
     """An expression as the engine names a column of it."""
     tree = engine.parse("SELECT 1")
     tree["statements"][0]["node"]["select_list"] = [node]
     return engine.unparse(tree).removeprefix("SELECT ")
 
 
-def _size(value: Any, known: dict[int, int]) -> int:
+def _count_expressions(value: Any, counts: dict[int, int]) -> int:
     """How many expressions there are, each as often as it would be written."""
-    if id(value) not in known:
+    if id(value) not in counts:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        known[id(value)] = (isinstance(value, dict) and "class" in value) + sum(_size(one, known) for one in inner)
-    return known[id(value)]
+        counts[id(value)] = (isinstance(value, dict) and "class" in value) + sum(
+            _count_expressions(member, counts) for member in inner
+        )
+    return counts[id(value)]
 
 
 @contextmanager
-def _advised(
+def _add_advice(
     engine: Engine, source: Source, ask: Callable[[str], object], columns: Callable[[], Columns | None]
 ) -> Iterator[None]:
     """Give a refusal the advice that works, if there is any."""
     try:
         yield
     except FilterError as error:
-        known = columns() if len(source.text) <= MAX_FILTER else None
-        if known is not None:
+        table_columns = columns() if len(source.text) <= MAX_FILTER else None
+        if table_columns is not None:
             from duckkb.lanes.sql.reader.advice import Slip, advise
 
             def reserved(text: str) -> list[str]:
                 """Which field names of a text SQL keeps for itself, as `order` or `from`."""
-                names = {name.casefold() for name in known.names}
+                names = {name.casefold() for name in table_columns.names}
                 words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
                 return [word for word in words if word.casefold() in names and is_reserved(engine, word)]
 
             with suppress(Unavailable):  # what takes too long to try is not advised; the refusal stands
-                command = advise(Slip(source, known, ask, reserved), error)
+                command = advise(Slip(source, table_columns, ask, reserved), error)
                 if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
                     names = ", ".join(map(quoted, words[:5]))
                     command = f"put field names that are words of SQL in double quotes: {names}"

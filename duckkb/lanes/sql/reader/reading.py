@@ -83,74 +83,82 @@ class TreeReader:
         around = Scope(outer)
         for item in (node.get("cte_map") or {}).get("map", []):
             name, definition = item["key"].casefold(), item["value"]
-            own = Scope(around)
-            own.queries |= {name} if definition["query_node"]["type"] == "RECURSIVE_CTE_NODE" else set()
-            self.query(definition["query_node"], own)
-            result = Scope(own)
+            item_scope = Scope(around)
+            item_scope.queries |= {name} if definition["query_node"]["type"] == "RECURSIVE_CTE_NODE" else set()
+            self.query(definition["query_node"], item_scope)
+            result = Scope(item_scope)
             result.add("", None)
-            definition["key_targets"] = self._mapped(definition["key_targets"], result)
+            definition["key_targets"] = self._map_expressions(definition["key_targets"], result)
             around.queries |= {name}
         before, self._is_where = self._is_where, False
-        selected: Sequence[Term] = ()
+        selected_terms: Sequence[Term] = ()
         if node["type"] == "SELECT_NODE":
-            selected = self._select(node, Scope(around))
+            selected_terms = self._select(node, Scope(around))
         else:
             self._set_operation(node, around)
         self._is_where = before
-        return selected
+        return selected_terms
 
     def _select(self, node: Any, scope: Scope) -> Sequence[Term]:
         if node.get("sample"):
             raise self._source.refused("a sample", "use LIMIT")
-        self._table(node["from_table"], scope)
+        self._read_table(node["from_table"], scope)
         scope.aliases = {item["alias"].casefold() for item in node["select_list"] if item.get("alias")}
-        selected = [self.term(item, scope) for item in node["select_list"]]
-        items = list(zip(node["select_list"], selected, strict=True))
-        shown: dict[str | int, Term] = {item.get("alias", "").casefold(): term for item, term in items}
+        selected_terms = [self.term(item, scope) for item in node["select_list"]]
+        items = list(zip(node["select_list"], selected_terms, strict=True))
+        terms_by_name: dict[str | int, Term] = {item.get("alias", "").casefold(): term for item, term in items}
         if not any("STAR" in item["class"] for item, _ in items):  # which stands for several places
-            shown |= dict(enumerate(selected, 1))
-        node["select_list"] = list(map(self._selected, node["select_list"], selected))
+            terms_by_name |= dict(enumerate(selected_terms, 1))
+        node["select_list"] = list(map(self._alias_item, node["select_list"], selected_terms))
         if node["where_clause"]:
             self._is_where = True
             node["where_clause"] = self.condition(node["where_clause"], scope).node
             self._is_where = False
-        node["modifiers"] = self._modifiers(node.get("modifiers", []), scope, shown)
-        done = ("from_table", "select_list", "where_clause", "cte_map", "sample", "modifiers")
-        node.update({key: self._mapped(value, scope) for key, value in node.items() if key not in done})
-        return selected
+        node["modifiers"] = self._read_modifiers(node.get("modifiers", []), scope, terms_by_name)
+        finished_keys = ("from_table", "select_list", "where_clause", "cte_map", "sample", "modifiers")
+        node.update(
+            {key: self._map_expressions(value, scope) for key, value in node.items() if key not in finished_keys}
+        )
+        return selected_terms
 
-    def _modifiers(self, modifiers: Any, scope: Scope, selected: Mapping[str | int, Term]) -> Any:
-        """ORDER BY, LIMIT and DISTINCT. `selected` has what is selected by its place and its alias, which counts before a column of
-        this name."""
-        if self._again or any(one["type"] == "DISTINCT_MODIFIER" for one in modifiers):
-            return self._mapped(modifiers, scope)  # behind DISTINCT nothing may be ordered by what is not selected
-        made = self._mapped([{**one, "orders": []} if "orders" in one else one for one in modifiers], scope)
-        for one, before in zip(made, modifiers, strict=True):
-            if "orders" in one:
-                one["orders"] = [order for each in before["orders"] for order in self._orders(each, scope, selected)]
-        return made
+    def _read_modifiers(self, modifiers: Any, scope: Scope, selected_terms: Mapping[str | int, Term]) -> Any:
+        """ORDER BY, LIMIT and DISTINCT. `selected_terms` has what is selected by its place and its alias, which counts before
+        a column of this name."""
+        if self._again or any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in modifiers):
+            return self._map_expressions(
+                modifiers, scope
+            )  # behind DISTINCT nothing may be ordered by what is not selected
+        new_modifiers = self._map_expressions(
+            [{**modifier, "orders": []} if "orders" in modifier else modifier for modifier in modifiers], scope
+        )
+        for modifier, before in zip(new_modifiers, modifiers, strict=True):
+            if "orders" in modifier:
+                modifier["orders"] = [
+                    order for each in before["orders"] for order in self._read_orders(each, scope, selected_terms)
+                ]
+        return new_modifiers
 
-    def _orders(self, order: Node, scope: Scope, selected: Mapping[str | int, Term]) -> list[Node]:
-        told = order["expression"]
-        match told:
+    def _read_orders(self, order: Node, scope: Scope, selected_terms: Mapping[str | int, Term]) -> list[Node]:
+        expression = order["expression"]
+        match expression:
             case {"column_names": [str(alias)]}:
-                known = selected.get(alias.casefold())
+                selected_term = selected_terms.get(alias.casefold())
             case {"class": "CONSTANT", "literal": {"kind": "INTEGER", "text": str(place)}}:
-                known = selected.get(int(place.replace("_", "")))
+                selected_term = selected_terms.get(int(place.replace("_", "")))
             case _:
-                known = None
-        term = known or self.term(told, scope)
+                selected_term = None
+        term = selected_term or self.term(expression, scope)
         if term.kind == "json":
             return json_order.ordered(order, term)
-        return [order if known else {**order, "expression": term.whole}]
+        return [order if selected_term else {**order, "expression": term.whole}]
 
-    def _selected(self, item: Node, term: Term) -> Node:
+    def _alias_item(self, item: Node, term: Term) -> Node:
         """An item of a SELECT list, under the name that it had."""
-        found = term.whole
-        if found == item or item.get("alias") or self._again:
-            return {**found, "alias": item.get("alias", "")}
+        expression = term.whole
+        if expression == item or item.get("alias") or self._again:
+            return {**expression, "alias": item.get("alias", "")}
         names = item.get("column_names")
-        return {**found, "alias": names[-1] if names else self._printed(item)}
+        return {**expression, "alias": names[-1] if names else self._printed(item)}
 
     def _set_operation(self, node: Any, around: Scope) -> None:
         branches = [node[key] for key in ("left", "right") if node.get(key)] or node.get("children", [])
@@ -161,55 +169,55 @@ class TreeReader:
         result = Scope(around)
         result.add("", None)
         for key in ("modifiers", "key_targets"):
-            node[key] = self._mapped(node.get(key, []), result)
+            node[key] = self._map_expressions(node.get(key, []), result)
 
-    def _table(self, table: Any, scope: Scope) -> None:
+    def _read_table(self, table: Any, scope: Scope) -> None:
         if table.get("sample"):
             raise self._source.refused("a sample", "use LIMIT")
         match table["type"]:
             case "EMPTY":
                 return
             case "BASE_TABLE":
-                self._base_table(table, scope)
+                self._read_base_table(table, scope)
                 return
             case "JOIN":
-                self._table(table["left"], scope)
-                self._table(table["right"], scope)
-                table["condition"] = self._mapped(table.get("condition"), scope)
+                self._read_table(table["left"], scope)
+                self._read_table(table["right"], scope)
+                table["condition"] = self._map_expressions(table.get("condition"), scope)
                 return
             case "SUBQUERY":
                 self.query(table["subquery"]["node"], scope)
             case "EXPRESSION_LIST":
-                table["values"] = self._mapped(table["values"], scope)
+                table["values"] = self._map_expressions(table["values"], scope)
             case "TABLE_FUNCTION" if table["function"].get("function_name", "").lower() == "unnest":
-                table["function"] = self._mapped(table["function"], scope)
+                table["function"] = self._map_expressions(table["function"], scope)
             case "SHOW_REF" if table["query"] and not table["table_name"] and table["show_type"] in allowed.SHOWN:
                 self.query(table["query"], scope)
             case "TABLE_FUNCTION":
                 raise self._source.refused("a table function", "only the runtime tables can be read")
-            case other:
-                raise self._source.refused(f"{other.lower().replace('_', ' ')} in FROM", "name a runtime table")
+            case table_type:
+                raise self._source.refused(f"{table_type.lower().replace('_', ' ')} in FROM", "name a runtime table")
         scope.add(table.get("alias", ""), None)
 
-    def _base_table(self, table: Any, scope: Scope) -> None:
+    def _read_base_table(self, table: Any, scope: Scope) -> None:
         if table.get("schema_name") or table.get("catalog_name") or table.get("at_clause"):
             raise self._source.refused("a qualified table name", "use the bare name of a runtime table")
         name = table["table_name"]
         columns = None
         if name.casefold() not in scope.queries:
             if name.casefold() not in self._known:
-                raise _unknown_table(name, self._known)
+                raise _build_table_error(name, self._known)
             self.tables.add(name.casefold())
             columns = None if self._again else self._known[name.casefold()]()
         scope.add(table.get("alias") or name, None if table.get("column_name_alias") else columns)
 
-    def _mapped(self, value: Any, scope: Scope) -> Any:
+    def _map_expressions(self, value: Any, scope: Scope) -> Any:
         """Expressions, wherever clauses and modifiers keep them."""
         if isinstance(value, Mapping):
             if "class" in value:
                 return self.term(value, scope).whole
-            return {key: self._mapped(inner, scope) for key, inner in value.items()}
-        return [self._mapped(inner, scope) for inner in value] if isinstance(value, list) else value
+            return {key: self._map_expressions(inner, scope) for key, inner in value.items()}
+        return [self._map_expressions(inner, scope) for inner in value] if isinstance(value, list) else value
 
     # Expressions: what comes back is another node.
 
@@ -221,8 +229,8 @@ class TreeReader:
         if not self._is_where or (term.kind in ("null", ANY) and (self._again or not _is_structure(term.node))):
             return term
         advice = "list_contains(LIST, VALUE), or len(LIST) > 0" if is_list(term.kind) else "Compare it with something."
-        what = "a structure" if term.kind == ANY else named(term.kind)
-        raise self._source.refused(f"{what} where a condition belongs", advice, node)
+        subject = "a structure" if term.kind == ANY else named(term.kind)
+        raise self._source.refused(f"{subject} where a condition belongs", advice, node)
 
     def term(self, node: Node, scope: Scope) -> Term:
         """Any expression; errors get the place of the innermost node that knows its own."""
@@ -231,7 +239,7 @@ class TreeReader:
         if alone and self._source.is_filter:
             raise self._source.refused(alone, "Use comparisons over fields and constants.", node)
         try:
-            visit: Callable[[Node, Scope], Term] = getattr(self, f"_visit_{name.lower()}", self._other)
+            visit: Callable[[Node, Scope], Term] = getattr(self, f"_visit_{name.lower()}", self._visit_default)
             return visit(node, scope)
         except FilterError as error:
             error.code = self._source.code
@@ -241,15 +249,18 @@ class TreeReader:
                 error.message = f"{error.message.removesuffix('.')} (at character {position})."
             raise
 
-    def _typed(self, *terms: Term) -> bool:
+    def _should_convert(self, *terms: Term) -> bool:
         """Whether values meet by our own rules."""
         return not self._again and (self._is_where or any(term.kind in ("json", "json[]") for term in terms))
 
-    def _other(self, node: Node, scope: Scope) -> Term:
-        held = ("literal", "type_expr", "subquery", "column_names")
-        return Term({key: inner if key in held else self._mapped(inner, scope) for key, inner in node.items()}, ANY)
+    def _visit_default(self, node: Node, scope: Scope) -> Term:
+        kept_keys = ("literal", "type_expr", "subquery", "column_names")
+        return Term(
+            {key: inner if key in kept_keys else self._map_expressions(inner, scope) for key, inner in node.items()},
+            ANY,
+        )
 
-    def _terms(self, nodes: Iterable[Node], scope: Scope) -> list[Term]:
+    def _read_terms(self, nodes: Iterable[Node], scope: Scope) -> list[Term]:
         return [self.term(node, scope) for node in nodes]
 
     def _visit_constant(self, node: Node, scope: Scope) -> Term:
@@ -259,7 +270,7 @@ class TreeReader:
         names = node["column_names"]
         if self._again:
             return Term(node, ANY)
-        if self._is_where and len(names) == 1 and (moment := self._moment(names[0].lower())):
+        if self._is_where and len(names) == 1 and (moment := self._find_moment(names[0].lower())):
             try:
                 return scope.field(node) or moment
             except FilterError:
@@ -267,7 +278,7 @@ class TreeReader:
         term = scope.field(node) or Term(node, ANY, ".".join(names))
         return term if self._is_where or not term.path else Term(term.whole, "json", term.name)
 
-    def _moment(self, name: str) -> Term | None:
+    def _find_moment(self, name: str) -> Term | None:
         if name in _TODAY:
             return moment_term(self._now, "date")
         return moment_term(self._now, "timestamp") if name in _NOW else None
@@ -276,44 +287,44 @@ class TreeReader:
         left, right = self.term(node["left"], scope), self.term(node["right"], scope)
         self._refuse_bare_dates(left, node["right"])
         self._refuse_bare_dates(right, node["left"])
-        has_null = any(one.constant and one.kind == "null" for one in (left, right))
+        has_null = any(side.constant and side.kind == "null" for side in (left, right))
         if has_null and self._is_where and not self._again and "DISTINCT" not in node["type"]:
             raise self._source.refused(
                 "a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node
             )
         if left.kind == right.kind == "json" and not self._again:
             return Term(json_order.compared(node["type"], left, right), "boolean")
-        if self._typed(left, right):
+        if self._should_convert(left, right):
             left, right = meet(left, right)
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
 
-    def _refuse_bare_dates(self, term: Term, *others: Node) -> None:
+    def _refuse_bare_dates(self, term: Term, *siblings: Node) -> None:
         """A date without quotes is a subtraction, which only numbers can be compared with."""
-        bare = next((date for other in others if (date := bare_date(other))), "")
+        bare = next((date for sibling in siblings if (date := bare_date(sibling))), "")
         if bare and not term.is_numeric and not self._again:
             raise self._source.refused(f"the date {bare} without quotes, which is arithmetic", f"write '{bare}'")
 
     def _visit_conjunction(self, node: Node, scope: Scope) -> Term:
-        return Term({**node, "children": [self.condition(one, scope).whole for one in node["children"]]}, "boolean")
+        return Term({**node, "children": [self.condition(child, scope).whole for child in node["children"]]}, "boolean")
 
     def _visit_between(self, node: Node, scope: Scope) -> Term:
-        term, lower, upper = self._terms([node["input"], node["lower"], node["upper"]], scope)
+        term, lower, upper = self._read_terms([node["input"], node["lower"], node["upper"]], scope)
         self._refuse_bare_dates(term, node["lower"], node["upper"])
-        if not self._typed(term, lower, upper):
+        if not self._should_convert(term, lower, upper):
             return Term({**node, "input": term.whole, "lower": lower.whole, "upper": upper.whole}, "boolean")
-        for one in (term, lower, upper):
-            if is_list(one.kind):  # the engine cannot, in whichever words
-                raise list_error(one)
+        for operand in (term, lower, upper):
+            if is_list(operand.kind):  # the engine cannot, in whichever words
+                raise list_error(operand)
         signs = ("COMPARE_GREATERTHANOREQUALTO", "COMPARE_LESSTHANOREQUALTO")
-        bounds = [meet(term, bound) for bound in (lower, upper)]
+        bounds = [meet(term, limit) for limit in (lower, upper)]
         if bounds[0][0].node == bounds[1][0].node and "json" not in (lower.kind, upper.kind):
             (least, lower), (_, upper) = bounds
             return Term({**node, "input": least.node, "lower": lower.node, "upper": upper.node}, "boolean")
         tests = [
-            json_order.compared(sign, term, bound)
-            if term.kind == bound.kind == "json"
-            else {"class": "COMPARISON", "type": sign, "left": one.node, "right": other.node}
-            for sign, bound, (one, other) in zip(signs, (lower, upper), bounds, strict=True)
+            json_order.compared(sign, term, limit)
+            if term.kind == limit.kind == "json"
+            else {"class": "COMPARISON", "type": sign, "left": operand.node, "right": converted_limit.node}
+            for sign, limit, (operand, converted_limit) in zip(signs, (lower, upper), bounds, strict=True)
         ]
         return Term({"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": tests}, "boolean")
 
@@ -322,15 +333,15 @@ class TreeReader:
         if kind == "OPERATOR_NOT":
             return Term({**node, "children": [self.condition(node["children"][0], scope).whole]}, "boolean")
         if kind == "ARRAY_CONSTRUCTOR":  # ARRAY['a'] is ['a']
-            shared = {key: node[key] for key in ("alias", "query_location", "query_location_length")}
-            plain_call: Node = {"catalog": "", "schema": "", "filter": None, "distinct": False, **shared}
+            shared_fields = {key: node[key] for key in ("alias", "query_location", "query_location_length")}
+            plain_call: Node = {"catalog": "", "schema": "", "filter": None, "distinct": False, **shared_fields}
             return self._visit_function({**plain_call, **call_node("list_value", *node["children"])}, scope)
-        terms = self._terms(node["children"], scope)
+        terms = self._read_terms(node["children"], scope)
         if "_IN" in kind:
             self._refuse_bare_dates(terms[0], *node["children"][1:])
-        written = {**node, "children": [term.whole for term in terms]}
-        if not self._typed(*terms):
-            return Term(written, "boolean" if "NULL" in kind or "_IN" in kind else ANY)
+        new_node = {**node, "children": [term.whole for term in terms]}
+        if not self._should_convert(*terms):
+            return Term(new_node, "boolean" if "NULL" in kind or "_IN" in kind else ANY)
         match kind:
             case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
                 return Term({**node, "children": [plain(terms[0]).node]}, "boolean")
@@ -343,17 +354,17 @@ class TreeReader:
             case "STRUCT_EXTRACT" if terms[0].kind != ANY:
                 return arrow("->", *terms)
             case _:
-                return Term(written, terms[0].kind if kind in ("ARRAY_SLICE", "OPERATOR_TRY") else ANY, terms[0].name)
+                return Term(new_node, terms[0].kind if kind in ("ARRAY_SLICE", "OPERATOR_TRY") else ANY, terms[0].name)
 
     def _visit_case(self, node: Node, scope: Scope) -> Term:
         whens = [self.condition(check["when_expr"], scope).whole for check in node["case_checks"]]
-        branches = self._terms([*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], scope)
+        branches = self._read_terms([*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], scope)
 
         def make(nodes: Sequence[Node]) -> Node:
             checks = [{"when_expr": when, "then_expr": then} for when, then in zip(whens, nodes[:-1], strict=True)]
             return {**node, "case_checks": checks, "else_expr": nodes[-1]}
 
-        if self._typed(*branches):
+        if self._should_convert(*branches):
             return choose(branches, make, "the CASE")
         return Term(make([branch.whole for branch in branches]), ANY, "the CASE")
 
@@ -373,13 +384,13 @@ class TreeReader:
         """Only types, and the whole numbers that some take, stand inside of a type."""
         name = allowed.type_name(cast_type) if cast_type["class"] == "TYPE" else ""
         inner = [child for child in cast_type["children"] if child["class"] == "TYPE"] if name else []
-        rest = [child for child in cast_type["children"] if child["class"] != "TYPE"] if name else []
+        parameters = [child for child in cast_type["children"] if child["class"] != "TYPE"] if name else []
         if (
             not name
             or cast_type["schema"]
             or (inner and name not in _MADE_OF_TYPES)
-            or (rest and name not in _SIZED)
-            or not all(child.get("literal", {}).get("kind") == "INTEGER" for child in rest)
+            or (parameters and name not in _SIZED)
+            or not all(child.get("literal", {}).get("kind") == "INTEGER" for child in parameters)
         ):
             raise self._source.refused(
                 "a CAST to this type", "use VARCHAR, BIGINT, INTEGER, DOUBLE, DECIMAL, BOOLEAN, DATE, TIMESTAMP or JSON"
@@ -388,38 +399,38 @@ class TreeReader:
             self._check_type(child)
 
     def _visit_function(self, node: Node, scope: Scope) -> Term:
-        name = self._function_name(node)
-        given = arguments_of(node)
-        if name == "if" and len(given) == 3:
-            return self._visit_case(case_node([(given[0], given[1])], given[2]), scope)
-        if name == "row" and not given:  # `field IN ()`
+        name = self._check_function_name(node)
+        arguments = arguments_of(node)
+        if name == "if" and len(arguments) == 3:
+            return self._visit_case(case_node([(arguments[0], arguments[1])], arguments[2]), scope)
+        if name == "row" and not arguments:  # `field IN ()`
             raise self._source.refused("nothing in brackets", "IN takes at least one value", node)
-        if self._is_where and not given and (moment := self._moment(name)):
+        if self._is_where and not arguments and (moment := self._find_moment(name)):
             return moment
         takes_functions = name.endswith(_LAMBDAS)
         terms = [
-            self._of_elements(child, scope)
+            self._read_element_function(child, scope)
             if takes_functions and child["class"] == "LAMBDA"
             else self.term(child, scope)
-            for child in given
+            for child in arguments
         ]
-        typed = self._typed(*terms)
-        made = self._made(node, name, terms) if typed else None
-        if made is not None:
-            return made
+        typed = self._should_convert(*terms)
+        known_call = self._made(node, name, terms) if typed else None
+        if known_call is not None:
+            return known_call
         kind = functions.result_kind(name, terms) if typed else ANY
-        rest = {key: self._mapped(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
-        call = with_arguments({**node, **rest}, [functions.given(name, term) for term in terms])
+        clauses = {key: self._map_expressions(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
+        call = with_arguments({**node, **clauses}, [functions.given(name, term) for term in terms])
         soft = functions.soften(name, call) if typed and self._is_where else call
         return Term(soft, kind, A_LIST if is_list(kind) else name)
 
     def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
         """The call of a function whose kinds are known."""
         if name in _JSON_CALLS and len(terms) == 2:
-            found = arrow(name, *terms)
-            return found if self._is_where or name not in _TEXT_OF_JSON else as_text(found)
-        if name in json_order.EXTREMES and (picked := json_order.extreme(node, name, terms)) is not None:
-            return picked
+            step_term = arrow(name, *terms)
+            return step_term if self._is_where or name not in _TEXT_OF_JSON else as_text(step_term)
+        if name in json_order.EXTREMES and (extreme_call := json_order.extreme(node, name, terms)) is not None:
+            return extreme_call
         if name in allowed.ESCAPED and len(terms) == 3:
             return functions.like(name, terms)
         if name == "regexp_full_match" and len(terms) == 2 and _HALF_ANCHORED.fullmatch(str(terms[1].value)):
@@ -430,7 +441,7 @@ class TreeReader:
             )
         return functions.operation(name, terms) if node["is_operator"] else functions.called(name, terms)
 
-    def _function_name(self, node: Node) -> str:
+    def _check_function_name(self, node: Node) -> str:
         name = str(node["function_name"]).lower()
         if node["catalog"] or node["schema"]:
             raise self._source.refused("a qualified function", "call functions by their bare name", node)
@@ -456,16 +467,16 @@ class TreeReader:
         return name
 
     def _visit_window(self, node: Node, scope: Scope) -> Term:
-        name = self._function_name({**node, "filter": None, "order_bys": None})
+        name = self._check_function_name({**node, "filter": None, "order_bys": None})
         if self._again or node.get("start_expr") or node.get("end_expr"):  # a frame that one order is the measure of
-            return self._other(node, scope)
-        terms = self._terms(arguments_of(node), scope)
-        orders = [order for each in node.get("orders", []) for order in self._orders(each, scope, {})]
-        held = {**self._other({**node, "orders": []}, scope).node, "orders": orders}
-        picked = json_order.extreme(held, name, terms) if name in json_order.EXTREMES else None
-        return picked or Term(with_arguments(held, [term.whole for term in terms]), ANY)
+            return self._visit_default(node, scope)
+        terms = self._read_terms(arguments_of(node), scope)
+        orders = [order for each in node.get("orders", []) for order in self._read_orders(each, scope, {})]
+        window_node = {**self._visit_default({**node, "orders": []}, scope).node, "orders": orders}
+        extreme_call = json_order.extreme(window_node, name, terms) if name in json_order.EXTREMES else None
+        return extreme_call or Term(with_arguments(window_node, [term.whole for term in terms]), ANY)
 
-    def _of_elements(self, node: Node, scope: Scope) -> Term:
+    def _read_element_function(self, node: Node, scope: Scope) -> Term:
         """A function of a list's elements; its parameters are no fields."""
         names = node["lhs"].get("column_names") or [
             word
@@ -480,24 +491,24 @@ class TreeReader:
         if node["expr"]["class"] != "CONSTANT" or node["syntax_type"] == "LAMBDA_KEYWORD":
             raise self._source.refused("a lambda", "For JSON write (field -> 'key'), with the brackets.", node)
         term = self.term(node["lhs"], scope)
-        if not self._typed(term) or term.kind == ANY:
+        if not self._should_convert(term) or term.kind == ANY:
             return Term({**node, "lhs": term.whole}, ANY)
         return arrow("->", term, constant(node["expr"]))
 
     def _visit_collate(self, node: Node, scope: Scope) -> Term:
         term = self.term(node["child"], scope)
-        if self._typed(term) and term.kind not in ("text", "json", ANY):
+        if self._should_convert(term) and term.kind not in ("text", "json", ANY):
             raise self._source.refused(f"{named(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
         return Term({**node, "child": plain(term).whole}, "text" if term.kind == "json" else term.kind, term.name)
 
     def _visit_subquery(self, node: Node, scope: Scope) -> Term:
-        selected = self.query(node["subquery"]["node"], scope)
-        kind = selected[0].kind if len(selected) == 1 else ANY
+        selected_terms = self.query(node["subquery"]["node"], scope)
+        kind = selected_terms[0].kind if len(selected_terms) == 1 else ANY
         if not node.get("child"):
             is_json = kind == "json" and node["subquery_type"] == "SCALAR" and not self._again
             return Term(node, "json" if is_json else ANY)
         child = self.term(node["child"], scope)
-        if child.kind == "json" != kind and self._typed(child):
+        if child.kind == "json" != kind and self._should_convert(child):
             child = meet(child, Term(node, kind))[0]
         return Term({**node, "child": child.whole}, ANY)
 
@@ -514,7 +525,7 @@ def _is_structure(node: Node) -> bool:
     return node.get("function_name", "").lower() in ("row", "struct_pack", "map", "list_histogram")
 
 
-def _unknown_table(name: str, tables: Iterable[str]) -> FilterError:
+def _build_table_error(name: str, tables: Iterable[str]) -> FilterError:
     near = get_close_matches(name.casefold(), sorted(tables), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return FilterError(

@@ -48,8 +48,8 @@ class Source(Struct, frozen=True):
 
     def place(self, node: Node) -> int | None:
         """The character, counted from 1, at which an expression stands; None where the parser lost it."""
-        found = node.get("query_location")
-        return self.character(found) if isinstance(found, int) else None
+        offset = node.get("query_location")
+        return self.character(offset) if isinstance(offset, int) else None
 
     def character(self, offset: int) -> int | None:
         """The character, counted from 1, of a byte that the parser names."""
@@ -78,13 +78,13 @@ def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
     source.check()
     answer = engine.parse(f"{_HEAD}({source.text}\n)")
     if answer.get("error"):
-        raise _syntax_error(source, answer)
+        raise _build_syntax_error(source, answer)
     if engine.parse(f"{_HEAD}{source.text}\n").get("error"):
         # `a = 1) OR (b = 2` parses only because the brackets around it are ours
         raise source.refused("unbalanced brackets", "Close the brackets in the order in which they were opened.")
     if len(answer["statements"]) != 1:
         raise source.refused("several statements", "Give one condition.")
-    return answer, _condition_of(source, answer["statements"][0])
+    return answer, _extract_condition(source, answer["statements"][0])
 
 
 def parse_statement(engine: Engine, source: Source) -> Any:
@@ -92,7 +92,7 @@ def parse_statement(engine: Engine, source: Source) -> Any:
     source.check()
     answer = engine.parse(source.text)
     if answer.get("error"):
-        raise _syntax_error(source, answer)
+        raise _build_syntax_error(source, answer)
     count = len(answer["statements"])
     if count != 1:
         raise source.refused("several parts" if count else "nothing in it", "give exactly one SELECT")
@@ -106,7 +106,7 @@ def is_reserved(engine: Engine, word: str) -> bool:
     return bool(engine.parse(f"{_HEAD}({word} = 1\n)").get("error"))
 
 
-def _syntax_error(source: Source, answer: Node) -> FilterError:
+def _build_syntax_error(source: Source, answer: Node) -> FilterError:
     match answer.get("error_type"):
         case "nesting":
             return too_deep(source)
@@ -114,8 +114,8 @@ def _syntax_error(source: Source, answer: Node) -> FilterError:
             return source.refused("so many terms or grouping sets", "make the statement shorter")
         case "not implemented" if not source.is_filter:
             return source.refused("anything but SELECT, SHOW TABLES and DESCRIBE", 'duckkb sql "SHOW TABLES"')
-    found = answer.get("position")
-    position = source.character(int(found)) if found is not None else None
+    error_offset = answer.get("position")
+    position = source.character(int(error_offset)) if error_offset is not None else None
     if sign := _NOTHING_BEHIND.search(source.text[: position + 1] if position else source.text):
         offset = len(source.text[: sign.start()].encode()) + (len(_HEAD) + 1 if source.is_filter else 0)
         place = {"query_location": offset}
@@ -144,7 +144,7 @@ def too_deep(source: Source) -> FilterError:
     return source.refused("so many levels of nesting", "make it flatter")
 
 
-def _condition_of(source: Source, statement: Node) -> Node:
+def _extract_condition(source: Source, statement: Node) -> Node:
     node = statement["node"]
     table = node.get("from_table") or {}
     plain = (
@@ -169,7 +169,7 @@ def _check_size(root: Node, source: Source) -> None:
     while stack:
         node, depth = stack.pop()
         count += 1
-        inner = list(_children(node))
+        inner = list(_iter_children(node))
         if node.get("type") == "COMPARE_IN":
             if len(inner) > MAX_ITEMS + 1:
                 raise source.refused("more than 1,000 items in a list", "Split the list.", node)
@@ -181,33 +181,33 @@ def _check_size(root: Node, source: Source) -> None:
         stack.extend((child, depth + 1) for child in inner)
 
 
-def _children(value: Any) -> Iterator[Node]:
+def _iter_children(value: Any) -> Iterator[Node]:
     """The expressions directly below an expression, wherever its form keeps them."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for one in inner:
-        if isinstance(one, Mapping) and "class" in one:
-            yield one
+    for child in inner:
+        if isinstance(child, Mapping) and "class" in child:
+            yield child
         else:
-            yield from _children(one)
+            yield from _iter_children(child)
 
 
 def text_node(value: str) -> Node:
     """A constant text."""
-    return _literal("STRING", value)
+    return _build_literal("STRING", value)
 
 
 def number_node(text: str) -> Node:
     """A constant number, as its digits say it."""
-    return _literal("INTEGER" if text.lstrip("-").isdigit() else "NUMERIC", text)
+    return _build_literal("INTEGER" if text.lstrip("-").isdigit() else "NUMERIC", text)
 
 
-def _literal(kind: str, text: str) -> Node:
+def _build_literal(kind: str, text: str) -> Node:
     return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "literal": {"kind": kind, "text": text}}
 
 
 def null_node(sql_type: str = "") -> Node:
     """NULL, of a type where one is given: the engine picks functions by type."""
-    null = _literal("NULL_LITERAL", "")
+    null = _build_literal("NULL_LITERAL", "")
     return cast_node(null, sql_type) if sql_type else null
 
 
@@ -230,10 +230,14 @@ def arguments_of(call: Node) -> list[Node]:
 def with_arguments(call: Node, expressions: Sequence[Node], name: str = "") -> Node:
     """A call of other expressions, under the names that its arguments have; with a `name`, of that function and without names."""
     if name:
-        named = {"function_name": name, "qualified_name": {"path": [name]}}
-        return {**call, **named, "arguments": [{"name": "", "expression": one} for one in expressions]}
+        name_fields = {"function_name": name, "qualified_name": {"path": [name]}}
+        return {
+            **call,
+            **name_fields,
+            "arguments": [{"name": "", "expression": expression} for expression in expressions],
+        }
     pairs = zip(call["arguments"], expressions, strict=True)
-    return {**call, "arguments": [{**argument, "expression": one} for argument, one in pairs]}
+    return {**call, "arguments": [{**argument, "expression": expression} for argument, expression in pairs]}
 
 
 def coalesce_node(*nodes: Node) -> Node:
@@ -243,17 +247,23 @@ def coalesce_node(*nodes: Node) -> Node:
 
 def case_node(checks: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
     """What belongs to the first condition that is true."""
-    told = [{"when_expr": condition, "then_expr": then} for condition, then in checks]
-    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": told, "else_expr": otherwise}
+    check_nodes = [{"when_expr": condition, "then_expr": then} for condition, then in checks]
+    return {"class": "CASE", "type": "CASE_EXPR", "case_checks": check_nodes, "else_expr": otherwise}
 
 
 def cast_node(inner: Node, sql_type: str) -> Node:
     """A TRY_CAST: what does not convert is NULL."""
-    return {"class": "CAST", "type": "OPERATOR_CAST", "child": inner, "type_expr": _type(sql_type), "try_cast": True}
+    return {
+        "class": "CAST",
+        "type": "OPERATOR_CAST",
+        "child": inner,
+        "type_expr": _build_type(sql_type),
+        "try_cast": True,
+    }
 
 
-def _type(name: str) -> Node:
-    inner = [_type(name[:-2])] if name.endswith("[]") else []
+def _build_type(name: str) -> Node:
+    inner = [_build_type(name[:-2])] if name.endswith("[]") else []
     return {"class": "TYPE", "type": "TYPE", "type_name": "list" if inner else name, "children": inner}
 
 

@@ -94,10 +94,10 @@ def constant(node: Node) -> Term:
         case "BOOLEAN":
             return Term(node, "boolean", "the constant", constant=True, value=text == "true")
     number = number_of(text.replace("_", ""))
-    found = "integer" if isinstance(number, int) else "number"
-    if found != {"INTEGER": "integer"}.get(kind, "number"):  # a BIGNUM, which meets no other number; a rounded one
+    value_kind = "integer" if isinstance(number, int) else "number"
+    if value_kind != {"INTEGER": "integer"}.get(kind, "number"):  # a BIGNUM, which meets no other number; a rounded one
         node = {**node, **number_node(repr(number))}
-    return Term(node, found, "the constant", constant=True, value=number)
+    return Term(node, value_kind, "the constant", constant=True, value=number)
 
 
 def number_of(text: str) -> int | float:
@@ -136,16 +136,18 @@ def as_text(term: Term) -> Term:
         case "text" | "null" | "any":
             return term
         case "json":
-            return _made(call_node("json_extract_string", term.node, text_node(json_pointer(term.path))), "text", term)
+            return _build_term(
+                call_node("json_extract_string", term.node, text_node(json_pointer(term.path))), "text", term
+            )
         case "timestamp":
             digits = call_node("strftime", term.node, text_node("%Y-%m-%dT%H:%M:%S.%f"))
-            return _made(call_node("||", digits, text_node("Z")), "text", term)
+            return _build_term(call_node("||", digits, text_node("Z")), "text", term)
         case "interval":
-            raise _impossible(term, "text")
+            raise _build_conversion_error(term, "text")
         case kind if is_list(kind):
             raise list_error(term)
         case _:
-            return _made(cast_node(term.node, "VARCHAR"), "text", term)
+            return _build_term(cast_node(term.node, "VARCHAR"), "text", term)
 
 
 def as_number(term: Term) -> Term:
@@ -154,17 +156,17 @@ def as_number(term: Term) -> Term:
         return term
     if term.constant and term.kind == "text":
         if not re.search(_NUMERIC_TEXT, term.value, re.ASCII):
-            raise _impossible(term, "a number")
+            raise _build_conversion_error(term, "a number")
         text = term.value.strip()
         number = number_of(text)
         kind, name = ("integer", "BIGINT") if isinstance(number, int) else ("number", "DOUBLE")
         if kind == "integer" and abs(number) >= INT64:
             name = "HUGEINT"
-        written = text if kind == "number" else str(number)
-        return Term(cast_node(text_node(written), name), kind, term.name, constant=True, value=number)
+        number_text = text if kind == "number" else str(number)
+        return Term(cast_node(text_node(number_text), name), kind, term.name, constant=True, value=number)
     if term.kind in ("text", "json"):
-        return _made(exact_double(as_text(term).node, as_near_number(term).node), "number", term)
-    raise list_error(term) if is_list(term.kind) else _impossible(term, "a number")
+        return _build_term(exact_double(as_text(term).node, as_near_number(term).node), "number", term)
+    raise list_error(term) if is_list(term.kind) else _build_conversion_error(term, "a number")
 
 
 def as_near_number(term: Term) -> Term:
@@ -172,13 +174,13 @@ def as_near_number(term: Term) -> Term:
     if term.constant or term.kind not in ("text", "json"):
         return as_number(term)
     digits = call_node("regexp_extract", as_text(term).node, text_node(_NUMERIC_TEXT))
-    return _made(cast_node(digits, "DOUBLE"), "number", term)
+    return _build_term(cast_node(digits, "DOUBLE"), "number", term)
 
 
 def exact_double(text: Node, number: Node) -> Node:
     """The double of a number that stands in a text; a whole number that it would round fails the statement."""
     whole = cast_node(call_node("regexp_extract", text, text_node(WHOLE_TEXT)), "HUGEINT")
-    return case_node([(_rounds(whole, number), _FAILS)], number)
+    return case_node([(_build_rounding_test(whole, number), _FAILS)], number)
 
 
 def double_of_integer(integer: Term, beside: Node | None = None) -> Node:
@@ -187,38 +189,40 @@ def double_of_integer(integer: Term, beside: Node | None = None) -> Node:
     number = cast_node(integer.node, "DOUBLE")
     if integer.constant and (integer.value is None or abs(integer.value) < EXACT):
         return number
-    rounds = _rounds(cast_node(integer.node, "HUGEINT"), number)
+    rounds = _build_rounding_test(cast_node(integer.node, "HUGEINT"), number)
     if beside is not None:
-        rounds = case_node([(_compared("EQUAL", number, beside), rounds)], cast_node(text_node("false"), "BOOLEAN"))
+        rounds = case_node(
+            [(_build_comparison("EQUAL", number, beside), rounds)], cast_node(text_node("false"), "BOOLEAN")
+        )
     return case_node([(rounds, _FAILS)], number)
 
 
 _FAILS: Node = {**cast_node(text_node(PAST_EXACT), "DOUBLE"), "try_cast": False}
 
 
-def _rounds(whole: Node, number: Node) -> Node:
-    return _compared("NOTEQUAL", whole, cast_node(number, "HUGEINT"))
+def _build_rounding_test(whole: Node, number: Node) -> Node:
+    return _build_comparison("NOTEQUAL", whole, cast_node(number, "HUGEINT"))
 
 
-def _compared(sign: str, left: Node, right: Node) -> Node:
+def _build_comparison(sign: str, left: Node, right: Node) -> Node:
     return {"class": "COMPARISON", "type": f"COMPARE_{sign}", "left": left, "right": right}
 
 
-def _as_whole_number(term: Term) -> Term:
+def _convert_to_whole_number(term: Term) -> Term:
     """As `as_number`, beside an integer that a double may not hold: what is written without a fraction stays as it is written. Where
     neither 128 bits nor a double near them hold it, it is the largest of its sign."""
     if term.remake is not None:
-        return _made(term.remake(_as_whole_number), "integer", term)
+        return _build_term(term.remake(_convert_to_whole_number), "integer", term)
     if term.kind in ("integer", "null"):
-        return _made(cast_node(term.node, "HUGEINT"), "integer", term)
+        return _build_term(cast_node(term.node, "HUGEINT"), "integer", term)
     number = as_near_number(term).node
     low, high = (cast_node(text_node(sign + _LARGEST_WHOLE), "DOUBLE") for sign in ("-", ""))
-    bounded = call_node("greatest", call_node("least", number, high), low)  # which pass over NULL
-    near = call_node("+", bounded, call_node("*", number, cast_node(text_node("0"), "DOUBLE")))
+    bounded_number = call_node("greatest", call_node("least", number, high), low)  # which pass over NULL
+    near = call_node("+", bounded_number, call_node("*", number, cast_node(text_node("0"), "DOUBLE")))
     if term.kind == "number":
-        return _made(cast_node(near, "HUGEINT"), "integer", term)
+        return _build_term(cast_node(near, "HUGEINT"), "integer", term)
     exact = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
-    return _made(coalesce_node(cast_node(exact, "HUGEINT"), cast_node(near, "HUGEINT")), "integer", term)
+    return _build_term(coalesce_node(cast_node(exact, "HUGEINT"), cast_node(near, "HUGEINT")), "integer", term)
 
 
 def as_count(term: Term) -> Term:
@@ -227,7 +231,7 @@ def as_count(term: Term) -> Term:
     if number.constant and number.value is not None:
         near = max(-1_000_000_000, min(1_000_000_000, int(number.value)))
         return Term(cast_node(text_node(str(near)), "INTEGER"), "integer", term.name, constant=True, value=near)
-    return _made(cast_node(number.node, "INTEGER"), "integer", term)
+    return _build_term(cast_node(number.node, "INTEGER"), "integer", term)
 
 
 def as_boolean(term: Term) -> Term:
@@ -235,23 +239,23 @@ def as_boolean(term: Term) -> Term:
     if term.kind in ("boolean", "null", ANY):
         return term
     if term.constant and term.kind == "text" and term.value.strip().lower() not in ("true", "false", "t", "f"):
-        raise _impossible(term, "true or false")
+        raise _build_conversion_error(term, "true or false")
     if term.constant and term.kind == "text":
         word = cast_node(text_node(term.value.strip()), "BOOLEAN")
         return Term(word, "boolean", term.name, constant=True, value=term.value.strip()[0] in "tT")
     if term.kind in ("text", "json"):
         words = call_node("regexp_extract", as_text(term).node, text_node("^(true|false)$"))
-        return _made(cast_node(words, "BOOLEAN"), "boolean", term)
-    raise list_error(term) if is_list(term.kind) else _impossible(term, "true or false")
+        return _build_term(cast_node(words, "BOOLEAN"), "boolean", term)
+    raise list_error(term) if is_list(term.kind) else _build_conversion_error(term, "true or false")
 
 
 def as_date(term: Term) -> Term:
     if term.constant and term.kind == "text":
         day = parse_date(term.value.strip())
         if day is None:
-            raise _impossible(term, "a date")
+            raise _build_conversion_error(term, "a date")
         return moment_term(datetime(day.year, day.month, day.day), "date")
-    return _as_moment(term, "date", "a date")
+    return _convert_to_moment(term, "date", "a date")
 
 
 def as_timestamp(term: Term) -> Term:
@@ -260,25 +264,27 @@ def as_timestamp(term: Term) -> Term:
         day = parse_date(text)
         moment = datetime(day.year, day.month, day.day) if day else parse_timestamp(text)
         if moment is None:
-            raise _impossible(term, "a time")
+            raise _build_conversion_error(term, "a time")
         return moment_term(moment, "timestamp")
-    return _as_moment(term, "timestamp", "a time")
+    return _convert_to_moment(term, "timestamp", "a time")
 
 
-def _as_moment(term: Term, kind: str, wanted: str) -> Term:
+def _convert_to_moment(term: Term, kind: str, description: str) -> Term:
     if term.kind in (kind, "null", ANY):
         return term
     if term.is_moment:  # as it stands and not as text: the text form of a time has its own zone mark
-        return _made(cast_node(term.node, sql_type(kind)), kind, term)
+        return _build_term(cast_node(term.node, sql_type(kind)), kind, term)
     if term.kind in ("text", "json"):
         text = as_text(term).node
         # the engine passes over an offset, unless it reads a time with a zone; its own is UTC
-        zoned = call_node("regexp_extract", text, text_node(_WITH_OFFSET))
-        moment = call_node("make_timestamp", call_node("epoch_us", cast_node(zoned, "TIMESTAMP WITH TIME ZONE")))
+        zoned_text = call_node("regexp_extract", text, text_node(_WITH_OFFSET))
+        moment = call_node("make_timestamp", call_node("epoch_us", cast_node(zoned_text, "TIMESTAMP WITH TIME ZONE")))
         has_offset = call_node("regexp_matches", text, text_node(_WITH_OFFSET))
         bare = case_node([(has_offset, null_node("VARCHAR"))], text)  # an offset that it does not know is no time
-        return _made(coalesce_node(*(cast_node(one, sql_type(kind)) for one in (moment, bare))), kind, term)
-    raise list_error(term) if is_list(term.kind) else _impossible(term, wanted)
+        return _build_term(
+            coalesce_node(*(cast_node(candidate, sql_type(kind)) for candidate in (moment, bare))), kind, term
+        )
+    raise list_error(term) if is_list(term.kind) else _build_conversion_error(term, description)
 
 
 def as_text_list(term: Term) -> Term:
@@ -286,12 +292,12 @@ def as_text_list(term: Term) -> Term:
     if term.kind in ("json", "json[]"):
         # one JSON array becomes texts without quotes, which a list of JSON values does not
         array = term.whole if term.kind == "json" else call_node("to_json", term.node)
-        return _made(cast_node(array, "VARCHAR[]"), "text[]", term)
+        return _build_term(cast_node(array, "VARCHAR[]"), "text[]", term)
     if term.kind in ("text[]", ANY):
         return term
     if not is_list(term.kind):
         raise list_error(Term(term.node, "text[]", term.name))
-    return _made(cast_node(term.node, "VARCHAR[]"), "text[]", term)
+    return _build_term(cast_node(term.node, "VARCHAR[]"), "text[]", term)
 
 
 CONVERSIONS: dict[str, Callable[[Term], Term]] = {
@@ -310,37 +316,39 @@ def meet(left: Term, right: Term) -> tuple[Term, Term]:
         return plain(left), plain(right)
     if is_list(left.kind) or is_list(right.kind):
         return _meet_lists(left, right)
-    kind = _common_kind(left, right)
-    one, other = _converted(left, kind, right), _converted(right, kind, left)
-    return _as_comparable(one, other), _as_comparable(other, one)
+    kind = _find_common_kind(left, right)
+    left_term, right_term = _convert_to_kind(left, kind, right), _convert_to_kind(right, kind, left)
+    return _make_comparable(left_term, right_term), _make_comparable(right_term, left_term)
 
 
-def _as_comparable(term: Term, beside: Term) -> Term:
+def _make_comparable(term: Term, beside: Term) -> Term:
     is_beside_double = beside.kind == "number" or term.remake is not None
-    return _as_double(term, beside.node) if is_beside_double and not (term.constant or beside.constant) else term
+    return (
+        _convert_to_double(term, beside.node) if is_beside_double and not (term.constant or beside.constant) else term
+    )
 
 
-def _as_double(term: Term, beside: Node) -> Term:
+def _convert_to_double(term: Term, beside: Node) -> Term:
     """As a double that is compared with the one `beside` it: what would round to that fails the statement."""
     if term.remake is not None:
-        return _made(term.remake(lambda each: _as_double(each, beside)), "number", term)
-    return _made(double_of_integer(term, beside), "number", term) if term.kind == "integer" else term
+        return _build_term(term.remake(lambda each: _convert_to_double(each, beside)), "number", term)
+    return _build_term(double_of_integer(term, beside), "number", term) if term.kind == "integer" else term
 
 
-def _common_kind(left: Term, right: Term) -> str:
+def _find_common_kind(left: Term, right: Term) -> str:
     kinds = {left.kind, right.kind}
-    rest = kinds - {"text", "json"}
+    specific_kinds = kinds - {"text", "json"}
     if kinds == {"date", "text"}:
         return "date" if _is_day(left) and _is_day(right) else "timestamp"
-    if not rest:
+    if not specific_kinds:
         return "text"
-    if len(kinds) == 1 or (len(rest) == 1 and "interval" not in rest):
-        return rest.pop()
-    if rest == {"integer", "number"}:
+    if len(kinds) == 1 or (len(specific_kinds) == 1 and "interval" not in specific_kinds):
+        return specific_kinds.pop()
+    if specific_kinds == {"integer", "number"}:
         return "number"
-    if rest == {"date", "timestamp"}:
+    if specific_kinds == {"date", "timestamp"}:
         return "timestamp"
-    raise _mismatch(left, right)
+    raise _build_mismatch_error(left, right)
 
 
 def _is_day(term: Term) -> bool:
@@ -348,16 +356,16 @@ def _is_day(term: Term) -> bool:
     return not (term.constant and term.kind == "text") or parse_date(term.value.strip()) is not None
 
 
-def _converted(term: Term, kind: str, beside: Term) -> Term:
+def _convert_to_kind(term: Term, kind: str, beside: Term) -> Term:
     is_past_doubles = beside.constant and beside.kind == "integer" and abs(beside.value) >= EXACT
     if is_past_doubles and not term.constant and term.kind in ("text", "json", "number"):
-        return _as_whole_number(term)
+        return _convert_to_whole_number(term)
     if term.kind == kind:
         return term
     try:
         return as_near_number(term) if beside.constant and beside.is_numeric else CONVERSIONS[kind](term)
     except FilterError:
-        raise _mismatch(beside, term) from None
+        raise _build_mismatch_error(beside, term) from None
 
 
 def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
@@ -368,7 +376,7 @@ def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
         return as_text_list(left), as_text_list(right)
     if {"null", ANY} & kinds or len(kinds) == 1 or kinds == {"integer", "number"}:
         return left, right
-    raise _mismatch(left, right)
+    raise _build_mismatch_error(left, right)
 
 
 def choose(terms: Sequence[Term], make: Callable[[Sequence[Node]], Node], name: str) -> Term:
@@ -378,15 +386,15 @@ def choose(terms: Sequence[Term], make: Callable[[Sequence[Node]], Node], name: 
     def remake(form: Callable[[Term], Term]) -> Node:
         return make([form(term).whole for term in alike])
 
-    is_mixed = {"integer", "number"} <= {term.kind for term in alike} or any(term.remake for term in alike)
-    return Term(remake(lambda term: term), common_kind(alike), name, remake=remake if is_mixed else None)
+    has_mixed_kinds = {"integer", "number"} <= {term.kind for term in alike} or any(term.remake for term in alike)
+    return Term(remake(lambda term: term), common_kind(alike), name, remake=remake if has_mixed_kinds else None)
 
 
 def unify(terms: Sequence[Term]) -> list[Term]:
     """The branches of a CASE or the arguments of COALESCE in one kind: their own, a wider one, or text."""
     kinds = {term.kind for term in terms} - {"null"}
     if any(map(is_list, kinds)):
-        return _unify_lists(terms)
+        return _align_lists(terms)
     if ANY in kinds:
         return [plain(term) for term in terms]
     if kinds == {"date", "timestamp"}:
@@ -396,20 +404,20 @@ def unify(terms: Sequence[Term]) -> list[Term]:
     return [as_text(term) for term in terms]
 
 
-def _unify_lists(terms: Sequence[Term]) -> list[Term]:
+def _align_lists(terms: Sequence[Term]) -> list[Term]:
     """Lists beside lists, or beside what may be one."""
     first = next(term for term in terms if is_list(term.kind))
-    others = {term.kind for term in terms if not is_list(term.kind)}
-    if others - {"null", ANY}:
+    scalar_kinds = {term.kind for term in terms if not is_list(term.kind)}
+    if scalar_kinds - {"null", ANY}:
         raise list_error(first)
     kinds = {element(term.kind) for term in terms} - {"null"}
     if ANY in kinds or len(kinds) <= 1 or kinds == {"integer", "number"}:
         return list(terms)
     if "json" in kinds:
         return [as_text_list(term) if is_list(term.kind) else term for term in terms]
-    other = next(term for term in terms if element(term.kind) not in ("null", element(first.kind)))
+    sibling = next(term for term in terms if element(term.kind) not in ("null", element(first.kind)))
     raise FilterError(
-        f"{first.name} is {named(first.kind)} and does not go together with {named(other.kind)}.",
+        f"{first.name} is {named(first.kind)} and does not go together with {named(sibling.kind)}.",
         suggestion="CAST one of the lists, for example to VARCHAR[]",
         details={"construct": "list", "field": first.name},
     )
@@ -419,11 +427,11 @@ def common_kind(terms: Sequence[Term]) -> str:
     """The kind of what `unify` gave."""
     kinds = {term.kind for term in terms} - {"null"}
     if any(map(is_list, kinds)):
-        return f"{_widest({element(kind) for kind in kinds} - {'null'})}[]"
-    return _widest(kinds)
+        return f"{_find_widest_kind({element(kind) for kind in kinds} - {'null'})}[]"
+    return _find_widest_kind(kinds)
 
 
-def _widest(kinds: set[str]) -> str:
+def _find_widest_kind(kinds: set[str]) -> str:
     if ANY in kinds:
         return ANY
     return "number" if kinds == {"integer", "number"} else next(iter(kinds), "null")
@@ -434,10 +442,10 @@ def among(term: Term, items: Sequence[Term]) -> Node:
     groups: list[tuple[Node, list[Node]]] = []
     for item in items:
         left, right = meet(term, item)
-        found = next((nodes for node, nodes in groups if node == left.node), None)
-        if found is None:
-            groups.append((left.node, found := []))
-        found.append(right.node)
+        group = next((nodes for node, nodes in groups if node == left.node), None)
+        if group is None:
+            groups.append((left.node, group := []))
+        group.append(right.node)
     return any_node([{"class": "OPERATOR", "type": "COMPARE_IN", "children": [node, *nodes]} for node, nodes in groups])
 
 
@@ -446,17 +454,21 @@ def typed_null(term: Term, sql_name: str) -> Node:
     return null_node(sql_name) if term.kind == "null" else term.node
 
 
-def _made(node: Node, kind: str, source: Term) -> Term:
+def _build_term(node: Node, kind: str, source: Term) -> Term:
     return Term(node, kind, source.name)
 
 
-def _mismatch(left: Term, right: Term) -> FilterError:
-    named_field, other = (right, left) if left.constant else (left, right)
-    what = f"a constant that is {named(other.kind)}" if other.constant else f"{other.name}, {named(other.kind)}"
-    if other.constant and other.kind == "text":
-        what = "this constant"
+def _build_mismatch_error(left: Term, right: Term) -> FilterError:
+    named_field, counterpart = (right, left) if left.constant else (left, right)
+    counterpart_text = (
+        f"a constant that is {named(counterpart.kind)}"
+        if counterpart.constant
+        else f"{counterpart.name}, {named(counterpart.kind)}"
+    )
+    if counterpart.constant and counterpart.kind == "text":
+        counterpart_text = "this constant"
     return FilterError(
-        f"{named_field.name} is {named(named_field.kind)} and cannot be compared with {what}.",
+        f"{named_field.name} is {named(named_field.kind)} and cannot be compared with {counterpart_text}.",
         suggestion="compare values of one kind, or CAST one side",
         details={"construct": "comparison", "field": named_field.name},
     )
@@ -472,11 +484,11 @@ def list_error(term: Term) -> FilterError:
     )
 
 
-def _impossible(term: Term, wanted: str) -> FilterError:
+def _build_conversion_error(term: Term, description: str) -> FilterError:
     return FilterError(
-        f"{term.name} is no {wanted.removeprefix('a ')}."
+        f"{term.name} is no {description.removeprefix('a ')}."
         if term.constant
-        else f"{term.name} is {named(term.kind)} and cannot be read as {wanted}.",
+        else f"{term.name} is {named(term.kind)} and cannot be read as {description}.",
         details={"construct": "type", "field": term.name},
     )
 

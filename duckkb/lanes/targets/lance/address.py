@@ -30,20 +30,20 @@ class LanceAddress(Struct, frozen=True):
     @classmethod
     def of(cls, given: str) -> "LanceAddress":
         """Raises `errors.UsageError` (E_URL) for one that holds a key, or asks for what there is not."""
-        scheme, _, rest = given.partition(":")
-        path, _, query = rest.partition("?")
+        scheme, _, location = given.partition(":")
+        path, _, query = location.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
-        at, kept = options.pop("at", None), options.pop("keep", str(_KEPT))
+        at, kept_count = options.pop("at", None), options.pop("keep", str(_KEPT))
         if options:
-            raise _refused(
+            raise _build_refusal(
                 "the address of Lance tables takes ?at=COMMIT and ?keep=N alone",
                 "give keys and endpoints of an object storage by its environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...",
             )
         if at is not None and not _COMMIT.fullmatch(at):
-            raise _refused("?at= names a commit by 7 or more digits of its hash", "git log")
-        if not kept.isascii() or not kept.isdigit() or not 1 <= int(kept) <= 1_000:
-            raise _refused("?keep= says how many publications stay readable, from 1 to 1000", "?keep=10")
-        return cls(_place(scheme.lower(), path), at, int(kept))
+            raise _build_refusal("?at= names a commit by 7 or more digits of its hash", "git log")
+        if not kept_count.isascii() or not kept_count.isdigit() or not 1 <= int(kept_count) <= 1_000:
+            raise _build_refusal("?keep= says how many publications stay readable, from 1 to 1000", "?keep=10")
+        return cls(_place(scheme.lower(), path), at, int(kept_count))
 
     @property
     def is_folder(self) -> bool:
@@ -59,18 +59,18 @@ def _place(scheme: str, path: str) -> str:
     if scheme == "lance":
         folder = path.removeprefix("//")
         if not folder:
-            raise _refused("the address names no folder")
+            raise _build_refusal("the address names no folder")
         return str(Path(folder).absolute())
     try:
         parts = urlsplit(f"{STORAGES[scheme]}:{path}")
     except ValueError:
-        raise _refused("the address of the storage does not parse") from None
+        raise _build_refusal("the address of the storage does not parse") from None
     if not parts.netloc:
-        raise _refused("the address names no bucket")
+        raise _build_refusal("the address names no bucket")
     if "@" in parts.netloc:
-        raise _refused("the address holds a key", "leave it out, and give it by the environment of the storage")
+        raise _build_refusal("the address holds a key", "leave it out, and give it by the environment of the storage")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
-def _refused(message: str, suggestion: str = _SUGGESTION) -> UsageError:
+def _build_refusal(message: str, suggestion: str = _SUGGESTION) -> UsageError:
     return UsageError(message, code="E_URL", suggestion=suggestion)

@@ -41,16 +41,16 @@ class LanceStatistics(PublishedStatistics):
     """In how many records a term is, is how many postings it has."""
 
     def __init__(self, kind: RecordType, numbers: Mapping[str, int], now: LancePublication) -> None:
-        known = now.kind(kind)
+        state = now.kind(kind)
         self._kind, self._numbers, self._now = kind, numbers, now
-        self.documents = known.count if known else 0
-        self._lengths = known.lengths if known else []
+        self.documents = state.count if state else 0
+        self._lengths = state.lengths if state else []
         self._counts: dict[str, int] = {}
 
     def know(self, terms: Iterable[tuple[str, str]]) -> None:
-        wanted = [key for field, token in terms if (key := self.term(field, token)) not in self._counts]
-        found = self._now.postings(self._kind, wanted)
-        self._counts |= {key: len(found[key].ids) if key in found else 0 for key in wanted}
+        missing_keys = [key for field, token in terms if (key := self.term(field, token)) not in self._counts]
+        postings_by_key = self._now.postings(self._kind, missing_keys)
+        self._counts |= {key: len(postings_by_key[key].ids) if key in postings_by_key else 0 for key in missing_keys}
 
     def term(self, field: str, token: str) -> str:
         return term_of(self._numbers[field], token)
@@ -69,10 +69,10 @@ class LanceStatistics(PublishedStatistics):
 
     def terms_beginning(self, prefix: str) -> Sequence[str]:
         start = term_of(self._numbers[SEQUENCE], "")
-        first, behind = (f"{start}{bound.hex()}" for bound in prefix_range(prefix))
-        found = self._now.postings_from(self._kind, first, behind)
-        self._counts |= {key: len(postings.ids) for key, postings in found.items()}
-        return [*found]
+        first, behind = (f"{start}{border.hex()}" for border in prefix_range(prefix))
+        postings_by_key = self._now.postings_from(self._kind, first, behind)
+        self._counts |= {key: len(postings.ids) for key, postings in postings_by_key.items()}
+        return [*postings_by_key]
 
 
 class LanceWords(PublishedWords):
@@ -91,33 +91,33 @@ class LanceWords(PublishedWords):
     def _counted(self) -> PublishedStatistics:
         return LanceStatistics(self._kind, self._numbers, self._target.now)
 
-    def _postings_of(self, term: Term, allowed: IdSet | None) -> tuple[Ids, Scores, Ids]:
-        found = self._target.now.postings(self._kind, [str(term)]).get(str(term))
-        if found is None:
+    def _postings_of(self, term: Term, allowed_ids: IdSet | None) -> tuple[Ids, Scores, Ids]:
+        postings = self._target.now.postings(self._kind, [str(term)]).get(str(term))
+        if postings is None:
             return np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64)
-        ids, times, lengths = found
-        kept = slice(None) if allowed is None else allowed.holds(ids)
-        return ids[kept], times[kept].astype(np.float64), lengths[kept].astype(np.int64)
+        ids, times, lengths = postings
+        selection = slice(None) if allowed_ids is None else allowed_ids.holds(ids)
+        return ids[selection], times[selection].astype(np.float64), lengths[selection].astype(np.int64)
 
-    def _ids_with(self, terms: Sequence[Term], allowed: IdSet | None) -> Ids:
-        found = [held.ids for held in self._target.now.postings(self._kind, [*map(str, terms)]).values()]
-        ids = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
-        return ids if allowed is None else ids[allowed.holds(ids)]
+    def _ids_with(self, terms: Sequence[Term], allowed_ids: IdSet | None) -> Ids:
+        id_arrays = [postings.ids for postings in self._target.now.postings(self._kind, [*map(str, terms)]).values()]
+        ids = np.unique(np.concatenate(id_arrays)) if id_arrays else np.empty(0, np.int64)
+        return ids if allowed_ids is None else ids[allowed_ids.holds(ids)]
 
-    def _places_of(self, terms: Sequence[Term], allowed: IdSet | None) -> Iterable[tuple[int, Term, int, bytes]]:
-        few = "" if allowed is None or len(allowed) > AT_ONCE else f" AND {one_of('id', allowed)}"
+    def _places_of(self, terms: Sequence[Term], allowed_ids: IdSet | None) -> Iterable[tuple[int, Term, int, bytes]]:
+        few = "" if allowed_ids is None or len(allowed_ids) > AT_ONCE else f" AND {one_of('id', allowed_ids)}"
         rows = self._target.now.some(self._kind, "posting", "term", terms, ["id", "term", "length", "positions"], few)
-        if allowed is not None and not few:
-            rows = rows.filter(allowed.holds(rows["id"].to_numpy()))
+        if allowed_ids is not None and not few:
+            rows = rows.filter(allowed_ids.holds(rows["id"].to_numpy()))
         return zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
-    def _others(self, gone: IdSet, depth: int, allowed: IdSet | None) -> list[int]:
+    def _others(self, excluded_ids: IdSet, depth: int, allowed_ids: IdSet | None) -> list[int]:
         order = self._target.now.order(self._kind)
-        kept = ~gone.holds(order)
-        if allowed is not None:
-            kept &= allowed.holds(order)
-        found: list[int] = order[kept][:depth].tolist()
-        return found
+        mask = ~excluded_ids.holds(order)
+        if allowed_ids is not None:
+            mask &= allowed_ids.holds(order)
+        record_ids: list[int] = order[mask][:depth].tolist()
+        return record_ids
 
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
         return self._target.now.places(self._kind, ids)
@@ -133,43 +133,43 @@ class LanceVectors(PublishedVectors):
         self._target = target
 
     def _counts(self) -> tuple[int, int]:
-        known = self._target.now.kind(self._kind)
-        return (known.count, known.vectors) if known else (0, 0)
+        state = self._target.now.kind(self._kind)
+        return (state.count, state.vectors) if state else (0, 0)
 
     def _dimension(self) -> int:
-        known = self._target.now.kind(self._kind)
-        return known.dimension if known else 0
+        state = self._target.now.kind(self._kind)
+        return state.dimension if state else 0
 
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
         return self._target.now.places(self._kind, ids)
 
-    def _nearest(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
-        return self._rows(query, fetch, allowed, 0)
+    def _nearest(self, query: Any, fetch: int, allowed_ids: IdSet | None) -> list[Row]:
+        return self._rows(query, fetch, allowed_ids, 0)
 
-    def _graph_candidates(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
-        return self._rows(query, fetch, allowed, _PROBES)
+    def _graph_candidates(self, query: Any, fetch: int, allowed_ids: IdSet | None) -> list[Row]:
+        return self._rows(query, fetch, allowed_ids, _PROBES)
 
-    def _rows(self, query: Any, fetch: int, allowed: IdSet | None, probes: int) -> list[Row]:
+    def _rows(self, query: Any, fetch: int, allowed_ids: IdSet | None, probes: int) -> list[Row]:
         """A filter that lets few through is asked with the question; of one that lets many through enough is fetched to cut it here."""
-        now, asked = self._target.now, query.astype(np.float32)
+        now, query_vector = self._target.now, query.astype(np.float32)
         keys = ["id", "field", "seq", "at"]
-        if allowed is None or len(allowed) <= AT_ONCE:
-            where = None if allowed is None else one_of("id", allowed)
-            rows = now.nearest(self._kind, asked, fetch, [*keys, "vector"], where, probes)
+        if allowed_ids is None or len(allowed_ids) <= AT_ONCE:
+            where = None if allowed_ids is None else one_of("id", allowed_ids)
+            rows = now.nearest(self._kind, query_vector, fetch, [*keys, "vector"], where, probes)
             vectors: Iterable[Any] = matrix(rows["vector"])
         else:
             _, total = self._counts()
-            more = int(fetch * _AHEAD * self._counts()[0] / len(allowed)) + fetch
+            more = int(fetch * _AHEAD * self._counts()[0] / len(allowed_ids)) + fetch
             while True:
-                rows = now.nearest(self._kind, asked, min(more, total), keys, None, probes)
-                kept = rows.filter(allowed.holds(rows["id"].to_numpy()))
-                if len(kept) >= fetch or more >= total or len(rows) < more:
+                rows = now.nearest(self._kind, query_vector, min(more, total), keys, None, probes)
+                allowed_rows = rows.filter(allowed_ids.holds(rows["id"].to_numpy()))
+                if len(allowed_rows) >= fetch or more >= total or len(rows) < more:
                     break
                 more *= 4
-            rows = kept[:fetch]
-            held = now.vectors(self._kind, {*rows["id"].to_pylist()})
-            named = zip(*(rows[name].to_pylist() for name in ("id", "field", "seq")), strict=True)
-            vectors = [held[one][field, seq] for one, field, seq in named]
+            rows = allowed_rows[:fetch]
+            vectors_by_id = now.vectors(self._kind, {*rows["id"].to_pylist()})
+            chunk_keys = zip(*(rows[name].to_pylist() for name in ("id", "field", "seq")), strict=True)
+            vectors = [vectors_by_id[record_id][field, seq] for record_id, field, seq in chunk_keys]
         columns = [rows[name].to_pylist() for name in keys]
         products = (1.0 - rows["_distance"].to_numpy()).tolist()
         return [*zip(*columns, vectors, products, strict=True)]

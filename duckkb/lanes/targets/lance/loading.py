@@ -57,42 +57,46 @@ class LanceLoading:
 
     def build(self) -> dict[str, KindState]:
         """What the types are in new tables, of all that the delta holds."""
-        return {one.kind.name: self._loaded(one, KindState(), []) for one in self._delta.types}
+        return {type_delta.kind.name: self._loaded(type_delta, KindState(), []) for type_delta in self._delta.types}
 
     def follow(self, before: LancePublication) -> dict[str, KindState]:
         """What the types are once the tables that are published have changed."""
-        found = dict(before.head.kinds)
-        for one in self._delta.types:
-            known = found[one.kind.name]
-            gone = [*one.gone]
-            found[one.kind.name] = self._loaded(one, _without(before, one.kind, known, gone), gone)
-        return found
+        states = dict(before.head.kinds)
+        for type_delta in self._delta.types:
+            state = states[type_delta.kind.name]
+            removed_ids = [*type_delta.gone]
+            states[type_delta.kind.name] = self._loaded(
+                type_delta, _subtract_records(before, type_delta.kind, state, removed_ids), removed_ids
+            )
+        return states
 
-    def _loaded(self, delta: TypeDelta, state: KindState, gone: list[int]) -> KindState:
-        kind, seen = delta.kind, Observation(delta.kind, state.said)
+    def _loaded(self, delta: TypeDelta, state: KindState, removed_ids: list[int]) -> KindState:
+        kind, observation = delta.kind, Observation(delta.kind, state.said)
         fields = words_fields(kind, self._delta.settings.language)
         state.lengths = state.lengths or [0] * (len(fields) + 1)
         with TemporaryDirectory(prefix="duckkb-publish-") as folder:
             into = {table: self._rows(kind, table, state, Path(folder)) for table in ("record", "posting", "vector")}
             for rows in delta.puts:
-                seen.add([one.row.record for one in rows])
-                made = [RecordTerms(one.row, fields) for one in rows]
+                observation.add([published_row.row.record for published_row in rows])
+                record_terms = [RecordTerms(published_row.row, fields) for published_row in rows]
                 state.count += len(rows)
-                for terms in made:
-                    state.lengths = [all + own for all, own in zip(state.lengths, terms.lengths, strict=True)]
-                into["record"].put(_records(kind, rows, made))
-                into["posting"].put(_postings(rows, made))
+                for terms in record_terms:
+                    state.lengths = [all + length for all, length in zip(state.lengths, terms.lengths, strict=True)]
+                into["record"].put(_build_record_table(kind, rows, record_terms))
+                into["posting"].put(_build_posting_table(rows, record_terms))
                 self._put_vectors(into["vector"], rows, state)
-            finished = {table: rows.finish(gone) for table, rows in into.items()}
-        state.tables = {table: held for table, held in finished.items() if held is not None}
-        state.said = {said: count for said, count in sorted(seen.counts.items()) if count}
+            table_versions = {table: rows.finish(removed_ids) for table, rows in into.items()}
+        state.tables = {
+            table: table_version for table, table_version in table_versions.items() if table_version is not None
+        }
+        state.said = {remark: count for remark, count in sorted(observation.counts.items()) if count}
         state.notes = dict(delta.notes)
         return state
 
     def _rows(self, kind: RecordType, table: str, state: KindState, folder: Path) -> RowSink:
-        held = state.tables.get(table)
-        if held is not None:
-            return _Added(self._store, held, folder / table, self._goes_on)
+        table_version = state.tables.get(table)
+        if table_version is not None:
+            return _Added(self._store, table_version, folder / table, self._goes_on)
         return _Made(self._store, self._name(kind, table), table, lambda: self._schema(kind, table, state))
 
     def _name(self, kind: RecordType, table: str) -> str:
@@ -104,15 +108,15 @@ class LanceLoading:
         return schema_of(kind, table, state.dimension), by_vector
 
     def _put_vectors(self, into: RowSink, rows: Sequence[PublishedRow], state: KindState) -> None:
-        found = [
-            (one.row.record.id, entry.field, entry.seq, at, entry.vector)
-            for one in rows
-            for at, entry in enumerate(one.row.entries)
+        vector_rows = [
+            (published_row.row.record.id, entry.field, entry.seq, at, entry.vector)
+            for published_row in rows
+            for at, entry in enumerate(published_row.row.entries)
             if entry.vector is not None
         ]
-        if not found:
+        if not vector_rows:
             return
-        *keys, vectors = zip(*found, strict=True)
+        *keys, vectors = zip(*vector_rows, strict=True)
         unit = np.array(vectors, np.float32)
         make_unit(unit)
         state.dimension = state.dimension or unit.shape[1]
@@ -134,7 +138,7 @@ class _Made:
     def put(self, rows: pa.Table) -> None:
         if len(rows):
             self._waiting.append(rows)
-        if sum(one.nbytes for one in self._waiting) >= _BYTES_AT_ONCE:
+        if sum(table.nbytes for table in self._waiting) >= _BYTES_AT_ONCE:
             self._write()
 
     def finish(self, gone: Sequence[int]) -> Held | None:
@@ -150,7 +154,7 @@ class _Made:
         if self._table is None:
             self._table = self._store.make(self._name, self._schema()[0])
         with self._store.answering():
-            self._table.add(_by_term(pa.concat_tables(self._waiting)))
+            self._table.add(_sort_by_term(pa.concat_tables(self._waiting)))
         self._waiting = []
 
 
@@ -166,11 +170,11 @@ class _Added:
     def put(self, rows: pa.Table) -> None:
         if len(rows):
             self._waiting.append(rows)
-        if sum(one.nbytes for one in self._waiting) < _BYTES_AT_ONCE:
+        if sum(table.nbytes for table in self._waiting) < _BYTES_AT_ONCE:
             return
         self._folder.mkdir(exist_ok=True)
         path = self._folder / f"{len(self._files)}.arrow"
-        whole = _by_term(pa.concat_tables(self._waiting))
+        whole = _sort_by_term(pa.concat_tables(self._waiting))
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, whole.schema) as writer:
             writer.write_table(whole)
         self._files.append(path)
@@ -179,52 +183,70 @@ class _Added:
     def finish(self, gone: Sequence[int]) -> Held | None:
         if not (gone or self._waiting or self._files):
             return self._held
-        return self._store.change(self._held, gone, self._pieces, self._goes_on)
+        return self._store.change(self._held, gone, self._iter_pieces, self._goes_on)
 
-    def _pieces(self) -> Iterator[pa.Table]:
+    def _iter_pieces(self) -> Iterator[pa.Table]:
         for path in self._files:
             with pa.memory_map(str(path)) as file:
                 yield pa.ipc.open_file(file).read_all()
         if self._waiting:
-            yield _by_term(pa.concat_tables(self._waiting))
+            yield _sort_by_term(pa.concat_tables(self._waiting))
 
 
-def _without(before: LancePublication, kind: RecordType, known: KindState, gone: list[int]) -> KindState:
+def _subtract_records(
+    before: LancePublication, kind: RecordType, state: KindState, removed_ids: list[int]
+) -> KindState:
     """What is counted of a type without some records."""
-    left = before.some(kind, "record", "id", gone, ["line", "lengths"])
-    seen = Observation(kind, known.said)
-    seen.counts.subtract(seen.said_by([row_in(kind, line).record for line in left["line"].to_pylist()]))
-    lengths = np.array(known.lengths, np.int64) - np.array([known.lengths, *left["lengths"].to_pylist()], np.int64)[
-        1:
-    ].sum(0)
-    vectors = len(before.some(kind, "vector", "id", gone, ["id"]))
+    removed_rows = before.some(kind, "record", "id", removed_ids, ["line", "lengths"])
+    observation = Observation(kind, state.said)
+    observation.counts.subtract(
+        observation.said_by([row_in(kind, line).record for line in removed_rows["line"].to_pylist()])
+    )
+    lengths = np.array(state.lengths, np.int64) - np.array(
+        [state.lengths, *removed_rows["lengths"].to_pylist()], np.int64
+    )[1:].sum(0)
+    vectors = len(before.some(kind, "vector", "id", removed_ids, ["id"]))
     return KindState(
-        known.count - len(left), lengths.tolist(), known.vectors - vectors, known.dimension, dict(seen.counts), {}, dict(known.tables)
+        state.count - len(removed_rows), lengths.tolist(), state.vectors - vectors, state.dimension, dict(observation.counts), {}, dict(state.tables)
     )  # fmt: skip
 
 
-def _records(kind: RecordType, rows: Sequence[PublishedRow], made: Sequence[RecordTerms]) -> pa.Table:
-    kept = facts(kind)
-    found = []
-    for one, terms in zip(rows, made, strict=True):
-        record = one.row.record
-        source, target = map(_key, record.identity[:2]) if kind.kind == "edge" else (None, None)
-        pending = sum(entry.vector_key is not None and entry.vector is None for entry in one.row.entries)
+def _build_record_table(
+    kind: RecordType, rows: Sequence[PublishedRow], record_terms: Sequence[RecordTerms]
+) -> pa.Table:
+    fact_columns = facts(kind)
+    record_rows = []
+    for published_row, terms in zip(rows, record_terms, strict=True):
+        record = published_row.row.record
+        source, target = map(_encode_end, record.identity[:2]) if kind.kind == "edge" else (None, None)
+        pending = sum(entry.vector_key is not None and entry.vector is None for entry in published_row.row.entries)
         place = place_of(record.identity).hex()
-        held = [_fact(record, name, values) for name, (_, values) in kept.items()]
-        found.append((record.id, place, etag(one.line), one.line, source, target, pending, terms.lengths, *held))
+        fact_values = [_extract_fact(record, name, values) for name, (_, values) in fact_columns.items()]
+        record_rows.append(
+            (
+                record.id,
+                place,
+                etag(published_row.line),
+                published_row.line,
+                source,
+                target,
+                pending,
+                terms.lengths,
+                *fact_values,
+            )
+        )
     schema = record_schema(kind)
-    columns = zip(*found, strict=True) if found else [()] * len(schema)
+    columns = zip(*record_rows, strict=True) if record_rows else [()] * len(schema)
     return pa.table(
         [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
     )
 
 
-def _key(end: Any) -> str:
+def _encode_end(end: Any) -> str:
     return end_of(end).hex()
 
 
-def _fact(record: Record, name: str, values: str) -> Any:
+def _extract_fact(record: Record, name: str, values: str) -> Any:
     """The value of a field as its column has it; nothing where it is of another kind, which the columns of the type tell."""
     value = record.fields.get(name)
     if value is None or not fitting(values)(value):
@@ -232,18 +254,18 @@ def _fact(record: Record, name: str, values: str) -> Any:
     return float(value) + 0.0 if values == "number" else value
 
 
-def _postings(rows: Sequence[PublishedRow], made: Sequence[RecordTerms]) -> pa.Table:
-    found = [
-        (term_of(*term), one.row.record.id, times, length, positions)
-        for one, terms in zip(rows, made, strict=True)
+def _build_posting_table(rows: Sequence[PublishedRow], record_terms: Sequence[RecordTerms]) -> pa.Table:
+    posting_rows = [
+        (term_of(*term), published_row.row.record.id, times, length, positions)
+        for published_row, terms in zip(rows, record_terms, strict=True)
         for term, times, length, positions in terms.postings()
     ]
-    columns = zip(*found, strict=True) if found else [()] * len(POSTING)
+    columns = zip(*posting_rows, strict=True) if posting_rows else [()] * len(POSTING)
     return pa.table(
         [pa.array(values, field.type) for values, field in zip(columns, POSTING, strict=True)], schema=POSTING
     )
 
 
-def _by_term(rows: pa.Table) -> pa.Table:
+def _sort_by_term(rows: pa.Table) -> pa.Table:
     """Postings side by side that are asked for together."""
     return rows.sort_by([("term", "ascending"), ("id", "ascending")]) if "term" in rows.column_names else rows

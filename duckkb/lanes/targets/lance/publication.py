@@ -57,51 +57,51 @@ class LancePublication:
         return self._head.configuration
 
     def notes(self, kind: RecordType) -> Mapping[str, Any]:
-        known = self.kind(kind)
-        return known.notes if known else {}
+        state = self.kind(kind)
+        return state.notes if state else {}
 
     def count(self, kind: RecordType) -> int:
-        known = self.kind(kind)
-        return known.count if known else 0
+        state = self.kind(kind)
+        return state.count if state else 0
 
     def ids(self, kind: RecordType) -> list[int]:
-        found: list[int] = self.order(kind).tolist()
-        return found
+        record_ids: list[int] = self.order(kind).tolist()
+        return record_ids
 
     def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
-        return self._by_id(kind, "line", ids)
+        return self._fetch_by_id(kind, "line", ids)
 
     def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
         by_place = {place_of(identity).hex(): identity for identity in identities}
         rows = self.some(kind, "record", "place", [*by_place], ["place", "id"])
-        return {by_place[place]: one for place, one in _pairs(rows)}
+        return {by_place[place]: record_id for place, record_id in _iter_pairs(rows)}
 
     def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
         order = self.order(kind)
-        start = 0 if behind is None else self._behind(kind, order, place_of(behind))
+        start = 0 if behind is None else self._find_position(kind, order, place_of(behind))
         for at in range(start, len(order), _PAGE):
             ids = order[at : at + _PAGE].tolist()
-            found = self.lines(kind, ids)
-            yield from (found[one] for one in ids)
+            lines_by_id = self.lines(kind, ids)
+            yield from (lines_by_id[record_id] for record_id in ids)
 
     def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
         column = "source" if side == "out" else "target"
         rows = self.some(kind, "record", column, [end_of(end).hex() for end in ends], ["id"])
-        found: list[int] = rows["id"].to_pylist()
-        return found
+        record_ids: list[int] = rows["id"].to_pylist()
+        return record_ids
 
     def etags(self, kind: RecordType) -> Mapping[int, bytes]:
-        return dict(_pairs(self.rows(kind, "record", None, ["id", "etag"])))
+        return dict(_iter_pairs(self.rows(kind, "record", None, ["id", "etag"])))
 
     def vectors(
         self, kind: RecordType, ids: Collection[int]
     ) -> Mapping[int, Mapping[tuple[str, int], NDArray[np.float32]]]:
         rows = self.some(kind, "vector", "id", ids, ["id", "field", "seq", "vector"])
-        found: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
+        vectors_by_id: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
         keys = zip(*(rows[name].to_pylist() for name in ("id", "field", "seq")), strict=True)
-        for (one, field, seq), vector in zip(keys, matrix(rows["vector"]), strict=True):
-            found.setdefault(one, {})[field, seq] = vector
-        return found
+        for (record_id, field, seq), vector in zip(keys, matrix(rows["vector"]), strict=True):
+            vectors_by_id.setdefault(record_id, {})[field, seq] = vector
+        return vectors_by_id
 
     def pending(self, kind: RecordType) -> Sequence[int]:
         if kind.name not in self._pending:
@@ -109,24 +109,24 @@ class LancePublication:
         return self._pending[kind.name]
 
     def faults(self, kind: RecordType) -> Sequence[str]:
-        known = self.kind(kind)
-        if known is None:
+        state = self.kind(kind)
+        if state is None:
             return ["it is not published"]
         ids = self.rows(kind, "record", None, ["id"])["id"].to_numpy()
-        found = []
-        if len(ids) != known.count or len(np.unique(ids)) != known.count:
-            found.append("the records are not as many as are counted")
-        if any(_is_other(page) for page in self._pages(kind, ["line", "etag"])):
-            found.append("a line is not what its etag was taken of")
+        messages = []
+        if len(ids) != state.count or len(np.unique(ids)) != state.count:
+            messages.append("the records are not as many as are counted")
+        if any(_is_other(page) for page in self._iter_pages(kind, ["line", "etag"])):
+            messages.append("a line is not what its etag was taken of")
         postings = self.rows(kind, "posting", None, ["id", "term", "times"])
-        if self._tokens(postings) != {at: length for at, length in enumerate(known.lengths) if length}:
-            found.append("the terms are not as many as the records have")
+        if self._count_tokens(postings) != {at: length for at, length in enumerate(state.lengths) if length}:
+            messages.append("the terms are not as many as the records have")
         vectors = self.rows(kind, "vector", None, ["id"])["id"].to_numpy()
-        if len(vectors) != known.vectors:
-            found.append("the vectors are not as many as are counted")
+        if len(vectors) != state.vectors:
+            messages.append("the vectors are not as many as are counted")
         if not np.isin(np.concatenate([np.unique(postings["id"].to_numpy()), vectors]), ids).all():
-            found.append("words or vectors are there of a record that is not")
-        return found
+            messages.append("words or vectors are there of a record that is not")
+        return messages
 
     # For the lanes and tables of this target.
 
@@ -144,85 +144,95 @@ class LancePublication:
 
     def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, str]:
         """By id what the identities of records are ordered by."""
-        return self._by_id(kind, "place", ids)
+        return self._fetch_by_id(kind, "place", ids)
 
     def postings(self, kind: RecordType, terms: Sequence[str]) -> dict[str, Postings]:
         """The postings of some terms, of those that some record has."""
         with self._turn:
-            known = {term: self._postings[kind.name, term] for term in terms if (kind.name, term) in self._postings}
-        lacking = [term for term in dict.fromkeys(terms) if term not in known]
+            cached_postings = {
+                term: self._postings[kind.name, term] for term in terms if (kind.name, term) in self._postings
+            }
+        lacking = [term for term in dict.fromkeys(terms) if term not in cached_postings]
         if lacking:
-            known |= self._kept(kind, self.some(kind, "posting", "term", lacking, ["term", "id", "times", "length"]))
-        return known
+            cached_postings |= self._cache_postings(
+                kind, self.some(kind, "posting", "term", lacking, ["term", "id", "times", "length"])
+            )
+        return cached_postings
 
     def postings_from(self, kind: RecordType, first: str, behind: str) -> dict[str, Postings]:
         """The postings of the terms from one up to, but not with, another, in their order."""
         where = f"term >= '{first}' AND term < '{behind}'"
-        found = self._kept(kind, self.rows(kind, "posting", where, ["term", "id", "times", "length"]))
-        return dict(sorted(found.items()))
+        postings_by_term = self._cache_postings(
+            kind, self.rows(kind, "posting", where, ["term", "id", "times", "length"])
+        )
+        return dict(sorted(postings_by_term.items()))
 
     def some(
         self, kind: RecordType, table: str, column: str, values: Collection[Any], columns: Sequence[str], more: str = ""
     ) -> pa.Table:
         """The rows in which a column has one of some values."""
-        wanted = [*values]
+        value_list = [*values]
         parts = [
-            self.rows(kind, table, f"{one_of(column, wanted[at : at + AT_ONCE])}{more}", columns)
-            for at in range(0, len(wanted), AT_ONCE)
+            self.rows(kind, table, f"{one_of(column, value_list[at : at + AT_ONCE])}{more}", columns)
+            for at in range(0, len(value_list), AT_ONCE)
         ]
-        return pa.concat_tables(parts) if parts else self._nothing(kind, table).select(columns)
+        return pa.concat_tables(parts) if parts else self._build_empty_table(kind, table).select(columns)
 
     def rows(self, kind: RecordType, table: str, where: str | None, columns: Sequence[str]) -> pa.Table:
         """The rows for which a condition holds."""
-        held = self.table(kind, table)
-        if held is None:
-            return self._nothing(kind, table).select(columns)
+        lance_table = self.table(kind, table)
+        if lance_table is None:
+            return self._build_empty_table(kind, table).select(columns)
         with self._store.answering():
-            query = held.search().select([*columns])
+            query = lance_table.search().select([*columns])
             return (query if where is None else query.where(where)).to_arrow().select([*columns])
 
     def nearest(
         self, kind: RecordType, query: Any, fetch: int, columns: Sequence[str], where: str | None, probes: int
     ) -> pa.Table:
         """The chunks with the greatest products, falling, with `_distance` (1 - product): of all, or of `probes` parts of the index."""
-        held = self.table(kind, "vector")
-        assert held is not None, "there are vectors"
+        lance_table = self.table(kind, "vector")
+        assert lance_table is not None, "there are vectors"
         with self._store.answering():
-            asked = held.search(query, vector_column_name="vector").distance_type("dot").select([*columns, "_distance"])
-            asked = asked.nprobes(probes) if probes else asked.bypass_vector_index()
-            return (asked.where(where, prefilter=True) if where else asked).limit(fetch).to_arrow()
+            vector_query = (
+                lance_table.search(query, vector_column_name="vector")
+                .distance_type("dot")
+                .select([*columns, "_distance"])
+            )
+            vector_query = vector_query.nprobes(probes) if probes else vector_query.bypass_vector_index()
+            return (vector_query.where(where, prefilter=True) if where else vector_query).limit(fetch).to_arrow()
 
     def table(self, kind: RecordType, table: str) -> Table | None:
         """A table of a type; None where nothing ever was in it."""
-        known = self.kind(kind)
-        if known is None or table not in known.tables:
+        state = self.kind(kind)
+        if state is None or table not in state.tables:
             return None
-        name, version, _ = known.tables[table]
+        name, version, _ = state.tables[table]
         with self._turn:
             if name not in self._tables:
                 self._tables[name] = self._store.at(name, version)
             return self._tables[name]
 
-    def _nothing(self, kind: RecordType, table: str) -> pa.Table:
-        known = self.kind(kind)
-        return schema_of(kind, table, known.dimension if known else 0).empty_table()
+    def _build_empty_table(self, kind: RecordType, table: str) -> pa.Table:
+        state = self.kind(kind)
+        return schema_of(kind, table, state.dimension if state else 0).empty_table()
 
-    def _by_id(self, kind: RecordType, column: str, ids: Collection[int]) -> dict[int, Any]:
-        return dict(_pairs(self.some(kind, "record", "id", ids, ["id", column])))
+    def _fetch_by_id(self, kind: RecordType, column: str, ids: Collection[int]) -> dict[int, Any]:
+        return dict(_iter_pairs(self.some(kind, "record", "id", ids, ["id", column])))
 
-    def _behind(self, kind: RecordType, order: NDArray[np.int64], place: bytes) -> int:
+    def _find_position(self, kind: RecordType, order: NDArray[np.int64], place: bytes) -> int:
         """Where in the order of records the first one behind a place stands."""
-        low, high, wanted = 0, len(order), place.hex()
+        low, high, target_key = 0, len(order), place.hex()
         while low < high:
             middle = (low + high) // 2
-            one = int(order[middle])
-            if self.places(kind, [one])[one] > wanted:
+            record_id = int(order[middle])
+            if self.places(kind, [record_id])[record_id] > target_key:
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def _kept(self, kind: RecordType, rows: pa.Table) -> dict[str, Postings]:
+    def _cache_postings(self, kind: RecordType, rows: pa.Table) -> dict[str, Postings]:
         """Postings by term; those that were asked for lately stay at hand."""
         if not len(rows):
             return {}
@@ -233,31 +243,31 @@ class LancePublication:
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
         ends = np.append(starts[1:], len(codes))
         names = terms.dictionary.to_pylist()
-        found = {
+        postings_by_term = {
             names[codes[start]]: Postings(*(column[start:end] for column in columns))
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         }
         with self._turn:
-            for term, held in found.items():
-                self._postings[kind.name, term] = held
-            kept = sum(len(held.ids) for held in self._postings.values())
-            while kept > _KEPT_POSTINGS:
-                kept -= len(self._postings.popitem(last=False)[1].ids)
-        return found
+            for term, postings in postings_by_term.items():
+                self._postings[kind.name, term] = postings
+            cached_count = sum(len(postings.ids) for postings in self._postings.values())
+            while cached_count > _KEPT_POSTINGS:
+                cached_count -= len(self._postings.popitem(last=False)[1].ids)
+        return postings_by_term
 
-    def _pages(self, kind: RecordType, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        held = self.table(kind, "record")
-        if held is not None:
+    def _iter_pages(self, kind: RecordType, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        lance_table = self.table(kind, "record")
+        if lance_table is not None:
             with self._store.answering():
-                yield from held.search().select([*columns]).to_batches(1_024)
+                yield from lance_table.search().select([*columns]).to_batches(1_024)
 
-    def _tokens(self, postings: pa.Table) -> dict[int, int]:
+    def _count_tokens(self, postings: pa.Table) -> dict[int, int]:
         """How many tokens there are by the number of the field."""
         fields = pc.utf8_slice_codeunits(postings["term"], 0, 4)
-        counted = (
+        token_counts = (
             pa.table({"field": fields, "times": postings["times"]}).group_by("field").aggregate([("times", "sum")])
         )
-        return {int(field, 16): times for field, times in _pairs(counted.select(["field", "times_sum"]))}
+        return {int(field, 16): times for field, times in _iter_pairs(token_counts.select(["field", "times_sum"]))}
 
 
 def matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
@@ -266,7 +276,7 @@ def matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
     return np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
 
-def _pairs(rows: pa.Table) -> Iterator[tuple[Any, Any]]:
+def _iter_pairs(rows: pa.Table) -> Iterator[tuple[Any, Any]]:
     first, second = rows.columns
     return zip(first.to_pylist(), second.to_pylist(), strict=True)
 

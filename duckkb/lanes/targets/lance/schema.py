@@ -50,8 +50,16 @@ class KindState(Struct):
 
 def facts(kind: RecordType) -> dict[str, tuple[str, str]]:
     """The fields of a record that are kept as columns, for filters: by name the column, and the kind of its values."""
-    found = [one for one in declared_columns(kind) if len(one.candidates) == 1 and one.candidates[0] in _KINDS]
-    return {one.name: (f"f{at}", one.candidates[0]) for at, one in enumerate(found) if is_fact(kind, one.name)}
+    fact_columns = [
+        declaration
+        for declaration in declared_columns(kind)
+        if len(declaration.candidates) == 1 and declaration.candidates[0] in _KINDS
+    ]
+    return {
+        declaration.name: (f"f{at}", declaration.candidates[0])
+        for at, declaration in enumerate(fact_columns)
+        if is_fact(kind, declaration.name)
+    }
 
 
 def record_schema(kind: RecordType) -> pa.Schema:

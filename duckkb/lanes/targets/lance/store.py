@@ -61,11 +61,11 @@ class Head(Struct, frozen=True):
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Head | None":
         """None where nothing was published yet, or in another format."""
-        told = json.loads(row["document"]) if row["document"] else {}
-        if told.get("format") != FORMAT:
+        document = json.loads(row["document"]) if row["document"] else {}
+        if document.get("format") != FORMAT:
             return None
-        kinds = {name: KindState(**state) for name, state in told["kinds"].items()}
-        files = {path: b64decode(data) for path, data in told["configuration"].items()}
+        kinds = {name: KindState(**state) for name, state in document["kinds"].items()}
+        files = {path: b64decode(data) for path, data in document["configuration"].items()}
         return cls(row["number"], Watermark(row["commit"], row["fingerprint"]), kinds, files)
 
     @property
@@ -88,20 +88,20 @@ class Store:
     def numbered(self) -> tuple[int, Head | None]:
         """How often something was published here, and what is there now: of one moment."""
         with self.answering():
-            table = self._publication()
-            row = _row(table) if table is not None else None
+            table = self._open_publication()
+            row = _read_row(table) if table is not None else None
             return (row["number"], Head.of(row)) if row else (0, None)
 
     def earlier(self, commit: str) -> tuple[Head | None, Sequence[str]]:
         """What was published of a commit, if it is kept; and the commits that are."""
         with self.answering():
-            table = self._publication()
-            kept = _tags(table) if table is not None else {}
-            found = [name for name in kept if name.startswith(commit)]
-            if table is None or len(found) != 1:
-                return None, [*kept]
-            table.checkout(kept[found[0]])
-            return self._head(table), [*kept]
+            table = self._open_publication()
+            tags = _read_tags(table) if table is not None else {}
+            matches = [name for name in tags if name.startswith(commit)]
+            if table is None or len(matches) != 1:
+                return None, [*tags]
+            table.checkout(tags[matches[0]])
+            return self._read_head(table), [*tags]
 
     def at(self, name: str, version: int) -> Table:
         """A table as it was at a version."""
@@ -137,16 +137,16 @@ class Store:
         for attempt in range(_ATTEMPTS):
             try:
                 with self.answering():
-                    return self._changed(held, gone, added)
+                    return self._apply_change(held, gone, added)
             except Disturbed:
                 goes_on()
                 time.sleep(random.random() * min(_LONGEST_WAIT, 0.01 * 2**attempt))
-        raise self._unavailable("other publishers change it all the time")
+        raise self._build_error("other publishers change it all the time")
 
     def swap(self, number: int, head: Head) -> bool:
         """Publish, if what is published has this number; all at once, or not at all."""
         with self.answering():
-            table: Table = self._publication(make=True)
+            table: Table = self._open_publication(make=True)
             values = {
                 "number": head.number,
                 "commit": head.watermark.commit,
@@ -159,10 +159,10 @@ class Store:
                 except RuntimeError as problem:
                     if not _is_conflict(problem):
                         raise
-                table = self._publication()
-                if table is None or _row(table)["number"] != number:
+                table = self._open_publication()
+                if table is None or _read_row(table)["number"] != number:
                     return False
-            raise self._unavailable("other publishers change it all the time")
+            raise self._build_error("other publishers change it all the time")
 
     def settle(self, head: Head, before: Head | None) -> None:
         """Have what a publication changed bear its commit as a tag, and remove what no kept publication needs. Whoever dies here leaves
@@ -174,8 +174,8 @@ class Store:
     def mend(self, head: Head) -> None:
         """Do what who published this left undone."""
         with suppress(Unavailable), self.answering():
-            table = self._publication()
-            if table is not None and head.watermark.commit not in _tags(table):
+            table = self._open_publication()
+            if table is not None and head.watermark.commit not in _read_tags(table):
                 self._tag(head, None)
 
     @contextmanager
@@ -184,12 +184,12 @@ class Store:
         try:
             yield
         except (RuntimeError, OSError, ValueError) as problem:
-            said = _QUERY.sub("", _SOURCE.sub("", str(problem).partition("\n")[0]))
-            raise self._unavailable(said[:300], Disturbed if _is_conflict(problem) else Unavailable) from problem
+            message = _QUERY.sub("", _SOURCE.sub("", str(problem).partition("\n")[0]))
+            raise self._build_error(message[:300], Disturbed if _is_conflict(problem) else Unavailable) from problem
 
-    def _unavailable(self, said: str, kind: type[Unavailable] = Unavailable) -> Unavailable:
+    def _build_error(self, message: str, kind: type[Unavailable] = Unavailable) -> Unavailable:
         return kind(
-            f"{self.address.name} cannot be asked: {said}",
+            f"{self.address.name} cannot be asked: {message}",
             code="E_DATABASE",
             suggestion="look whether the folder or the bucket is there, and whether the environment lets you in",
         )
@@ -202,106 +202,109 @@ class Store:
             self._open = lancedb.connect(self.address.place)
         return self._open
 
-    def _publication(self, *, make: bool = False) -> Table | None:
+    def _open_publication(self, *, make: bool = False) -> Table | None:
         if not make and self.address.is_folder and not Path(self.address.place).exists():
             return None  # the library would make it
-        if PUBLICATION not in self._names():
+        if PUBLICATION not in self._list_names():
             if not make:
                 return None
             first = pa.table({"number": [0], "commit": [""], "fingerprint": [""], "document": [""]}, PUBLICATION_SCHEMA)
             try:
                 return self._connection.create_table(PUBLICATION, first)
             except (RuntimeError, OSError, ValueError):
-                if PUBLICATION not in self._names():
+                if PUBLICATION not in self._list_names():
                     raise
         return self._connection.open_table(PUBLICATION)
 
-    def _names(self) -> list[str]:
-        found: list[str] = []
+    def _list_names(self) -> list[str]:
+        names: list[str] = []
         page = None
         while True:
-            told = self._connection.list_tables(page_token=page, limit=AT_ONCE)
-            found += told.tables
-            page = told.page_token
+            answer = self._connection.list_tables(page_token=page, limit=AT_ONCE)
+            names += answer.tables
+            page = answer.page_token
             if not page:
-                return found
+                return names
 
-    def _head(self, table: Table | None) -> Head | None:
-        return Head.of(_row(table)) if table is not None else None
+    def _read_head(self, table: Table | None) -> Head | None:
+        return Head.of(_read_row(table)) if table is not None else None
 
-    def _changed(
-        self, held: tuple[str, int, int], gone: Sequence[int], added: Callable[[], Iterable[pa.Table]]
+    def _apply_change(
+        self,
+        table_version: tuple[str, int, int],
+        removed_ids: Sequence[int],
+        new_tables: Callable[[], Iterable[pa.Table]],
     ) -> tuple[str, int, int]:
-        name, version, changes = held
+        name, version, changes = table_version
         table = self._connection.open_table(name)
         table.checkout(version)
         table.restore()
         at = table.version
-        for start in range(0, len(gone), AT_ONCE):
-            at = _next(at, table.delete(one_of("id", gone[start : start + AT_ONCE])).version)
-        for rows in added():
-            at = _next(at, table.add(rows).version)
+        for start in range(0, len(removed_ids), AT_ONCE):
+            at = _check_version(at, table.delete(one_of("id", removed_ids[start : start + AT_ONCE])).version)
+        for rows in new_tables():
+            at = _check_version(at, table.add(rows).version)
         if changes + 1 < _CHANGES:
             return name, at, changes + 1
-        table.optimize(cleanup_older_than=self._oldest_kept(table))
+        table.optimize(cleanup_older_than=self._find_oldest_age(table))
         return name, table.version, 0
 
-    def _oldest_kept(self, table: Table) -> timedelta:
+    def _find_oldest_age(self, table: Table) -> timedelta:
         """How old what is kept of a table may be."""
-        tagged = {*_tags(table).values()}
-        times = [one["timestamp"] for one in table.list_versions() if one["version"] in tagged]
-        oldest = min((_aware(one) for one in times), default=datetime.now(UTC))
+        tagged_versions = {*_read_tags(table).values()}
+        times = [item["timestamp"] for item in table.list_versions() if item["version"] in tagged_versions]
+        oldest = min((_convert_to_utc(item) for item in times), default=datetime.now(UTC))
         return datetime.now(UTC) - oldest + _SPARE
 
     def _tag(self, head: Head, before: Head | None) -> None:
-        commit, known = head.watermark.commit, before.tables if before else {}
+        commit, previous_tables = head.watermark.commit, before.tables if before else {}
         for name, version in head.tables.items():
-            if known.get(name) != version:
+            if previous_tables.get(name) != version:
                 _set_tag(self._connection.open_table(name), f"{commit}.{head.number}", version)
-        table = self._publication()
-        if table is not None and _row(table)["number"] == head.number:
+        table = self._open_publication()
+        if table is not None and _read_row(table)["number"] == head.number:
             _set_tag(table, commit, table.version)
 
     def _retire(self, head: Head, before: Head | None) -> None:
         """Publications beyond those that are kept lose their tags, and what they alone named goes; not yet what was published until
         now, which somebody may be reading."""
-        table = self._publication()
+        table = self._open_publication()
         if table is None:
             return
-        commits = [(name, version) for name, version in _tags(table).items() if _COMMIT.fullmatch(name)]
-        tags = sorted(commits, key=lambda one: -one[1])
-        dropped = [name for name, _ in tags[self.address.kept :]]
-        kept = [
+        commits = [(name, version) for name, version in _read_tags(table).items() if _COMMIT.fullmatch(name)]
+        tags = sorted(commits, key=lambda item: -item[1])
+        dropped_names = [name for name, _ in tags[self.address.kept :]]
+        readable_heads = [
             head,
             *([before] if before else []),
-            *self._named([version for _, version in tags[: self.address.kept]]),
+            *self._iter_heads([version for _, version in tags[: self.address.kept]]),
         ]
-        needed = {(name, version) for one in kept for name, version in one.tables.items()}
-        names = {name for name, _ in needed}
-        for name in self._names():
-            made = _NAME.fullmatch(name)  # others may keep tables and tags of their own here
-            if made and name not in names and int(made["number"]) <= head.number:
+        needed_versions = {(name, version) for item in readable_heads for name, version in item.tables.items()}
+        names = {name for name, _ in needed_versions}
+        for name in self._list_names():
+            match = _NAME.fullmatch(name)  # others may keep tables and tags of their own here
+            if match and name not in names and int(match["number"]) <= head.number:
                 self._connection.drop_table(name)
-        if not dropped:
+        if not dropped_names:
             return
         for name in names:
-            held = self._connection.open_table(name)
-            for tag, version in _tags(held).items():
-                made = _TAG.fullmatch(tag)
-                if made and (name, version) not in needed and int(made["number"]) <= head.number:
-                    held.tags.delete(tag)
-        for tag in dropped:
+            type_table = self._connection.open_table(name)
+            for tag, version in _read_tags(type_table).items():
+                match = _TAG.fullmatch(tag)
+                if match and (name, version) not in needed_versions and int(match["number"]) <= head.number:
+                    type_table.tags.delete(tag)
+        for tag in dropped_names:
             table.tags.delete(tag)
         if head.number % _CHANGES == 0:
-            table.optimize(cleanup_older_than=self._oldest_kept(table))
+            table.optimize(cleanup_older_than=self._find_oldest_age(table))
 
-    def _named(self, versions: Sequence[int]) -> Iterator[Head]:
+    def _iter_heads(self, versions: Sequence[int]) -> Iterator[Head]:
         for version in versions:
             table = self._connection.open_table(PUBLICATION)
             table.checkout(version)
-            found = self._head(table)
-            if found is not None:
-                yield found
+            head = self._read_head(table)
+            if head is not None:
+                yield head
 
 
 def name_for(number: int, nonce: str, table: str, kind: str) -> str:
@@ -314,31 +317,31 @@ def one_of(column: str, values: Iterable[Any]) -> str:
     return f"{column} IN ({', '.join(map(literal, values))})"
 
 
-def _next(before: int, after: int) -> int:
+def _check_version(before: int, after: int) -> int:
     if after != before + 1:
         raise Disturbed("a table has changes of others", code="E_DATABASE")
     return after
 
 
-def _row(table: Table) -> dict[str, Any]:
+def _read_row(table: Table) -> dict[str, Any]:
     (row,) = table.search().limit(2).to_arrow().to_pylist()
-    found: dict[str, Any] = row
-    return found
+    typed_row: dict[str, Any] = row
+    return typed_row
 
 
-def _tags(table: Table) -> dict[str, int]:
-    return {name: told["version"] for name, told in table.tags.list().items()}
+def _read_tags(table: Table) -> dict[str, int]:
+    return {name: details["version"] for name, details in table.tags.list().items()}
 
 
 def _set_tag(table: Table, name: str, version: int) -> None:
-    known = _tags(table)
-    if name not in known:
+    tags = _read_tags(table)
+    if name not in tags:
         table.tags.create(name, version)
-    elif known[name] != version:
+    elif tags[name] != version:
         table.tags.update(name, version)
 
 
-def _aware(moment: datetime) -> datetime:
+def _convert_to_utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)  # the library gives local times without a zone
 
 

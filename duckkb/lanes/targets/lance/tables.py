@@ -25,22 +25,22 @@ class LanceTables(PublishedTables):
 
     def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
         now = self._target.now
-        known = now.kind(kind)
-        tests = simple.tests(condition, columns_of(kind, known.said)) if known else ()
-        kept = facts(kind)
-        written = [_written(test, kept) for test in tests]
-        if not written or None in written:
+        state = now.kind(kind)
+        tests = simple.tests(condition, columns_of(kind, state.said)) if state else ()
+        fact_columns = facts(kind)
+        comparisons = [_format_comparison(test, fact_columns) for test in tests]
+        if not comparisons or None in comparisons:
             return None
-        rows = now.rows(kind, "record", " AND ".join(map(str, written)), ["id"])
+        rows = now.rows(kind, "record", " AND ".join(map(str, comparisons)), ["id"])
         return IdSet.of(rows["id"].to_pylist())
 
 
-def _written(test: simple.Test, kept: dict[str, tuple[str, str]]) -> str | None:
+def _format_comparison(test: simple.Test, fact_columns: dict[str, tuple[str, str]]) -> str | None:
     """A comparison as LanceDB has it; None where the field is no column there, or one of another kind."""
-    column, values = ("id", "integer") if test.column.name == ID else kept.get(test.column.name, ("", ""))
+    column, values = ("id", "integer") if test.column.name == ID else fact_columns.get(test.column.name, ("", ""))
     if values != test.column.kind:
         return None
-    constants = [float(one) if values == "number" else one for one in test.constants]
+    constants = [float(constant) if values == "number" else constant for constant in test.constants]
     if test.operator == "in":
         return f"{column} IN ({', '.join(map(literal, constants))})"
     return f"{column} {_OPERATORS[test.operator]} {literal(constants[0])}"

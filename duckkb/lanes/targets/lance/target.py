@@ -39,12 +39,12 @@ class LanceTarget:
 
     @contextmanager
     def reading(self) -> Iterator[LancePublication]:
-        found = self._opened(self._asked())
-        with self._readings.of(found):
-            yield found
+        publication = self._opened(self._find_head())
+        with self._readings.of(publication):
+            yield publication
 
     def watermark(self) -> Watermark | None:
-        head = self._store.head() if self._address.at is None else self._asked()
+        head = self._store.head() if self._address.at is None else self._find_head()
         return head.watermark if head else None
 
     def publish(self, delta: Delta) -> None:
@@ -56,11 +56,11 @@ class LanceTarget:
             )
         number, before = self._store.numbered()
         if (before.watermark if before else None) != delta.parent:
-            raise self._behind(delta)
+            raise self._build_conflict(delta)
         if before is not None:
             self._store.mend(before)
         loading = LanceLoading(
-            self._store, delta, number + 1, os.urandom(4).hex(), lambda: self._goes_on(delta, number)
+            self._store, delta, number + 1, os.urandom(4).hex(), lambda: self._check_number(delta, number)
         )
         if delta.is_whole:
             kinds = loading.build()
@@ -70,7 +70,7 @@ class LanceTarget:
         files = {path: file.data for path, file in delta.configuration.items()}
         head = Head(number + 1, delta.watermark, kinds, files)
         if not self._store.swap(number, head):
-            raise self._behind(delta)
+            raise self._build_conflict(delta)
         self._store.settle(head, before)
 
     def grant(self, role: str, types: Collection[str]) -> None:
@@ -95,22 +95,22 @@ class LanceTarget:
     def close(self) -> None:
         self._open.clear()
 
-    def _asked(self) -> Head:
+    def _find_head(self) -> Head:
         """The publication that the address asks for."""
         commit = self._address.at
         if commit is None:
-            found = self._store.head()
-            if found is None:
+            head = self._store.head()
+            if head is None:
                 raise not_published(self.name, self._url)
-            return found
-        found, kept = self._store.earlier(commit)
-        if found is None:
+            return head
+        head, commits = self._store.earlier(commit)
+        if head is None:
             raise StateError(
                 f"{commit} is none of the commits that are kept at {self._address.place}",
                 code="E_NOT_PUBLISHED",
-                suggestion=f"kept are {', '.join(one[:12] for one in kept) or 'none'}",
+                suggestion=f"kept are {', '.join(commit_name[:12] for commit_name in commits) or 'none'}",
             )
-        return found
+        return head
 
     def _opened(self, head: Head) -> LancePublication:
         with self._turn:
@@ -120,11 +120,11 @@ class LanceTarget:
                 self._open[head.number] = LancePublication(self._store, head)
             return self._open[head.number]
 
-    def _goes_on(self, delta: Delta, number: int) -> None:
+    def _check_number(self, delta: Delta, number: int) -> None:
         """Raises where somebody has published meanwhile."""
         if self._store.numbered()[0] != number:
-            raise self._behind(delta)
+            raise self._build_conflict(delta)
 
-    def _behind(self, delta: Delta) -> Conflict:
-        found = self._store.head()
-        return behind(self.name, delta.parent, found.watermark if found else None)
+    def _build_conflict(self, delta: Delta) -> Conflict:
+        head = self._store.head()
+        return behind(self.name, delta.parent, head.watermark if head else None)

@@ -72,18 +72,18 @@ class Translation:
 
     def __init__(self, kind: RecordType, columns: Columns | None) -> None:
         self._kind = kind
-        self._by_name = {one.sql_name.casefold(): one for one in columns.all} if columns is not None else {}
+        self._by_name = {column.sql_name.casefold(): column for column in columns.all} if columns is not None else {}
 
     def test(self, test: simple.Test) -> sql.Composable:
-        value, kind = self._value(test.column), test.column.kind
-        constants = [_literal(kind, one) for one in test.constants]
+        value, kind = self._select_value(test.column), test.column.kind
+        constants = [_build_literal(kind, test_constant) for test_constant in test.constants]
         if test.operator == "in":
             return sql.SQL("{} IN ({})").format(value, sql.SQL(", ").join(constants))
-        return _compared(value, _OF_TESTS[test.operator], constants[0])
+        return _build_comparison(value, _OF_TESTS[test.operator], constants[0])
 
     def condition(self, node: Node) -> sql.Composable:
         """A condition that is true, false or NULL where DuckDB's is."""
-        children = _children(node)
+        children = _list_children(node)
         match node["class"], node["type"]:
             case "CONJUNCTION", ("CONJUNCTION_AND" | "CONJUNCTION_OR") as which:
                 joint = " AND " if which == "CONJUNCTION_AND" else " OR "
@@ -91,73 +91,79 @@ class Translation:
             case "OPERATOR", "OPERATOR_NOT":
                 return sql.SQL("(NOT {})").format(self.condition(children[0]))
             case "OPERATOR", ("OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL") as which:
-                said = "IS NULL" if which == "OPERATOR_IS_NULL" else "IS NOT NULL"
-                return sql.SQL(f"({{}} {said})").format(self._json(children[0]))
+                null_test = "IS NULL" if which == "OPERATOR_IS_NULL" else "IS NOT NULL"
+                return sql.SQL(f"({{}} {null_test})").format(self._select_json(children[0]))
             case "OPERATOR", "COMPARE_IN":
-                found = sql.SQL(" OR ").join(self._meeting(children[0], "=", one) for one in children[1:])
-                return sql.SQL("({})").format(found)
+                comparisons = sql.SQL(" OR ").join(
+                    self._compare_with_constant(children[0], "=", candidate) for candidate in children[1:]
+                )
+                return sql.SQL("({})").format(comparisons)
             case "BETWEEN", "COMPARE_BETWEEN":
-                lower = self._meeting(node["input"], ">=", node["lower"])
-                return sql.SQL("({} AND {})").format(lower, self._meeting(node["input"], "<=", node["upper"]))
+                lower = self._compare_with_constant(node["input"], ">=", node["lower"])
+                return sql.SQL("({} AND {})").format(
+                    lower, self._compare_with_constant(node["input"], "<=", node["upper"])
+                )
             case "COMPARISON", which if which in _OF_TREES:
-                return self._comparison(node["left"], _OF_TREES[which], node["right"])
+                return self._translate_comparison(node["left"], _OF_TREES[which], node["right"])
             case "FUNCTION", _:
-                return self._called(node["function_name"], children)
+                return self._translate_call(node["function_name"], children)
             case "COLUMN_REF", _:
-                column = self._column(node)
+                column = self._find_column(node)
                 if column.kind == "boolean":
-                    return self._value(column)
+                    return self._select_value(column)
         raise NoTranslation
 
-    def _comparison(self, left: Node, operator: str, right: Node) -> sql.Composable:
+    def _translate_comparison(self, left: Node, operator: str, right: Node) -> sql.Composable:
         if left["class"] == "COLUMN_REF" or left["class"] == "FUNCTION":
-            return self._meeting(left, operator, right)
-        return self._meeting(right, _FLIPPED[operator], left)
+            return self._compare_with_constant(left, operator, right)
+        return self._compare_with_constant(right, _FLIPPED[operator], left)
 
-    def _meeting(self, value: Node, operator: str, constant: Node) -> sql.Composable:
+    def _compare_with_constant(self, value: Node, operator: str, constant: Node) -> sql.Composable:
         """A column, or what lies at a path in one, beside a constant."""
         if value["class"] == "FUNCTION":
-            return self._at_path(value, operator, constant)
-        column = self._column(value)
-        return _compared(self._value(column), operator, _literal(column.kind, _constant(column.kind, constant)))
+            return self._compare_path(value, operator, constant)
+        column = self._find_column(value)
+        return _build_comparison(
+            self._select_value(column), operator, _build_literal(column.kind, _read_constant(column.kind, constant))
+        )
 
-    def _at_path(self, node: Node, operator: str, constant: Node) -> sql.Composable:
+    def _compare_path(self, node: Node, operator: str, constant: Node) -> sql.Composable:
         """A text inside of JSON beside one that no other JSON looks like."""
-        found, text = self._json(node), _constant("text", constant)
+        json_value, text = self._select_json(node), _read_constant("text", constant)
         if operator not in ("=", "<>") or not isinstance(text, str) or not _NO_JSON.match(text):
             raise NoTranslation
-        as_text = sql.SQL("({} #>> '{{}}')").format(found)
+        as_text = sql.SQL("({} #>> '{{}}')").format(json_value)
         return sql.SQL(
             "(CASE WHEN {0} IS NULL THEN NULL"
             f" WHEN jsonb_typeof({{0}}) = 'string' THEN {{1}} ELSE {'FALSE' if operator == '=' else 'TRUE'} END)"
-        ).format(found, _compared(as_text, operator, sql.Literal(text)))
+        ).format(json_value, _build_comparison(as_text, operator, sql.Literal(text)))
 
-    def _called(self, name: str, children: list[Node]) -> sql.Composable:
+    def _translate_call(self, name: str, children: list[Node]) -> sql.Composable:
         """LIKE with a constant pattern, and a text among those of a list."""
         if len(children) != 2 or children[0]["class"] != "COLUMN_REF":
             raise NoTranslation
-        column, text = self._column(children[0]), _constant("text", children[1])
+        column, text = self._find_column(children[0]), _read_constant("text", children[1])
         if not isinstance(text, str):
             raise NoTranslation
         if name in ("~~", "!~~") and column.kind == "text":
-            said = "LIKE" if name == "~~" else "NOT LIKE"
-            return sql.SQL(f"({{}} {said} {{}} ESCAPE '')").format(self._value(column), sql.Literal(text))
+            operator = "LIKE" if name == "~~" else "NOT LIKE"
+            return sql.SQL(f"({{}} {operator} {{}} ESCAPE '')").format(self._select_value(column), sql.Literal(text))
         if name in ("list_contains", "array_contains", "list_has") and column.kind == "text[]":
             return sql.SQL("((facts -> {}) ? {})").format(sql.Literal(column.name), sql.Literal(text))
         raise NoTranslation
 
-    def _json(self, node: Node) -> sql.Composable:
+    def _select_json(self, node: Node) -> sql.Composable:
         """The value of a column, or at a path in one, as JSON; NULL where there is none."""
         if node["class"] == "COLUMN_REF":
-            column = self._column(node)
+            column = self._find_column(node)
             if column.name == EXTRA:
                 raise NoTranslation
             self._refuse_unkept(column.name)
             return sql.SQL("(facts -> {})").format(sql.Literal(column.name))
-        children = _children(node)
+        children = _list_children(node)
         if node.get("function_name") != "json_extract_string" or children[0]["class"] != "COLUMN_REF":
             raise NoTranslation
-        path, column = _constant("text", children[1]), self._column(children[0])
+        path, column = _read_constant("text", children[1]), self._find_column(children[0])
         steps = path.split("/")[1:] if isinstance(path, str) and path.startswith("/") and "~" not in path else []
         if column.name != EXTRA:
             steps = [column.name, *steps]
@@ -166,7 +172,7 @@ class Translation:
         self._refuse_unkept(steps[0])
         return sql.SQL("NULLIF(facts #> {}, 'null')").format(sql.Literal(steps))
 
-    def _column(self, node: Node) -> Column:
+    def _find_column(self, node: Node) -> Column:
         names = node.get("column_names") or []
         column = self._by_name.get(names[0].casefold()) if len(names) == 1 else None
         if column is None:
@@ -174,7 +180,7 @@ class Translation:
         self._refuse_end(column)
         return column
 
-    def _value(self, column: Column) -> sql.Composable:
+    def _select_value(self, column: Column) -> sql.Composable:
         if column.name == ID:
             return sql.SQL("id::numeric")
         self._refuse_end(column)
@@ -197,22 +203,22 @@ class Translation:
             raise NoTranslation
 
 
-def _children(node: Node) -> list[Node]:
+def _list_children(node: Node) -> list[Node]:
     return arguments_of(node) if "arguments" in node else node.get("children") or []
 
 
-def _compared(value: sql.Composable, operator: str, constant: sql.Composable) -> sql.Composable:
+def _build_comparison(value: sql.Composable, operator: str, constant: sql.Composable) -> sql.Composable:
     return sql.SQL(f"({{}} {operator} {{}})").format(value, constant)
 
 
-def _constant(kind: str, node: Node) -> Any:
+def _read_constant(kind: str, node: Node) -> Any:
     """The value of a constant that is compared with a column of a kind as it is, or by a cast whose outcome is known."""
     if node["class"] == "CAST" and node.get("try_cast") and node["child"]["class"] == "CONSTANT":
         text, read = constant(node["child"]).value, _CAST_TEXTS.get((kind, type_name(node["type_expr"])))
-        found = read(text) if read is not None and isinstance(text, str) else None
-        if found is None:
+        parsed_value = read(text) if read is not None and isinstance(text, str) else None
+        if parsed_value is None:
             raise NoTranslation
-        return found
+        return parsed_value
     if node["class"] != "CONSTANT":
         raise NoTranslation
     value = constant(node).value
@@ -221,7 +227,7 @@ def _constant(kind: str, node: Node) -> Any:
     return value
 
 
-def _literal(kind: str, value: Any) -> sql.Composable:
+def _build_literal(kind: str, value: Any) -> sql.Composable:
     if kind == "number":
         return sql.SQL("{}::float8").format(sql.Literal(repr(float(value))))
     if kind == "timestamp":
@@ -229,31 +235,31 @@ def _literal(kind: str, value: Any) -> sql.Composable:
     return sql.Literal(value)
 
 
-def _is_known(value: Any) -> bool:
+def _is_plain_text(value: Any) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
 _SUITS: Mapping[str, Callable[[Any], bool]] = {
-    "text": _is_known,
+    "text": _is_plain_text,
     "boolean": lambda value: isinstance(value, bool),
     "integer": lambda value: type(value) is int and -INT64 < value < INT64,
     "number": lambda value: type(value) in (int, float) and abs(value) < EXACT,
 }
 
 
-def _day(text: str) -> str | None:
-    found = parse_date(text)
-    return found.isoformat() if found else None
+def _format_day(text: str) -> str | None:
+    day = parse_date(text)
+    return day.isoformat() if day else None
 
 
-def _moment(text: str) -> str | None:
-    found = parse_timestamp(text)
-    return f"{found.isoformat()}+00:00" if found else None
+def _format_moment(text: str) -> str | None:
+    moment = parse_timestamp(text)
+    return f"{moment.isoformat()}+00:00" if moment else None
 
 
 _CAST_TEXTS: Mapping[tuple[str, str], Callable[[str], Any]] = {
-    ("date", "DATE"): _day,
-    ("timestamp", "TIMESTAMP"): _moment,
+    ("date", "DATE"): _format_day,
+    ("timestamp", "TIMESTAMP"): _format_moment,
     ("integer", "BIGINT"): lambda text: int(text) if _INTEGER.fullmatch(text) else None,
 }
 """By the kind of a column and the type to which a text is cast for it, what reads the texts of which the outcome is known."""

@@ -72,7 +72,7 @@ class Connections:
         """A connection in which no transaction has begun. Raises `errors.Unavailable` (E_DATABASE), also for what the server says
         in the block that no caller foresees."""
         with told(self._address):
-            connection = self._taken()
+            connection = self._take_connection()
             try:
                 yield connection
             finally:
@@ -85,7 +85,7 @@ class Connections:
         for connection in idle:
             connection.close()
 
-    def _taken(self) -> Connection:
+    def _take_connection(self) -> Connection:
         while True:
             with self._turn:
                 connection = self._idle.pop() if self._idle else None
@@ -109,7 +109,7 @@ class Connections:
 def connected(address: Address) -> Connection:
     """A connection that commits by itself outside of transactions, and stops what takes too long. What the address says beside that
     (`options`, by which some hosts tell databases apart) holds."""
-    said = conninfo_to_dict(address.database.url).get("options") or ""
+    address_options = conninfo_to_dict(address.database.url).get("options") or ""
     limits = (
         f"-c statement_timeout={_STATEMENT_SECONDS * 1000} -c lock_timeout={_STATEMENT_SECONDS * 1000} -c timezone=UTC"
     )
@@ -118,7 +118,7 @@ def connected(address: Address) -> Connection:
         autocommit=True,
         connect_timeout=_CONNECT_SECONDS,
         application_name="duckkb",
-        options=f"{said} {limits}".strip(),
+        options=f"{address_options} {limits}".strip(),
     )
     know_vectors(connection)
     return connection
@@ -164,9 +164,9 @@ def told(address: Address) -> Iterator[None]:
         ) from None
     except psycopg.Error as problem:
         first = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        said = address.database.scrub(first, type(problem).__name__)
+        message = address.database.scrub(first, type(problem).__name__)
         raise Unavailable(
-            f"{address.name} does not answer as it should: {said}",
+            f"{address.name} does not answer as it should: {message}",
             code="E_DATABASE",
             suggestion="look whether the server runs and lets you in: `psql` with the same address",
         ) from None  # its own text and frames may hold the URL

@@ -10,8 +10,8 @@ from duckkb.records import Record
 
 def facts_of(kind: RecordType, record: Record) -> Mapping[str, Any] | None:
     """The facts of a record; None where one holds a NUL, which PostgreSQL has no text for: the type is then asked in another way."""
-    found = {name: value for name, value in record.fields.items() if is_fact(kind, name)}
-    return None if _has_nul(found) else found
+    facts = {name: value for name, value in record.fields.items() if is_fact(kind, name)}
+    return None if _has_nul(facts) else facts
 
 
 def _has_nul(value: Any) -> bool:

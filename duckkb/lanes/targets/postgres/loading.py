@@ -58,101 +58,111 @@ class Loading:
     def build(self) -> None:
         """Make the tables, of all that the delta holds."""
         deltas = [*self._delta.types]
-        fields = {number: len(self._fields(delta.kind)) + 1 for number, delta in enumerate(deltas, 1)}
+        fields = {number: len(self._list_fields(delta.kind)) + 1 for number, delta in enumerate(deltas, 1)}
         schema.make_tables(self._connection, self._build, fields)
         for number, delta in enumerate(deltas, 1):
-            counted = Counted(0, [0] * fields[number], 0, Observation(delta.kind))
+            totals = Counted(0, [0] * fields[number], 0, Observation(delta.kind))
             for rows in delta.puts:
-                self._put(number, delta.kind, rows, counted)
-            found = counted.terms.items()
-            terms = [(number, at, term_key(token), one, counted.records_with[one]) for (at, token), one in found]
+                self._put(number, delta.kind, rows, totals)
+            term_items = totals.terms.items()
+            terms = [
+                (number, at, term_key(token), term_id, totals.records_with[term_id])
+                for (at, token), term_id in term_items
+            ]
             self._copy("term", number, terms)
             schema.make_indices(self._connection, self._build, number)
-            self._note(number, delta, counted, is_new=True)
-            self._make_graph(number, delta.kind, counted)
+            self._note(number, delta, totals, is_new=True)
+            self._make_graph(number, delta.kind, totals)
         self._execute("ALTER SEQUENCE {s} RESTART WITH %s" % (self._last_term + 1), s=self._name("term_id"))
         self._configure()
 
     def follow(self, before: PostgresPublication) -> None:
         """Bring the tables from what is published to what the delta leads to."""
         for delta in self._delta.types:
-            known = before.kind(delta.kind)
-            assert known is not None, "another ontology is another fingerprint, and built anew"
-            self._follow(known, delta, before)
+            kind_row = before.kind(delta.kind)
+            assert kind_row is not None, "another ontology is another fingerprint, and built anew"
+            self._follow(kind_row, delta, before)
         self._execute("DELETE FROM {}", self._name("configuration"))
         self._configure()
 
-    def _follow(self, known: KindRow, delta: TypeDelta, before: PostgresPublication) -> None:
-        kind, number = delta.kind, known.number
-        said = json.loads(known.said)
-        counted = Counted(known.count, [*known.lengths], known.vectors, Observation(kind, said))
-        lost = self._take_away(number, kind, [*delta.gone], counted)
+    def _follow(self, kind_row: KindRow, delta: TypeDelta, before: PostgresPublication) -> None:
+        kind, number = delta.kind, kind_row.number
+        remarks = json.loads(kind_row.said)
+        totals = Counted(kind_row.count, [*kind_row.lengths], kind_row.vectors, Observation(kind, remarks))
+        lost_counts = self._take_away(number, kind, [*delta.gone], totals)
         for rows in delta.puts:
-            self._put_few(number, kind, rows, counted, lost)
-        self._forget(number, lost)
-        self._note(number, delta, counted)
+            self._put_few(number, kind, rows, totals, lost_counts)
+        self._forget(number, lost_counts)
+        self._note(number, delta, totals)
 
-    def _take_away(self, number: int, kind: RecordType, ids: list[int], counted: Counted) -> Counter[int]:
+    def _take_away(self, number: int, kind: RecordType, ids: list[int], totals: Counted) -> Counter[int]:
         """Remove records; in how many each term was, by the term's id."""
-        gone = self._execute(
-            "DELETE FROM {} WHERE id = ANY(%s) RETURNING line, lengths", self._part("record", number), given=[ids]
+        removed_rows = self._execute(
+            "DELETE FROM {} WHERE id = ANY(%s) RETURNING line, lengths",
+            self._identify_part("record", number),
+            arguments=[ids],
         )
-        records = [row_in(kind, bytes(line)).record for line, _ in gone]
-        counted.seen.counts.subtract(counted.seen.said_by(records))
-        counted.count -= len(records)
-        for _, lengths in gone:
-            counted.lengths = [all - own for all, own in zip(counted.lengths, lengths, strict=True)]
-        counted.vectors -= len(
-            self._execute("DELETE FROM {} WHERE id = ANY(%s) RETURNING id", self._part("vector", number), given=[ids])
+        records = [row_in(kind, bytes(line)).record for line, _ in removed_rows]
+        totals.seen.counts.subtract(totals.seen.said_by(records))
+        totals.count -= len(records)
+        for _, lengths in removed_rows:
+            totals.lengths = [all - length for all, length in zip(totals.lengths, lengths, strict=True)]
+        totals.vectors -= len(
+            self._execute(
+                "DELETE FROM {} WHERE id = ANY(%s) RETURNING id", self._identify_part("vector", number), arguments=[ids]
+            )
         )
         terms = self._execute(
-            "DELETE FROM {} WHERE id = ANY(%s) RETURNING term", self._part("posting", number), given=[ids]
+            "DELETE FROM {} WHERE id = ANY(%s) RETURNING term", self._identify_part("posting", number), arguments=[ids]
         )
         return Counter(term for (term,) in terms)
 
     def _put_few(
-        self, number: int, kind: RecordType, rows: Sequence[PublishedRow], counted: Counted, lost: Counter[int]
+        self, number: int, kind: RecordType, rows: Sequence[PublishedRow], totals: Counted, lost_counts: Counter[int]
     ) -> None:
         """As `_put`, where terms are known by what is there."""
-        made = [RecordTerms(one.row, self._fields(kind)) for one in rows]
-        wanted = Counter(term for terms in made for term, *_ in terms.postings())
-        counted.terms = self._known_terms(number, wanted)
-        new = [term for term in wanted if term not in counted.terms]
+        record_terms = [RecordTerms(item.row, self._list_fields(kind)) for item in rows]
+        term_counts = Counter(term for terms in record_terms for term, *_ in terms.postings())
+        totals.terms = self._fetch_term_ids(number, term_counts)
+        new = [term for term in term_counts if term not in totals.terms]
         if new:
             ids = self._execute(
-                "SELECT nextval(%s)::integer FROM generate_series(1, %s)", given=[f'"{self._build}".term_id', len(new)]
+                "SELECT nextval(%s)::integer FROM generate_series(1, %s)",
+                arguments=[f'"{self._build}".term_id', len(new)],
             )
-            fresh = {term: one for term, (one,) in zip(new, ids, strict=True)}
-            rows_of_terms = [(number, at, term_key(token), one, 0) for (at, token), one in fresh.items()]
+            fresh = {term: item for term, (item,) in zip(new, ids, strict=True)}
+            rows_of_terms = [(number, at, term_key(token), item, 0) for (at, token), item in fresh.items()]
             self._copy("term", number, rows_of_terms)
-            counted.terms |= fresh
-        for term, times in wanted.items():
-            lost[counted.terms[term]] -= times
-        self._put(number, kind, rows, counted, made)
+            totals.terms |= fresh
+        for term, times in term_counts.items():
+            lost_counts[totals.terms[term]] -= times
+        self._put(number, kind, rows, totals, record_terms)
 
-    def _known_terms(self, number: int, wanted: Iterable[Term]) -> dict[Term, int]:
-        by_key = {(at, term_key(token)): (at, token) for at, token in wanted}
-        found = self._execute(
+    def _fetch_term_ids(self, number: int, target_terms: Iterable[Term]) -> dict[Term, int]:
+        by_key = {(at, term_key(token)): (at, token) for at, token in target_terms}
+        term_rows = self._execute(
             "SELECT t.field, t.token, t.id FROM {} t JOIN unnest(%s::smallint[], %s::bytea[]) w (field, token)"
             " ON t.field = w.field AND t.token = w.token",
-            self._part("term", number),
-            given=[[at for at, _ in by_key], [key for _, key in by_key]],
+            self._identify_part("term", number),
+            arguments=[[at for at, _ in by_key], [key for _, key in by_key]],
         )
-        return {by_key[at, bytes(key)]: one for at, key, one in found}
+        return {by_key[at, bytes(key)]: term_id for at, key, term_id in term_rows}
 
-    def _forget(self, number: int, lost: Counter[int]) -> None:
+    def _forget(self, number: int, lost_counts: Counter[int]) -> None:
         """Count the records of each term as they are now; terms that no record has any more go."""
-        changed = {term: times for term, times in lost.items() if times}
-        if not changed:
+        changed_counts = {term: times for term, times in lost_counts.items() if times}
+        if not changed_counts:
             return
         self._execute(
             "UPDATE {} t SET records = t.records - w.lost FROM unnest(%s::integer[], %s::integer[]) w (id, lost)"
             " WHERE t.id = w.id",
-            self._part("term", number),
-            given=[[*changed], [*changed.values()]],
+            self._identify_part("term", number),
+            arguments=[[*changed_counts], [*changed_counts.values()]],
         )
         self._execute(
-            "DELETE FROM {} WHERE id = ANY(%s) AND records = 0", self._part("term", number), given=[[*changed]]
+            "DELETE FROM {} WHERE id = ANY(%s) AND records = 0",
+            self._identify_part("term", number),
+            arguments=[[*changed_counts]],
         )
 
     def _put(
@@ -160,101 +170,114 @@ class Loading:
         number: int,
         kind: RecordType,
         rows: Sequence[PublishedRow],
-        counted: Counted,
-        made: Sequence[RecordTerms] | None = None,
+        totals: Counted,
+        record_terms: Sequence[RecordTerms] | None = None,
     ) -> None:
         """Add records. A term that is not known yet is given a number."""
-        fields = self._fields(kind)
-        made = [RecordTerms(one.row, fields) for one in rows] if made is None else made
-        counted.seen.add([one.row.record for one in rows])
-        counted.count += len(rows)
+        fields = self._list_fields(kind)
+        record_terms = (
+            [RecordTerms(published_row.row, fields) for published_row in rows] if record_terms is None else record_terms
+        )
+        totals.seen.add([published_row.row.record for published_row in rows])
+        totals.count += len(rows)
         postings = []
-        known, records_with = counted.terms, counted.records_with
-        for one, terms in zip(rows, made, strict=True):
-            counted.lengths = [all + own for all, own in zip(counted.lengths, terms.lengths, strict=True)]
-            record_id = one.row.record.id
+        term_ids, records_with = totals.terms, totals.records_with
+        for published_row, terms in zip(rows, record_terms, strict=True):
+            totals.lengths = [
+                all + added_length for all, added_length in zip(totals.lengths, terms.lengths, strict=True)
+            ]
+            record_id = published_row.row.record.id
             for term, times, length, positions in terms.postings():
-                found = known.get(term)
-                if found is None:
-                    found = known[term] = self._last_term = self._last_term + 1
-                records_with[found] += 1
-                postings.append((number, found, record_id, times, length, positions))
-        self._copy("record", number, [_record(number, kind, one, terms) for one, terms in zip(rows, made, strict=True)])
+                term_id = term_ids.get(term)
+                if term_id is None:
+                    term_id = term_ids[term] = self._last_term = self._last_term + 1
+                records_with[term_id] += 1
+                postings.append((number, term_id, record_id, times, length, positions))
+        self._copy(
+            "record",
+            number,
+            [
+                _record(number, kind, published_row, terms)
+                for published_row, terms in zip(rows, record_terms, strict=True)
+            ],
+        )
         self._copy("posting", number, postings)
-        vectors = [vector for one in rows for vector in self._vectors(number, one)]
+        vectors = [vector for published_row in rows for vector in self._iter_vectors(number, published_row)]
         self._copy("vector", number, vectors)
-        counted.vectors += len(vectors)
+        totals.vectors += len(vectors)
 
-    def _vectors(self, number: int, one: PublishedRow) -> Iterable[tuple[Any, ...]]:
+    def _iter_vectors(self, number: int, published_row: PublishedRow) -> Iterable[tuple[Any, ...]]:
         """The vectors of a record, of unit length."""
-        for at, entry in enumerate(one.row.entries):
+        for at, entry in enumerate(published_row.row.entries):
             if entry.vector is not None:
                 unit = entry.vector.reshape(1, -1).astype("f4")
                 make_unit(unit)
-                yield number, one.row.record.id, entry.field, entry.seq, at, unit[0]
+                yield number, published_row.row.record.id, entry.field, entry.seq, at, unit[0]
 
-    def _note(self, number: int, delta: TypeDelta, counted: Counted, *, is_new: bool = False) -> None:
-        said = {said: count for said, count in sorted(counted.seen.counts.items()) if count}
-        given = [
-            counted.count,
-            counted.lengths,
-            counted.vectors,
+    def _note(self, number: int, delta: TypeDelta, totals: Counted, *, is_new: bool = False) -> None:
+        said = {said: count for said, count in sorted(totals.seen.counts.items()) if count}
+        values = [
+            totals.count,
+            totals.lengths,
+            totals.vectors,
             json.dumps(said),
             json.dumps(delta.notes, sort_keys=True),
         ]
         if is_new:
             statement = "INSERT INTO {} (number, name, count, lengths, vectors, said, notes) VALUES (%s, %s, %s, %s, %s, %s, %s)"
-            self._execute(statement, self._name("kind"), given=[number, delta.kind.name, *given])
+            self._execute(statement, self._name("kind"), arguments=[number, delta.kind.name, *values])
         else:
             statement = "UPDATE {} SET count = %s, lengths = %s, vectors = %s, said = %s, notes = %s WHERE number = %s"
-            self._execute(statement, self._name("kind"), given=[*given, number])
+            self._execute(statement, self._name("kind"), arguments=[*values, number])
 
-    def _make_graph(self, number: int, kind: RecordType, counted: Counted) -> None:
+    def _make_graph(self, number: int, kind: RecordType, totals: Counted) -> None:
         settings = kind.settings(self._delta.settings).vectors
-        if not counted.vectors or not settings.wants_graph(counted.vectors):
+        if not totals.vectors or not settings.wants_graph(totals.vectors):
             return
-        lengths = self._execute("SELECT DISTINCT vector_dims(vector) FROM {}", self._part("vector", number))
+        lengths = self._execute("SELECT DISTINCT vector_dims(vector) FROM {}", self._identify_part("vector", number))
         if len(lengths) == 1 and lengths[0][0] <= _MOST_VECTORS:
             schema.make_graph(self._connection, self._build, number, lengths[0][0])
 
     def _configure(self) -> None:
         statement = "INSERT INTO {} VALUES (%s, %s, %s::text[], %s::text[])"
         for path, file in self._delta.configuration.items():
-            self._execute(statement, self._name("configuration"), given=[path, file.data, [*file.every], [*file.some]])
+            self._execute(
+                statement, self._name("configuration"), arguments=[path, file.data, [*file.every], [*file.some]]
+            )
 
     def _copy(self, table: str, number: int, rows: Sequence[tuple[Any, ...]]) -> None:
         if not rows:
             return
-        statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(self._part(table, number))
+        statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(self._identify_part(table, number))
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(_COLUMNS[table])
             for row in rows:
                 copy.write_row(row)
 
     def _execute(
-        self, statement: str, *names: sql.Composable, given: Sequence[Any] = (), **named: sql.Composable
+        self, statement: str, *names: sql.Composable, arguments: Sequence[Any] = (), **named_parts: sql.Composable
     ) -> list[tuple[Any, ...]]:
-        made = sql.SQL(statement).format(*names, **named)
+        query = sql.SQL(statement).format(*names, **named_parts)
         with self._connection.cursor(binary=True) as cursor:
-            cursor.execute(made, given or None)
+            cursor.execute(query, arguments or None)
             return cursor.fetchall() if cursor.description else []
 
-    def _fields(self, kind: RecordType) -> Any:
+    def _list_fields(self, kind: RecordType) -> Any:
         return words_fields(kind, self._delta.settings.language)
 
     def _name(self, table: str) -> sql.Identifier:
         return identifier(self._build, table)
 
-    def _part(self, table: str, number: int) -> sql.Identifier:
+    def _identify_part(self, table: str, number: int) -> sql.Identifier:
         return schema.part(self._build, table, number)
 
 
-def _record(number: int, kind: RecordType, one: PublishedRow, terms: RecordTerms) -> tuple[Any, ...]:
-    record = one.row.record
+def _record(number: int, kind: RecordType, published_row: PublishedRow, terms: RecordTerms) -> tuple[Any, ...]:
+    record = published_row.row.record
     ends = [end_of(end) for end in record.identity[:2]] if kind.kind == "edge" else [None, None]
-    pending = sum(entry.vector_key is not None and entry.vector is None for entry in one.row.entries)
+    pending = sum(entry.vector_key is not None and entry.vector is None for entry in published_row.row.entries)
     facts = facts_of(kind, record)
     return (
-        number, record.id, place_of(record.identity), etag(one.line), one.line, *ends, pending, terms.lengths,
+        number, record.id, place_of(record.identity), etag(published_row.line), published_row.line, *ends, pending, terms.lengths,
         Jsonb(facts) if facts is not None else None,
     )  # fmt: skip

@@ -65,30 +65,30 @@ class PostgresPublication:
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset(self._by_name())
+        return frozenset(self._load_kinds())
 
     def configuration(self) -> Mapping[str, bytes]:
         rows = self.rows("SELECT path, data FROM {configuration} ORDER BY path")
         return {path: bytes(data) for path, data in rows}
 
     def notes(self, kind: RecordType) -> Mapping[str, Any]:
-        known = self.kind(kind)
-        found: dict[str, Any] = json.loads(known.notes) if known else {}
-        return found
+        kind_row = self.kind(kind)
+        note_values: dict[str, Any] = json.loads(kind_row.notes) if kind_row else {}
+        return note_values
 
     def count(self, kind: RecordType) -> int:
-        known = self.kind(kind)
-        return known.count if known else 0
+        kind_row = self.kind(kind)
+        return kind_row.count if kind_row else 0
 
     def ids(self, kind: RecordType) -> Sequence[int]:
         order = "ORDER BY substring(place, 1, 1000), place"
-        return [one for (one,) in self.of(kind, f"SELECT id FROM {{record}} WHERE kind = {{kind}} {order}")]
+        return [record_id for (record_id,) in self.of(kind, f"SELECT id FROM {{record}} WHERE kind = {{kind}} {order}")]
 
     def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
         if not ids:
             return {}
-        found = self.of(kind, "SELECT id, line FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
-        return {one: bytes(line) for one, line in found}
+        rows = self.of(kind, "SELECT id, line FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
+        return {record_id: bytes(line) for record_id, line in rows}
 
     def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
         by_place = {place_of(identity): identity for identity in identities}
@@ -97,7 +97,7 @@ class PostgresPublication:
             WHERE kind = {kind} AND substring(place, 1, 1000) = ANY(%s) AND place = ANY(%s)
         """
         starts = list({place[:1000] for place in by_place})
-        return {by_place[bytes(place)]: one for place, one in self.of(kind, statement, starts, [*by_place])}
+        return {by_place[bytes(place)]: record_id for place, record_id in self.of(kind, statement, starts, [*by_place])}
 
     def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
         after = b"" if behind is None else place_of(behind)
@@ -114,63 +114,71 @@ class PostgresPublication:
     def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
         column = identifier("source" if side == "out" else "target")
         statement = "SELECT id FROM {record} WHERE kind = {kind} AND {column} = ANY(%s)"
-        return [one for (one,) in self.of(kind, statement, [end_of(end) for end in ends], column=column)]
+        return [record_id for (record_id,) in self.of(kind, statement, [end_of(end) for end in ends], column=column)]
 
     def etags(self, kind: RecordType) -> Mapping[int, bytes]:
         rows = self.of(kind, "SELECT id, etag FROM {record} WHERE kind = {kind}")
-        return {one: bytes(tag) for one, tag in rows}
+        return {record_id: bytes(tag) for record_id, tag in rows}
 
     def vectors(
         self, kind: RecordType, ids: Collection[int]
     ) -> Mapping[int, Mapping[tuple[str, int], NDArray[np.float32]]]:
         statement = "SELECT id, field, seq, vector FROM {vector} WHERE kind = {kind} AND id = ANY(%s)"
-        found: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
-        for one, field, seq, vector in self.of(kind, statement, [*ids]):
-            found.setdefault(one, {})[field, seq] = vector
-        return found
+        vectors_by_id: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
+        for record_id, field, seq, vector in self.of(kind, statement, [*ids]):
+            vectors_by_id.setdefault(record_id, {})[field, seq] = vector
+        return vectors_by_id
 
     def pending(self, kind: RecordType) -> Sequence[int]:
-        return [one for (one,) in self.of(kind, "SELECT id FROM {record} WHERE kind = {kind} AND pending > 0")]
+        return [
+            record_id for (record_id,) in self.of(kind, "SELECT id FROM {record} WHERE kind = {kind} AND pending > 0")
+        ]
 
     def faults(self, kind: RecordType) -> Sequence[str]:
-        known = self.kind(kind)
-        if known is None:
+        kind_row = self.kind(kind)
+        if kind_row is None:
             return ["it is not published"]
-        return [said for said, statement in _FAULTS.items() if self.of(kind, statement, count=sql.Literal(known.count))]
+        return [
+            message
+            for message, statement in _FAULTS.items()
+            if self.of(kind, statement, count=sql.Literal(kind_row.count))
+        ]
 
     # For the lanes and tables of this target.
 
     def kind(self, kind: RecordType) -> KindRow | None:
         """What is known of a type; None where it is not published, or not for who asks."""
-        return self._by_name().get(kind.name)
+        return self._load_kinds().get(kind.name)
 
     def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
         """By id what the identities of records are ordered by."""
         rows = self.of(kind, "SELECT id, place FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
-        return {one: bytes(place) for one, place in rows}
+        return {record_id: bytes(place) for record_id, place in rows}
 
     def of(self, kind: RecordType, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """The rows that a statement gives of one type; `{kind}` stands for its number, and names of tables for these."""
-        known = self.kind(kind)
-        return [] if known is None else self.rows(statement, *given, kind=sql.Literal(known.number), **parts)
+        kind_row = self.kind(kind)
+        return [] if kind_row is None else self.rows(statement, *given, kind=sql.Literal(kind_row.number), **parts)
 
     def rows(self, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
         names = ("record", "term", "posting", "vector", "configuration")
-        tables = {name: self._table(name) for name in names}
-        made = sql.SQL(statement).format(**{**tables, **parts})
+        tables = {name: self._qualify_table(name) for name in names}
+        query = sql.SQL(statement).format(**{**tables, **parts})
         with self._connection.cursor(binary=True) as cursor:
-            return cursor.execute(made, given or None).fetchall()
+            return cursor.execute(query, given or None).fetchall()
 
     def execute(self, statement: str) -> None:
         """Run a statement of our own, as it is, that gives nothing."""
         self._connection.execute(statement)
 
-    def _by_name(self) -> Mapping[str, KindRow]:
+    def _load_kinds(self) -> Mapping[str, KindRow]:
         if self._kinds is None:
             statement = "SELECT name, number, count, lengths, vectors, said, notes FROM {kinds}"
-            self._kinds = {name: KindRow(*row) for name, *row in self.rows(statement, kinds=self._table("kind"))}
+            self._kinds = {
+                name: KindRow(*row) for name, *row in self.rows(statement, kinds=self._qualify_table("kind"))
+            }
         return self._kinds
 
-    def _table(self, name: str) -> sql.Identifier:
+    def _qualify_table(self, name: str) -> sql.Identifier:
         return identifier(self.build, name)

@@ -99,10 +99,10 @@ def make_tables(connection: Connection, build: str, numbers: dict[int, int]) -> 
     connection.execute(sql.SQL(f"CREATE SCHEMA {{s}}; {_TABLES}").format(s=identifier(build)))
     for number in numbers:
         for table in PARTED:
-            made = sql.SQL(_PART).format(
+            statement = sql.SQL(_PART).format(
                 part=part(build, table, number), table=identifier(build, table), number=sql.Literal(number)
             )
-            connection.execute(made)
+            connection.execute(statement)
         connection.execute(
             # exact search reads every vector: out of line each would be fetched by itself
             sql.SQL("ALTER TABLE {} ALTER COLUMN vector SET STORAGE PLAIN").format(part(build, "vector", number))
@@ -124,8 +124,8 @@ def let_in(connection: Connection, build: str, source: str) -> None:
     for (role,) in roles:
         connection.execute(sql.SQL(statement).format(s=identifier(build), role=identifier(role)))
         for table in ("kind", "configuration", *PARTED):
-            made = sql.SQL("GRANT SELECT ON {} TO {}").format(identifier(build, table), identifier(role))
-            connection.execute(made)
+            grant = sql.SQL("GRANT SELECT ON {} TO {}").format(identifier(build, table), identifier(role))
+            connection.execute(grant)
 
 
 def make_indices(connection: Connection, build: str, number: int) -> None:

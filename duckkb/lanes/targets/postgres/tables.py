@@ -27,17 +27,17 @@ class PostgresTables(PublishedTables):
 
     def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
         now = self._target.now
-        known = now.kind(kind)
-        if known is None:
+        kind_row = now.kind(kind)
+        if kind_row is None:
             return None
-        asked = self._translated(kind, columns_of(kind, json.loads(known.said)), condition)
-        if asked is None or now.of(kind, "SELECT 1 FROM {record} WHERE kind = {kind} AND facts IS NULL LIMIT 1"):
+        predicate = self._translate_condition(kind, columns_of(kind, json.loads(kind_row.said)), condition)
+        if predicate is None or now.of(kind, "SELECT 1 FROM {record} WHERE kind = {kind} AND facts IS NULL LIMIT 1"):
             return None
         statement = "SELECT id FROM {record} WHERE kind = {kind} AND ({asked})"
-        rows = now.of(kind, statement, asked=asked)
-        return IdSet.of(one for (one,) in rows)
+        rows = now.of(kind, statement, asked=predicate)
+        return IdSet.of(record_id for (record_id,) in rows)
 
-    def _translated(self, kind: RecordType, columns: Columns, condition: str) -> Composable | None:
+    def _translate_condition(self, kind: RecordType, columns: Columns, condition: str) -> Composable | None:
         if reads_clock(condition):
             return None
         if tests := simple.tests(condition, columns):

@@ -44,20 +44,20 @@ class PostgresTarget:
     @contextmanager
     def reading(self) -> Iterator[PostgresPublication]:
         with self._connections.borrowed() as connection, ExitStack() as transaction:
-            found = self._begun(connection, transaction)
-            with self._readings.of(found):
-                yield found
+            publication = self._begin_read(connection, transaction)
+            with self._readings.of(publication):
+                yield publication
 
     def watermark(self) -> Watermark | None:
         with self._connections.borrowed() as connection, connection.transaction():
-            found = self._published(connection)
-            return found.watermark if found else None
+            publication = self._published(connection)
+            return publication.watermark if publication else None
 
     def publish(self, delta: Delta) -> None:
         with self._connections.borrowed() as connection:
             with connection.transaction():
                 self._publish(connection, delta)
-            self._drop_retired(connection)
+            self._drop_old_builds(connection)
             if delta.is_whole:
                 self._settle(connection)
 
@@ -74,8 +74,8 @@ class PostgresTarget:
             connection.execute("DELETE FROM duckkb.granted WHERE source = %s AND role = %s", [source, role])
             for name in types:
                 connection.execute("INSERT INTO duckkb.granted VALUES (%s, %s, %s)", [source, role, name])
-            if (found := self._published(connection)) is not None:
-                schema.let_in(connection, found.build, source)
+            if (publication := self._published(connection)) is not None:
+                schema.let_in(connection, publication.build, source)
 
     def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
         from duckkb.lanes.targets.postgres.lanes import PostgresLanes
@@ -92,19 +92,19 @@ class PostgresTarget:
     def close(self) -> None:
         self._connections.close()
 
-    def _begun(self, connection: Connection, outer: ExitStack) -> PostgresPublication:
+    def _begin_read(self, connection: Connection, outer: ExitStack) -> PostgresPublication:
         """What is published, in a transaction that `outer` ends. A build that was replaced after it was named can be gone before
         anything of it is read: then another moment is looked at. Once something is read, no publisher drops it."""
-        for left in reversed(range(_MOMENTS)):
-            with suppress(*_MAY_BE_GONE) if left else nullcontext(), ExitStack() as transaction:
+        for retries in reversed(range(_MOMENTS)):
+            with suppress(*_MAY_BE_GONE) if retries else nullcontext(), ExitStack() as transaction:
                 transaction.enter_context(connection.transaction())
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                found = self._published(connection)
-                if found is None:
+                publication = self._published(connection)
+                if publication is None:
                     raise not_published(self.name, f"{self._address.database.mask()}#{self._address.source}")
-                assert found.kinds is not None, "which reads the build"
+                assert publication.kinds is not None, "which reads the build"
                 outer.push(transaction.pop_all())
-                return found
+                return publication
         raise AssertionError("the last moment is returned, or raises")
 
     def _published(self, connection: Connection) -> PostgresPublication | None:
@@ -125,9 +125,9 @@ class PostgresTarget:
             "SELECT commit, fingerprint, build, number FROM duckkb.target WHERE source = %s FOR UPDATE",
             [self._address.source],
         ).fetchone()
-        found = Watermark(before[0], before[1]) if before else None
-        if found != delta.parent:
-            raise behind(self.name, delta.parent, found)
+        watermark = Watermark(before[0], before[1]) if before else None
+        if watermark != delta.parent:
+            raise behind(self.name, delta.parent, watermark)
         if delta.is_whole:
             self._build(connection, delta, before[2] if before else None, before[3] if before else 0)
         else:
@@ -164,7 +164,7 @@ class PostgresTarget:
             [source, delta.watermark.commit, delta.watermark.fingerprint, build, number + 1],
         )
 
-    def _drop_retired(self, connection: Connection) -> None:
+    def _drop_old_builds(self, connection: Connection) -> None:
         """Remove builds that were replaced. One that is still read is left for the next publisher."""
         statement = "SELECT build FROM duckkb.retired WHERE source = %s"
         for (build,) in connection.execute(statement, [self._address.source]).fetchall():
@@ -180,10 +180,12 @@ class PostgresTarget:
         """Have indices answer without looking at the rows, which they do once these are known to be old. Whatever keeps it from
         that (another publisher has replaced it already, a lock), what was published stands."""
         with suppress(psycopg.Error):
-            found = self._published(connection)
-            if found is None:
+            publication = self._published(connection)
+            if publication is None:
                 return
             connection.execute("SET statement_timeout = 0")
-            for (number,) in found.rows("SELECT number FROM {kinds}", kinds=identifier(found.build, "kind")):
+            for (number,) in publication.rows(
+                "SELECT number FROM {kinds}", kinds=identifier(publication.build, "kind")
+            ):
                 for table in ("record", "term", "posting"):
-                    connection.execute(sql.SQL("VACUUM {}").format(schema.part(found.build, table, number)))
+                    connection.execute(sql.SQL("VACUUM {}").format(schema.part(publication.build, table, number)))

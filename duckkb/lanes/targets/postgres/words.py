@@ -36,62 +36,62 @@ class PostgresWords(PublishedWords):
         return PostgresStatistics(self._kind, self._numbers, self._target)
 
     def _by_terms(
-        self, found: Clauses, depth: int, allowed: IdSet | None, view: PublishedStatistics
+        self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
         """The first of those that have one of some terms, scored where they lie."""
-        known = [clause for clause in found.scored if view.frequency(clause.field, clause.tokens[0])]
-        if not known:
+        known_clauses = [clause for clause in query_clauses.scored if view.frequency(clause.field, clause.tokens[0])]
+        if not known_clauses:
             return []
-        terms = [view.term(clause.field, clause.tokens[0]) for clause in known]
-        weights = [clause.weight * view.idf(clause.field, clause.tokens[0]) * (K1 + 1) for clause in known]
-        steps = [K1 * B / view.average(clause.field) for clause in known]
+        terms = [view.term(clause.field, clause.tokens[0]) for clause in known_clauses]
+        weights = [clause.weight * view.idf(clause.field, clause.tokens[0]) * (K1 + 1) for clause in known_clauses]
+        steps = [K1 * B / view.average(clause.field) for clause in known_clauses]
         statement = f"""
             SELECT p.id, sum(w.weight * p.times / (p.times + {K1 * (1 - B)!r} + w.step * p.length)) AS score
             FROM unnest(%s::integer[], %s::float8[], %s::float8[]) AS w (term, weight, step)
             JOIN {{posting}} p ON p.kind = {{kind}} AND p.term = w.term {{narrowed}}
             GROUP BY p.id ORDER BY score DESC LIMIT %s
         """
-        given: list[Any] = [terms, weights, steps]
-        if allowed is not None:
-            given.append(allowed.array.tolist())
-        narrowed = sql.SQL("AND p.id = ANY(%s::bigint[])" if allowed is not None else "")
+        arguments: list[Any] = [terms, weights, steps]
+        if allowed_ids is not None:
+            arguments.append(allowed_ids.array.tolist())
+        id_filter = sql.SQL("AND p.id = ANY(%s::bigint[])" if allowed_ids is not None else "")
         fetch = depth + MARGIN
         while True:
-            rows = self._target.now.of(self._kind, statement, *given, fetch, narrowed=narrowed)
-            scored = [(score, one) for one, score in rows]
-            if len(rows) < fetch or is_settled(scored, depth, SLACK):
-                return self._best(scored, depth)
+            rows = self._target.now.of(self._kind, statement, *arguments, fetch, narrowed=id_filter)
+            scored_ids = [(score, record_id) for record_id, score in rows]
+            if len(rows) < fetch or is_settled(scored_ids, depth, SLACK):
+                return self._best(scored_ids, depth)
             fetch *= MORE
 
-    def _postings_of(self, term: Term, allowed: IdSet | None) -> tuple[Ids, Scores, Ids]:
-        made = np.array(self._postings([term], allowed, "p.id, p.times, p.length"), np.int64).reshape(-1, 3)
-        return made[:, 0], made[:, 1].astype(float), made[:, 2]
+    def _postings_of(self, term: Term, allowed_ids: IdSet | None) -> tuple[Ids, Scores, Ids]:
+        rows = np.array(self._select_postings([term], allowed_ids, "p.id, p.times, p.length"), np.int64).reshape(-1, 3)
+        return rows[:, 0], rows[:, 1].astype(float), rows[:, 2]
 
-    def _ids_with(self, terms: Sequence[Term], allowed: IdSet | None) -> Ids:
-        return np.unique(np.array(self._postings(terms, allowed, "p.id"), np.int64).reshape(-1))
+    def _ids_with(self, terms: Sequence[Term], allowed_ids: IdSet | None) -> Ids:
+        return np.unique(np.array(self._select_postings(terms, allowed_ids, "p.id"), np.int64).reshape(-1))
 
-    def _places_of(self, terms: Sequence[Term], allowed: IdSet | None) -> Iterable[tuple[int, Term, int, bytes]]:
-        rows = self._postings(terms, allowed, "p.id, p.term, p.length, p.positions")
-        return ((one, term, length, bytes(positions)) for one, term, length, positions in rows)
+    def _places_of(self, terms: Sequence[Term], allowed_ids: IdSet | None) -> Iterable[tuple[int, Term, int, bytes]]:
+        rows = self._select_postings(terms, allowed_ids, "p.id, p.term, p.length, p.positions")
+        return ((record_id, term, length, bytes(positions)) for record_id, term, length, positions in rows)
 
-    def _postings(self, terms: Sequence[Term], allowed: IdSet | None, columns: str) -> list[tuple[Any, ...]]:
-        narrowed = "" if allowed is None else "AND p.id = ANY(%s::bigint[])"
-        given = [] if allowed is None else [allowed.array.tolist()]
+    def _select_postings(self, terms: Sequence[Term], allowed_ids: IdSet | None, columns: str) -> list[tuple[Any, ...]]:
+        id_filter = "" if allowed_ids is None else "AND p.id = ANY(%s::bigint[])"
+        arguments = [] if allowed_ids is None else [allowed_ids.array.tolist()]
         statement = f"""
-            SELECT {columns} FROM {{posting}} p WHERE p.kind = {{kind}} AND p.term = ANY(%s::integer[]) {narrowed}
+            SELECT {columns} FROM {{posting}} p WHERE p.kind = {{kind}} AND p.term = ANY(%s::integer[]) {id_filter}
             ORDER BY p.id
         """
-        return self._target.now.of(self._kind, statement, [*terms], *given)
+        return self._target.now.of(self._kind, statement, [*terms], *arguments)
 
-    def _others(self, gone: IdSet, depth: int, allowed: IdSet | None) -> list[int]:
-        narrowed = "" if allowed is None else "AND id = ANY(%s::bigint[])"
-        given = [] if allowed is None else [allowed.array.tolist()]
+    def _others(self, excluded_ids: IdSet, depth: int, allowed_ids: IdSet | None) -> list[int]:
+        id_filter = "" if allowed_ids is None else "AND id = ANY(%s::bigint[])"
+        arguments = [] if allowed_ids is None else [allowed_ids.array.tolist()]
         statement = f"""
-            SELECT id FROM {{record}} WHERE kind = {{kind}} AND id <> ALL(%s::bigint[]) {narrowed}
+            SELECT id FROM {{record}} WHERE kind = {{kind}} AND id <> ALL(%s::bigint[]) {id_filter}
             ORDER BY substring(place, 1, 1000), place LIMIT %s
         """
-        rows = self._target.now.of(self._kind, statement, gone.array.tolist(), *given, depth)
-        return [one for (one,) in rows]
+        rows = self._target.now.of(self._kind, statement, excluded_ids.array.tolist(), *arguments, depth)
+        return [record_id for (record_id,) in rows]
 
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
         return self._target.now.places(self._kind, ids)

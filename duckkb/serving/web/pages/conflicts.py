@@ -42,32 +42,36 @@ class Conflicting(Struct, frozen=True):
 async def page(visit: Visit) -> Response:
     """What is in conflict, and a choice for each field; what was chosen is carried out by `resolve`."""
     if visit.request.method == "GET":
-        return await _shown(visit)
-    if unchosen := _unchosen(visit.form):
-        return await _shown(visit, unchosen=unchosen)
+        return await _render_page(visit)
+    if unchosen := _find_loose_edits(visit.form):
+        return await _render_page(visit, unchosen=unchosen)
     try:
-        answers = _answers(visit.form)
+        answers = _parse_answers(visit.form)
         if not answers:
             raise UsageError("nothing is chosen", "E_ARGUMENT", "choose a side for a field")
-        left = await visit.ask("resolve", answers=answers, stage=True, limit=1)
+        remainder = await visit.ask("resolve", answers=answers, stage=True, limit=1)
     except DuckkbError as problem:
-        return await _shown(visit, problem)
-    return RedirectResponse(visit.link("conflicts", settled=len(answers), left=left["total"]), 303)
+        return await _render_page(visit, problem)
+    return RedirectResponse(visit.link("conflicts", settled=len(answers), left=remainder["total"]), 303)
 
 
-async def _shown(visit: Visit, problem: DuckkbError | None = None, unchosen: Collection[str] = ()) -> Response:
+async def _render_page(visit: Visit, problem: DuckkbError | None = None, unchosen: Collection[str] = ()) -> Response:
     """The page; of a form that was sent with what was sent. `unchosen` are the etags of values that were typed and not chosen: sent
     like this once more, they are left out."""
-    found = await _open(visit)
-    etags = {one["etag"] for one in found["conflicts"]}
+    answer = await _open(visit)
+    etags = {conflict["etag"] for conflict in answer["conflicts"]}
     return visit.shown(
         "conflicts.html",
         status_of(problem) if problem else 400 if unchosen else 200,
-        found=found,
-        conflicts=[_conflicting(one, visit.form, unchosen) for one in found["conflicts"]],
-        open=[*_typed(visit.form)],
-        unchosen=[_title(visit.form, etag) for etag in unchosen],
-        unplaced=[(_title(visit.form, etag), typed) for etag, typed in _typed(visit.form).items() if etag not in etags],
+        found=answer,
+        conflicts=[_build_conflict(conflict, visit.form, unchosen) for conflict in answer["conflicts"]],
+        open=[*_collect_edits(visit.form)],
+        unchosen=[_build_title(visit.form, etag) for etag in unchosen],
+        unplaced=[
+            (_build_title(visit.form, etag), text)
+            for etag, text in _collect_edits(visit.form).items()
+            if etag not in etags
+        ],
         sides=SIDES,
         may=visit.caller.may("editor"),
         problem=problem,
@@ -86,96 +90,96 @@ async def _open(visit: Visit) -> dict[str, Any]:
         return await visit.ask("conflicts", limit=_AT_ONCE)
 
 
-def _typed(form: Mapping[str, str]) -> dict[str, str]:
+def _collect_edits(form: Mapping[str, str]) -> dict[str, str]:
     """The values that somebody typed, by etag: those that differ from what their fields began with."""
-    texts = {key.removeprefix("value."): _sent(form, key) for key in form if key.startswith("value.")}
-    return {etag: typed for etag, typed in texts.items() if typed != _sent(form, f"began.{etag}")}
+    texts = {key.removeprefix("value."): _read_field(form, key) for key in form if key.startswith("value.")}
+    return {etag: text for etag, text in texts.items() if text != _read_field(form, f"began.{etag}")}
 
 
-def _unchosen(form: Mapping[str, str]) -> list[str]:
+def _find_loose_edits(form: Mapping[str, str]) -> list[str]:
     """The etags of values that were typed, while a side was chosen, or nothing."""
-    return [etag for etag in _typed(form) if form.get(f"choose.{etag}") != _TYPED]
+    return [etag for etag in _collect_edits(form) if form.get(f"choose.{etag}") != _TYPED]
 
 
-def _sent(form: Mapping[str, str], key: str) -> str:
+def _read_field(form: Mapping[str, str], key: str) -> str:
     return form.get(key, "").replace("\r\n", "\n")
 
 
-def _title(form: Mapping[str, str], etag: str) -> str:
+def _build_title(form: Mapping[str, str], etag: str) -> str:
     """The record and the field of a conflict that was sent."""
-    named = _named(form.get(f"name.{etag}", ""))
-    return " ".join(str(named[key]) for key in ("type", "identity", "field") if named.get(key))
+    reference = _parse_name(form.get(f"name.{etag}", ""))
+    return " ".join(str(reference[key]) for key in ("type", "identity", "field") if reference.get(key))
 
 
-def _conflicting(one: Mapping[str, Any], form: Mapping[str, str], unchosen: Collection[str]) -> Conflicting:
-    name = json.dumps({key: one[key] for key in ("type", "identity", "field", "etag")})
-    base = _plain(one["base"])
-    sides = {side: _side(None if side == "base" else base, _plain(one[side])) for side in SIDES}
-    typed, is_text = _beginning(one)
-    began, etag = typed or "", one["etag"]
-    if typed is not None and f"value.{etag}" in form:
-        typed = _sent(form, f"value.{etag}")
-        began = typed if etag in unchosen else _sent(form, f"began.{etag}")
-    identity = one["name"].removeprefix(f"{one['type']}:").removesuffix(one["field"]).rstrip()
+def _build_conflict(conflict: Mapping[str, Any], form: Mapping[str, str], unchosen: Collection[str]) -> Conflicting:
+    name = json.dumps({key: conflict[key] for key in ("type", "identity", "field", "etag")})
+    base = _format_value(conflict["base"])
+    sides = {side: _render_side(None if side == "base" else base, _format_value(conflict[side])) for side in SIDES}
+    text, is_text = _choose_start(conflict)
+    began, etag = text or "", conflict["etag"]
+    if text is not None and f"value.{etag}" in form:
+        text = _read_field(form, f"value.{etag}")
+        began = text if etag in unchosen else _read_field(form, f"began.{etag}")
+    identity = conflict["name"].removeprefix(f"{conflict['type']}:").removesuffix(conflict["field"]).rstrip()
     return Conflicting(
-        one["type"], identity, one["field"], one["path"], name, sides,
-        typed, began, is_text, form.get(f"choose.{etag}", ""),
+        conflict["type"], identity, conflict["field"], conflict["path"], name, sides,
+        text, began, is_text, form.get(f"choose.{etag}", ""),
     )  # fmt: skip
 
 
-def _plain(source: str | None) -> str | None:
+def _format_value(source: str | None) -> str | None:
     """A value for people: a text as it is, all else as JSON over several lines, of a record without what duckkb itself writes."""
     if source is None:
         return None
     value = json.loads(source)
     if isinstance(value, dict):
-        value = {name: one for name, one in value.items() if not name.startswith("__")}
+        value = {name: item for name, item in value.items() if not name.startswith("__")}
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
 
 
-def _side(base: str | None, value: str | None) -> Markup | None:
+def _render_side(base: str | None, value: str | None) -> Markup | None:
     if value is None:
         return None
     return marked(base, value) if base is not None else escape(visible(value[:_LONGEST]))
 
 
-def _beginning(one: Mapping[str, Any]) -> tuple[str | None, bool]:
+def _choose_start(conflict: Mapping[str, Any]) -> tuple[str | None, bool]:
     """What an edit begins with, and whether it is the text itself: that is so where a browser's field keeps all sides as they are."""
-    begin = one["ours"] if one["ours"] is not None else one["theirs"] or "null"
-    if not one["field"] or len(begin) > _LONGEST:
+    begin = conflict["ours"] if conflict["ours"] is not None else conflict["theirs"] or "null"
+    if not conflict["field"] or len(begin) > _LONGEST:
         return None, False
-    if is_edited_as_text(one[side] for side in SIDES):
+    if is_edited_as_text(conflict[side] for side in SIDES):
         return json.loads(begin), True
     return json.dumps(json.loads(begin), ensure_ascii=False, indent=1), False
 
 
-def _answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
+def _parse_answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
     """What was chosen, as `resolve` takes it. Raises `errors.UsageError` for a typed value that is no JSON."""
     answers = []
-    for key, chosen in form.items():
+    for key, choice in form.items():
         etag = key.removeprefix("choose.")
-        if etag == key or not chosen:
+        if etag == key or not choice:
             continue
-        answer = _named(form.get(f"name.{etag}", ""))
-        if chosen == _TYPED:
-            typed = _sent(form, f"value.{etag}")
+        answer = _parse_name(form.get(f"name.{etag}", ""))
+        if choice == _TYPED:
+            text = _read_field(form, f"value.{etag}")
             try:
-                answer["value"] = typed if form.get(f"as.{etag}") == "text" else json_value(typed)
+                answer["value"] = text if form.get(f"as.{etag}") == "text" else json_value(text)
             except Mistyped as error:
-                said = f"what was typed for {answer.get('field', '')} {error}"
-                raise UsageError(said, "E_JSON", 'write texts in quotes: "like this"') from error
+                message = f"what was typed for {answer.get('field', '')} {error}"
+                raise UsageError(message, "E_JSON", 'write texts in quotes: "like this"') from error
         else:
-            answer["choose"] = chosen
+            answer["choose"] = choice
         answers.append(answer)
     return answers
 
 
-def _named(name: str) -> dict[str, Any]:
+def _parse_name(name: str) -> dict[str, Any]:
     """Which conflict is meant. Raises `errors.UsageError` for what no page of ours has written."""
     try:
-        found = json_value(name)
+        value = json_value(name)
     except Mistyped:
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise UsageError("the form names no conflict", "E_ARGUMENT", "load the page anew")
-    return found
+    return value

@@ -48,18 +48,18 @@ async def page(visit: Visit) -> Response:
         raise Refused(
             "to propose changes is for callers with the role editor", "E_FORBIDDEN", "ask an admin of this server"
         )
-    known = await kinds(visit)
-    kind = known.get(visit.given("type"))
+    record_types = await kinds(visit)
+    kind = record_types.get(visit.given("type"))
     if kind is None:
         raise NotFound(f"no type {visit.given('type')!r}", "E_UNKNOWN_TYPE", "choose a type on the page of changes")
     visit, record = await _read(visit, kind)
     form, schema = visit.form, await visit.ask("schema", type=kind.name)
     fields = inputs(schema, record, form, tuple(kind.identity) if record else ())
     if not form:
-        return _shown(_Form(visit, kind, record, fields))
+        return _render_form(_Form(visit, kind, record, fields))
     if form.get("step") not in _STEPS:
         raise UsageError("the form says not what it wants", "E_ARGUMENT", "load the page anew")
-    return await _carried_out(_Form(visit, kind, record, fields))
+    return await _perform_step(_Form(visit, kind, record, fields))
 
 
 async def _read(visit: Visit, kind: Kind) -> tuple[Visit, Mapping[str, Any]]:
@@ -72,42 +72,44 @@ async def _read(visit: Visit, kind: Kind) -> tuple[Visit, Mapping[str, Any]]:
     except NotFound:
         if not visit.form:
             raise
-        return replace(visit, form={name: one for name, one in visit.form.items() if not name.startswith(BEGAN)}), {}
+        return replace(
+            visit, form={name: value for name, value in visit.form.items() if not name.startswith(BEGAN)}
+        ), {}
 
 
-async def _carried_out(form: _Form) -> Response:
+async def _perform_step(form: _Form) -> Response:
     visit, kind, record = form.visit, form.kind, form.record
     step, message = visit.form["step"], visit.form.get("message", "").replace("\r\n", "\n").strip()
-    changed, wrong = values(form.fields)
-    wish = _wish(visit, kind, record, changed, step)
+    changes, wrong = values(form.fields)
+    wish = _build_wish(visit, kind, record, changes, step)
     is_stale = bool(record) and visit.form.get("etag") != record["_etag"]
     try:
-        await _refuse_existing(visit, kind, record, changed)
-        if "delete" not in step and not changed and not wrong:
+        await _refuse_duplicate(visit, kind, record, changes)
+        if "delete" not in step and not changes and not wrong:
             raise UsageError("nothing was changed", "E_ARGUMENT", "change a field first")
-        shown = await visit.propose(wish.action, **wish.given, dry_run=True)
+        trial = await visit.propose(wish.action, **wish.given, dry_run=True)
     except DuckkbError as problem:
-        return _shown(_blamed(form, wrong, problem), problem=problem, is_stale=is_stale)
+        return _render_form(_attach_problems(form, wrong, problem), problem=problem, is_stale=is_stale)
     is_shown = visit.form.get("shown") == wish.digest
     if wrong or is_stale or not step.startswith("propose") or not is_shown:
-        preview = ("", "") if wrong else (shown["patch"], wish.digest)
-        return _shown(_blamed(form, wrong, None), is_stale=is_stale, preview=preview)
+        preview = ("", "") if wrong else (trial["patch"], wish.digest)
+        return _render_form(_attach_problems(form, wrong, None), is_stale=is_stale, preview=preview)
     try:
         receipt = await visit.propose(wish.action, message, **wish.given)
     except DuckkbError as problem:
-        return _shown(
-            _blamed(form, wrong, problem),
+        return _render_form(
+            _attach_problems(form, wrong, problem),
             problem=problem,
             is_stale=isinstance(problem, Conflict),
         )
     return visit.shown("proposed.html", receipt=receipt, kind=kind, sees_all=visit.caller.types is None)
 
 
-def _wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changed: Mapping[str, Any], step: str) -> _Wish:
+def _build_wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changes: Mapping[str, Any], step: str) -> _Wish:
     """What the form wants, of the record at the version that this page has read."""
     if "delete" in step:
-        named = [record.get(name) for name in kind.identity]
-        identity = named[0] if len(named) == 1 else named
+        identity_values = [record.get(name) for name in kind.identity]
+        identity = identity_values[0] if len(identity_values) == 1 else identity_values
         is_cascade = visit.form.get("cascade") == "on"
         return _Wish(
             "delete",
@@ -115,17 +117,19 @@ def _wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changed: Mapping[
         )
     if not record:
         return _Wish(
-            "put", {"type": kind.name, "records": {name: one for name, one in changed.items() if one is not None}}
+            "put", {"type": kind.name, "records": {name: value for name, value in changes.items() if value is not None}}
         )
-    own = {name: record[name] for name in kind.identity}
-    return _Wish("put", {"type": kind.name, "records": {**changed, **own}, "merge": True, "if_match": record["_etag"]})
+    key_fields = {name: record[name] for name in kind.identity}
+    return _Wish(
+        "put", {"type": kind.name, "records": {**changes, **key_fields}, "merge": True, "if_match": record["_etag"]}
+    )
 
 
-async def _refuse_existing(visit: Visit, kind: Kind, record: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+async def _refuse_duplicate(visit: Visit, kind: Kind, record: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     """A new record takes no other's place. Raises `errors.Conflict` (E_EXISTS)."""
-    if record or any(changed.get(name) is None for name in kind.identity):
+    if record or any(changes.get(name) is None for name in kind.identity):
         return
-    identity = identity_of(changed, kind.identity)
+    identity = identity_of(changes, kind.identity)
     try:
         await visit.propose("get", type=kind.name, identity=identity)
     except (NotFound, UsageError):
@@ -137,27 +141,27 @@ async def _refuse_existing(visit: Visit, kind: Kind, record: Mapping[str, Any], 
     )
 
 
-def _blamed(form: _Form, wrong: Mapping[str, str], problem: DuckkbError | None) -> _Form:
+def _attach_problems(form: _Form, wrong: Mapping[str, str], problem: DuckkbError | None) -> _Form:
     """The form with what is wrong with each field."""
-    said: dict[str, list[str]] = {name: [text] for name, text in wrong.items()}
-    found = problem.findings if isinstance(problem, InvalidRecord) else ()
-    for one in found:
-        said.setdefault(one.field.removeprefix("/").partition("/")[0].replace("~1", "/").replace("~0", "~"), []).append(
-            one.message
-        )
-    return replace(form, fields=[replace(one, problems=tuple(said.get(one.name, ()))) for one in form.fields])
+    messages: dict[str, list[str]] = {name: [text] for name, text in wrong.items()}
+    findings = problem.findings if isinstance(problem, InvalidRecord) else ()
+    for item in findings:
+        messages.setdefault(
+            item.field.removeprefix("/").partition("/")[0].replace("~1", "/").replace("~0", "~"), []
+        ).append(item.message)
+    return replace(form, fields=[replace(item, problems=tuple(messages.get(item.name, ()))) for item in form.fields])
 
 
-def _differences(record: Mapping[str, Any], fields: list[Input]) -> list[ValueDifference]:
+def _list_differences(record: Mapping[str, Any], fields: list[Input]) -> list[ValueDifference]:
     """What was changed, field by field."""
-    changed, _ = values(fields)
+    changes, _ = values(fields)
     return [
         difference(name, name, record.get(name, ABSENT), ABSENT if now is None else now)
-        for name, now in changed.items()
+        for name, now in changes.items()
     ]
 
 
-def _shown(
+def _render_form(
     form: _Form,
     *,
     problem: DuckkbError | None = None,
@@ -167,11 +171,11 @@ def _shown(
     visit, kind, record, fields = form.visit, form.kind, form.record, form.fields
     patch, digest = preview
     is_deletion = "delete" in visit.form.get("step", "")
-    names = {one.name for one in fields}
+    names = {item.name for item in fields}
     loose = [
-        one
-        for one in (problem.findings if problem else ())
-        if one.field.removeprefix("/").partition("/")[0] not in names
+        item
+        for item in (problem.findings if problem else ())
+        if item.field.removeprefix("/").partition("/")[0] not in names
     ]
     return visit.shown(
         "edit.html",
@@ -188,7 +192,7 @@ def _shown(
         rest=max(0, len(patch) - _LONGEST),
         digest=digest,
         is_deletion=is_deletion,
-        differences=[] if is_deletion or not patch else _differences(record, fields),
+        differences=[] if is_deletion or not patch else _list_differences(record, fields),
         cascade=visit.form.get("cascade") == "on",
         message=visit.form.get("message", ""),
     )

@@ -34,7 +34,7 @@ async def page(visit: Visit) -> Response:
         state=status,
         sizes=sizes,
         records=sum(status["records"].values()),
-        command=_command(visit, "status"),
+        command=_format_command(visit, "status"),
     )
 
 
@@ -42,72 +42,74 @@ async def findings(visit: Visit) -> Response:
     """What `check` reports: how many of each rule and type, and a page of those that are asked for."""
     report = await visit.ask("check")
     code, of = visit.given("code"), visit.request.query_params.get("type")
-    counts = Counter((one["code"], one.get("type", "")) for one in report["findings"])
+    counts = Counter((entry["code"], entry.get("type", "")) for entry in report["findings"])
     groups = [
         FindingGroup(*key, count)
-        for key, count in sorted(counts.items(), key=lambda one: (one[0][0][0] != "E", -one[1], one[0]))
+        for key, count in sorted(counts.items(), key=lambda entry: (entry[0][0][0] != "E", -entry[1], entry[0]))
     ]
-    chosen = [
-        one
-        for one in report["findings"]
-        if (not code or one["code"] == code) and (of is None or one.get("type", "") == of)
+    matches = [
+        entry
+        for entry in report["findings"]
+        if (not code or entry["code"] == code) and (of is None or entry.get("type", "") == of)
     ]
-    pages = max(1, -(-len(chosen) // SIZE))
+    pages = max(1, -(-len(matches) // SIZE))
     number = min(visit.number("page", 1, 1_000_000), pages)
-    shown = chosen[(number - 1) * SIZE : number * SIZE]
+    visible_findings = matches[(number - 1) * SIZE : number * SIZE]
     values = {
         "report": report,
         "groups": groups,
-        "shown": shown,
+        "shown": visible_findings,
         "code": code,
         "of": of,
         "page": number,
         "pages": pages,
     }
-    return _part(visit, "findings", **values, command=_command(visit, "check"))
+    return _render_part(visit, "findings", **values, command=_format_command(visit, "check"))
 
 
 async def growth(visit: Visit) -> Response:
     """Sizes now, and over the history."""
     answer = await visit.ask("growth", limit=50, timeout=8)
     commits = answer["commits"] or []
-    labels = [one["date"][:10] for one in commits]
-    names = _largest(answer["types"], commits)
-    found = {
-        what: plots.areas(_series(names, commits, what, visit.words("health.others")), labels)
-        for what in ("records", "bytes")
+    labels = [commit["date"][:10] for commit in commits]
+    names = _rank_types(answer["types"], commits)
+    charts = {
+        measure: plots.areas(_build_series(names, commits, measure, visit.words("health.others")), labels)
+        for measure in ("records", "bytes")
         if commits
     }
     totals = [
-        (one, *(sum(type[what] for type in one["types"].values()) for what in ("records", "bytes")))
-        for one in reversed(commits)
+        (commit, *(sum(type[measure] for type in commit["types"].values()) for measure in ("records", "bytes")))
+        for commit in reversed(commits)
     ]
-    values = {"answer": answer, "plots": found, "totals": totals, "sized": plots.sized}
-    return _part(visit, "growth", **values, command=_command(visit, "growth"))
+    values = {"answer": answer, "plots": charts, "totals": totals, "sized": plots.sized}
+    return _render_part(visit, "growth", **values, command=_format_command(visit, "growth"))
 
 
-def _largest(types: Sequence[Mapping[str, Any]], commits: Sequence[Mapping[str, Any]]) -> list[str]:
+def _rank_types(types: Sequence[Mapping[str, Any]], commits: Sequence[Mapping[str, Any]]) -> list[str]:
     """The types in the order of their records: the most that they had."""
-    most: Counter[str] = Counter({one["name"]: one["records"] for one in types})
-    for one in commits:
-        for name, sizes in one["types"].items():
+    most: Counter[str] = Counter({entry["name"]: entry["records"] for entry in types})
+    for entry in commits:
+        for name, sizes in entry["types"].items():
             most[name] = max(most[name], sizes["records"])
     return [name for name, count in most.most_common() if count]
 
 
-def _series(names: Sequence[str], commits: Sequence[Mapping[str, Any]], what: str, others: str) -> list[Series]:
+def _build_series(
+    names: Sequence[str], commits: Sequence[Mapping[str, Any]], measure: str, other_label: str
+) -> list[Series]:
     def of(some: Sequence[str]) -> list[int]:
-        return [sum(one["types"].get(name, {what: 0})[what] for name in some) for one in commits]
+        return [sum(commit["types"].get(name, {measure: 0})[measure] for name in some) for commit in commits]
 
-    named = [Series(name, of([name]), hue) for hue, name in enumerate(names[:_NAMED])]
-    rest = names[_NAMED:]
-    return [*named, Series(others, of(rest), _NAMED)] if rest else named
+    series = [Series(name, of([name]), hue) for hue, name in enumerate(names[:_NAMED])]
+    remaining_names = names[_NAMED:]
+    return [*series, Series(other_label, of(remaining_names), _NAMED)] if remaining_names else series
 
 
-def _part(visit: Visit, name: str, **values: Any) -> Response:
+def _render_part(visit: Visit, name: str, **values: Any) -> Response:
     values |= {"part": f"health_{name}.html", "name": name}
     return visit.shown(f"health_{name}.html" if visit.is_part else "health_part.html", **values)
 
 
-def _command(visit: Visit, *words: str) -> str:
+def _format_command(visit: Visit, *words: str) -> str:
     return shlex.join(["duckkb", *words, *(["--at", visit.at] if visit.at and words[0] == "growth" else [])])

@@ -31,64 +31,79 @@ class SchemaField(Struct, frozen=True):
 
 async def page(visit: Visit) -> Response:
     """All types."""
-    known = await kinds(visit)
-    nodes, edges = ([one for one in known.values() if one.kind == kind] for kind in ("node", "edge"))
+    record_types = await kinds(visit)
+    nodes, edges = (
+        [record_type for record_type in record_types.values() if record_type.kind == kind] for kind in ("node", "edge")
+    )
     return visit.shown(
-        "ontology.html", nodes=nodes, edges=edges, records=[sum(one.records for one in some) for some in (nodes, edges)]
+        "ontology.html",
+        nodes=nodes,
+        edges=edges,
+        records=[sum(record_type.records for record_type in some) for some in (nodes, edges)],
     )
 
 
 async def picture(visit: Visit) -> Response:
     """Node types as nodes and edge types as edges between them, for the script that draws the neighborhood of records."""
-    known, say = await kinds(visit), visit.words
+    record_types, say = await kinds(visit), visit.words
     between: defaultdict[tuple[str, str], list[Kind]] = defaultdict(list)
     degree: Counter[str] = Counter()
-    for edge in (one for one in known.values() if one.kind == "edge"):
+    for edge in (record_type for record_type in record_types.values() if record_type.kind == "edge"):
         for ends in ((source, target) for source in edge.sources for target in edge.targets):
             between[ends].append(edge)
             degree.update(ends)
-    nodes = sorted((one for one in known.values() if one.kind == "node"), key=lambda one: -degree[one.name])
-    most = max((one.records for one in nodes), default=0) or 1
-    drawn = [
+    nodes = sorted(
+        (record_type for record_type in record_types.values() if record_type.kind == "node"),
+        key=lambda record_type: -degree[record_type.name],
+    )
+    most = max((record_type.records for record_type in nodes), default=0) or 1
+    node_entries = [
         {
             "type": say("ontology.node"),
-            "id": one.name,
-            "title": f"{one.name} {one.records:,}",
+            "id": record_type.name,
+            "title": f"{record_type.name} {record_type.records:,}",
             "depth": 1,
-            "size": 7 + 13 * math.sqrt(one.records / most),
-            "link": visit.link("ontology/type", type=one.name),
+            "size": 7 + 13 * math.sqrt(record_type.records / most),
+            "link": visit.link("ontology/type", type=record_type.name),
         }
-        for one in nodes
+        for record_type in nodes
     ]
-    places = {one.name: place for place, one in enumerate(nodes)}
-    joined = [
+    places = {record_type.name: place for place, record_type in enumerate(nodes)}
+    edge_entries = [
         {
-            "type": ", ".join(f"{one.name} {one.records:,}" for one in some),
+            "type": ", ".join(f"{record_type.name} {record_type.records:,}" for record_type in some),
             "label": _label(some),
             "from": places[a],
             "to": places[b],
         }
         for (a, b), some in between.items()
     ]
-    edges = sum(one.kind == "edge" for one in known.values())
+    edges = sum(record_type.kind == "edge" for record_type in record_types.values())
     return JSONResponse(
-        {"nodes": drawn, "edges": joined, "cut": False, "said": say("ontology.drawn", nodes=len(nodes), edges=edges)}
+        {
+            "nodes": node_entries,
+            "edges": edge_entries,
+            "cut": False,
+            "said": say("ontology.drawn", nodes=len(nodes), edges=edges),
+        }
     )
 
 
 async def type(visit: Visit) -> Response:
     """One type: identity, fields, how it is searched, and the settings that hold for it."""
-    wanted = visit.given("type")
-    schema, held = await visit.ask("schema", type=wanted), await visit.ask("settings", type=wanted)
-    kind = (await kinds(visit))[held["type"]]
+    type_name = visit.given("type")
+    schema, settings = await visit.ask("schema", type=type_name), await visit.ask("settings", type=type_name)
+    kind = (await kinds(visit))[settings["type"]]
     name = ["--", kind.name] if kind.name.startswith("-") else [kind.name]
     values: dict[str, Any] = {
         "kind": kind,
-        "fields": _fields(schema, held, kind),
+        "fields": _list_fields(schema, settings, kind),
         "others": [
-            one for one in (*held["full_text"], *held["vectors"]) if one["field"] not in schema.get("properties", {})
+            entry
+            for entry in (*settings["full_text"], *settings["vectors"])
+            if entry["field"] not in schema.get("properties", {})
         ],
-        "held": held,
+        "held": settings,
         "schema": json.dumps(schema, ensure_ascii=False, indent=1),
         "commands": [shlex.join(["duckkb", "schema", *more, *name]) for more in ([], ["--settings"])],
     }
@@ -99,43 +114,49 @@ def _label(edges: list[Kind]) -> str:
     return edges[0].name if len(edges) == 1 else f"{edges[0].name} +{len(edges) - 1}"
 
 
-def _fields(schema: Mapping[str, Any], held: Mapping[str, Any], kind: Kind) -> list[SchemaField]:
+def _list_fields(schema: Mapping[str, Any], settings: Mapping[str, Any], kind: Kind) -> list[SchemaField]:
     """The fields that the schema declares, those of the identity first."""
-    weights = {one["field"]: one["weight"] for one in held["full_text"]}
-    meant = {one["field"] for one in held["vectors"]}
+    weights = {entry["field"]: entry["weight"] for entry in settings["full_text"]}
+    vector_fields = {entry["field"] for entry in settings["vectors"]}
     rules: dict[str, Any] = {name: {} for name in kind.identity} | dict(schema.get("properties", {}))
-    required = {*schema.get("required", ()), *kind.identity}
+    required_names = {*schema.get("required", ()), *kind.identity}
     return [
         SchemaField(
             name,
-            _form(rule)
+            _describe_form(rule)
             or (", ".join(kind.sources if name == "from" else kind.targets) if name in ("from", "to") else ""),
             str(rule.get("description", ""))[:_MOST_SAID],
-            name in required,
+            name in required_names,
             name in kind.identity,
             weights.get(name),
-            name in meant,
+            name in vector_fields,
             tuple(f"{key}: {rule[key]}" for key in rule if key.startswith("x-")),
         )
         for name, rule in ((name, rule if isinstance(rule, Mapping) else {}) for name, rule in rules.items())
     ]
 
 
-def _form(rule: Mapping[str, Any]) -> str:
+def _describe_form(rule: Mapping[str, Any]) -> str:
     """What a value may be, in the words of JSON Schema.
 
-    >>> _form({"type": "array", "items": {"type": "string"}}), _form({"enum": ["a", 1]}), _form({"type": "integer", "minimum": 0})
-    ('array of string', '"a" | 1', 'integer, minimum 0')
+    >>> _describe_form({"type": "array", "items": {"type": "string"}}), _describe_form({"enum": ["a", 1]})
+    ('array of string', '"a" | 1')
+    >>> _describe_form({"type": "integer", "minimum": 0})
+    'integer, minimum 0'
     """
     if "enum" in rule or "const" in rule:
-        return " | ".join(json.dumps(one, ensure_ascii=False) for one in rule.get("enum", [rule.get("const")]))[
+        return " | ".join(json.dumps(option, ensure_ascii=False) for option in rule.get("enum", [rule.get("const")]))[
             :_MOST_SAID
         ]
-    found = rule.get("type", "")
-    form = " or ".join(map(str, found)) if isinstance(found, list) else str(found)
+    type_names = rule.get("type", "")
+    form = " or ".join(map(str, type_names)) if isinstance(type_names, list) else str(type_names)
     inner = rule.get("items")
-    if form == "array" and isinstance(inner, Mapping) and _form(inner):
-        form = f"array of {_form(inner)}" if "," not in _form(inner) else f"array of ({_form(inner)})"
+    if form == "array" and isinstance(inner, Mapping) and _describe_form(inner):
+        form = (
+            f"array of {_describe_form(inner)}"
+            if "," not in _describe_form(inner)
+            else f"array of ({_describe_form(inner)})"
+        )
     limits = [
         f"{key} {rule[key]}"
         for key in (

@@ -29,22 +29,24 @@ async def report(visit: Visit) -> Response:
     """Means, their history, and a page of questions, those that the first lane answers worst first."""
     answer = await visit.ask("quality", timeout=_SECONDS)
     by = visit.given("by") if visit.given("by") in LANES else "hybrid"
-    asked = sorted((one for one in answer["questions"] if one["lanes"]), key=lambda one: _worst(one, by))
-    pages = max(1, -(-len(asked) // SIZE))
+    questions = sorted(
+        (item for item in answer["questions"] if item["lanes"]), key=lambda item: _score_question(item, by)
+    )
+    pages = max(1, -(-len(questions) // SIZE))
     number = min(visit.number("page", 1, 1_000_000), pages)
     commits = answer["commits"] or []
     series = [
-        Series(visit.words(f"search.mode.{lane}"), [one["ndcg"][lane] for one in commits], hue)
+        Series(visit.words(f"search.mode.{lane}"), [item["ndcg"][lane] for item in commits], hue)
         for hue, lane in enumerate(LANES)
     ]
     values: dict[str, Any] = {
         "answer": answer,
         "lanes": LANES,
         "by": by,
-        "questions": asked[(number - 1) * SIZE : number * SIZE],
+        "questions": questions[(number - 1) * SIZE : number * SIZE],
         "page": number,
         "pages": pages,
-        "plot_of": plots.lines(series, [one["date"][:10] for one in commits], 1.0) if commits else None,
+        "plot_of": plots.lines(series, [item["date"][:10] for item in commits], 1.0) if commits else None,
         "may": visit.caller.may("admin") and not visit.at,
         "command": shlex.join(["duckkb", "quality", *(["--at", visit.at] if visit.at else [])]),
         "part": "quality_report.html",
@@ -52,7 +54,7 @@ async def report(visit: Visit) -> Response:
     return visit.shown("quality_report.html" if visit.is_part else "quality_part.html", **values)
 
 
-def _worst(question: Mapping[str, Any], lane: str) -> tuple[bool, float]:
+def _score_question(question: Mapping[str, Any], lane: str) -> tuple[bool, float]:
     """Those that a lane cannot be asked come last."""
-    found = question["lanes"][lane]["ndcg"]
-    return found is None, found or 0.0
+    score = question["lanes"][lane]["ndcg"]
+    return score is None, score or 0.0

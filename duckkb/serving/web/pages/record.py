@@ -42,27 +42,27 @@ class LinkedRecord(Struct, frozen=True):
 
 async def page(visit: Visit) -> Response:
     """The record with the type and identity that the address names."""
-    known = await kinds(visit)
+    record_types = await kinds(visit)
     record = await _record(visit)
-    kind = known[record["_type"]]
+    kind = record_types[record["_type"]]
     schema = await visit.ask("schema", type=kind.name)
-    named = identity_of(record, kind.identity)
+    identity = identity_of(record, kind.identity)
     return visit.shown(
         "record.html",
         record=record,
         kind=kind,
-        identity=named,
-        title=title_of(record, named, kind.display),
+        identity=identity,
+        title=title_of(record, identity, kind.display),
         fields=await asyncio.to_thread(fields_of, record, schema, tuple(kind.identity)),
-        edges=_labels(known, kind.name),
-        ends=_ends(record, kind),
-        command=shlex.join(["duckkb", "get", *(["--at", visit.at] if visit.at else []), "--", kind.name, named]),
+        edges=_list_labels(record_types, kind.name),
+        ends=_list_ends(record, kind),
+        command=shlex.join(["duckkb", "get", *(["--at", visit.at] if visit.at else []), "--", kind.name, identity]),
     )
 
 
 async def edges(visit: Visit) -> Response:
     """The records one edge away, a page at a time."""
-    known, (type, identity) = await kinds(visit), _named(visit)
+    record_types, (type, identity) = await kinds(visit), _read_reference(visit)
     label, way = visit.given("label"), visit.given("way")
     answer = await visit.ask(
         "neighbors",
@@ -73,42 +73,42 @@ async def edges(visit: Visit) -> Response:
         after=visit.given("after"),
         limit=EDGES,
     )
-    records = [_line(one, known) for one in answer["records"]]
-    return _shown(visit, "edges", records=records, next=answer["next"], labels=_labels(known, type))
+    records = [_line(record, record_types) for record in answer["records"]]
+    return _render_part(visit, "edges", records=records, next=answer["next"], labels=_list_labels(record_types, type))
 
 
 async def picture(visit: Visit) -> Response:
     """The neighbourhood as nodes and edges, for the script that draws it: at most 500 nodes, those nearest to the record."""
-    known, (type, identity) = await kinds(visit), _named(visit)
+    record_types, (type, identity) = await kinds(visit), _read_reference(visit)
     limit = visit.number("limit", 60, _MOST_DRAWN)
     answer = await visit.ask("neighbors", type=type, identity=identity, depth=visit.number("depth", 1, 3), limit=limit)
     record = await _record(visit)
-    nodes = {(record["_type"], _key(record, known)): _line(record, known)}
-    for one in answer["records"]:
-        nodes.setdefault((one["_type"], _key(one, known)), _line(one, known))
+    nodes = {(record["_type"], _find_identity(record, record_types)): _line(record, record_types)}
+    for item in answer["records"]:
+        nodes.setdefault((item["_type"], _find_identity(item, record_types)), _line(item, record_types))
     places = {name: place for place, name in enumerate(nodes)}
-    joined = [edge for one in answer["records"] if (edge := _joined(one, known, places)) is not None]
-    drawn = [
-        {"type": one.type, "id": one.identity, "title": one.title, "depth": one.depth, "link": _link(visit, one)}
-        for one in nodes.values()
+    edge_entries = [edge for item in answer["records"] if (edge := _find_edge(item, record_types, places)) is not None]
+    node_entries = [
+        {"type": item.type, "id": item.identity, "title": item.title, "depth": item.depth, "link": _link(visit, item)}
+        for item in nodes.values()
     ]
-    return JSONResponse({"nodes": drawn, "edges": joined, "cut": answer["truncated"]})
+    return JSONResponse({"nodes": node_entries, "edges": edge_entries, "cut": answer["truncated"]})
 
 
-def _link(visit: Visit, one: LinkedRecord) -> str:
-    return visit.link("record", type=one.type, id=one.identity)
+def _link(visit: Visit, linked_record: LinkedRecord) -> str:
+    return visit.link("record", type=linked_record.type, id=linked_record.identity)
 
 
-def _joined(
-    record: Mapping[str, Any], known: Mapping[str, Kind], places: Mapping[tuple[str, str], int]
+def _find_edge(
+    record: Mapping[str, Any], record_types: Mapping[str, Kind], places: Mapping[tuple[str, str], int]
 ) -> dict[str, Any] | None:
     """The edge that led to a record: its type, and the places of its `from` and its `to` among the nodes."""
-    edge, here = record["_edge"], places[record["_type"], _key(record, known)]
-    is_out, kind = edge["_direction"] == "out", known[edge["_type"]]
-    other, types = (edge["from"], kind.sources) if is_out else (edge["to"], kind.targets)
-    if isinstance(other, dict):
-        other, types = other["id"], [other["type"]]
-    text = identity_of({"": other}, [""]) if not isinstance(other, list) else _array(other)
+    edge, here = record["_edge"], places[record["_type"], _find_identity(record, record_types)]
+    is_out, kind = edge["_direction"] == "out", record_types[edge["_type"]]
+    end, types = (edge["from"], kind.sources) if is_out else (edge["to"], kind.targets)
+    if isinstance(end, dict):
+        end, types = end["id"], [end["type"]]
+    text = identity_of({"": end}, [""]) if not isinstance(end, list) else _array(end)
     before = next((places[type, text] for type in types if (type, text) in places), None)
     if before is None:
         return None
@@ -117,16 +117,16 @@ def _joined(
 
 async def history(visit: Visit) -> Response:
     """What became of the record, commit by commit."""
-    type, identity = _named(visit)
+    type, identity = _read_reference(visit)
     changes = (await visit.ask("log", type=type, identity=identity))["changes"]
     fields = (await visit.ask("blame", type=type, identity=identity))["fields"] if changes[0]["op"] != "delete" else []
-    return _shown(visit, "history", changes=changes, fields=fields)
+    return _render_part(visit, "history", changes=changes, fields=fields)
 
 
 async def compare(visit: Visit) -> Response:
     """Two versions of the record side by side, each by the commit that made it, the older one on the left; without commits the newest,
     and without `old` the one before it. Raises `errors.NotFound`."""
-    type, identity = _named(visit)
+    type, identity = _read_reference(visit)
     changes = (await visit.ask("log", type=type, identity=identity))["changes"]
     new = _place_of(changes, visit.given("new"), 0)
     old = _place_of(changes, visit.given("old"), min(new + 1, len(changes) - 1))
@@ -153,20 +153,20 @@ def _place_of(changes: Sequence[Mapping[str, Any]], commit: str, otherwise: int)
 
 async def origin(visit: Visit) -> Response:
     """Where a hit is from: the commit that changed it last, who made it, and the line of the file."""
-    type, identity = _named(visit)
+    type, identity = _read_reference(visit)
     fields = (await visit.ask("blame", type=type, identity=identity))["fields"]
-    last = max(fields, key=lambda one: (one["commit"] is None, one.get("date", "")))
-    return _shown(visit, "origin", last=last)
+    last = max(fields, key=lambda entry: (entry["commit"] is None, entry.get("date", "")))
+    return _render_part(visit, "origin", last=last)
 
 
 async def citing(visit: Visit) -> Response:
     """The records that cite this one."""
-    return await _listed(visit, "citing", limit=100)
+    return await _list_records(visit, "citing", limit=100)
 
 
 async def near(visit: Visit) -> Response:
     """The records that mean what this one means."""
-    return await _listed(visit, "near", limit=10)
+    return await _list_records(visit, "near", limit=10)
 
 
 async def field(visit: Visit) -> Response:
@@ -182,22 +182,25 @@ async def field(visit: Visit) -> Response:
     return visit.shown("field.html", name=name, piece=piece, number=number, pieces=pieces, size=len(text))
 
 
-async def _listed(visit: Visit, action: str, limit: int) -> Response:
-    known, (type, identity) = await kinds(visit), _named(visit)
+async def _list_records(visit: Visit, action: str, limit: int) -> Response:
+    record_types, (type, identity) = await kinds(visit), _read_reference(visit)
     answer = await visit.ask(action, type=type, identity=identity, limit=limit)
-    return _shown(
-        visit, action, records=[_line(one, known) for one in answer["records"]], cut=answer.get("truncated", False)
+    return _render_part(
+        visit,
+        action,
+        records=[_line(record, record_types) for record in answer["records"]],
+        cut=answer.get("truncated", False),
     )
 
 
-def _shown(visit: Visit, name: str, **values: Any) -> Response:
+def _render_part(visit: Visit, name: str, **values: Any) -> Response:
     """A part of the page of a record, alone or in a page of its own for those without scripts."""
-    type, identity = _named(visit)
+    type, identity = _read_reference(visit)
     values |= {"part": f"record_{name}.html", "name": name, "type": type, "identity": identity}
     return visit.shown(f"record_{name}.html" if visit.is_part else "part.html", **values)
 
 
-def _named(visit: Visit) -> tuple[str, str]:
+def _read_reference(visit: Visit) -> tuple[str, str]:
     """Raises `errors.UsageError`."""
     type, identity = visit.given("type"), visit.request.query_params.get("id", "")
     if not type or not identity:
@@ -206,19 +209,21 @@ def _named(visit: Visit) -> tuple[str, str]:
 
 
 async def _record(visit: Visit) -> dict[str, Any]:
-    type, identity = _named(visit)
+    type, identity = _read_reference(visit)
     return await visit.ask("get", type=type, identity=identity)
 
 
-def _line(record: Mapping[str, Any], known: Mapping[str, Kind]) -> LinkedRecord:
-    identity = _key(record, known)
+def _line(record: Mapping[str, Any], record_types: Mapping[str, Kind]) -> LinkedRecord:
+    identity = _find_identity(record, record_types)
     edge = record.get("_edge", {})
-    own = ((name, value) for name, value in edge.items() if not name.startswith("_") and name not in ("from", "to"))
-    facts = tuple((name, str(value)[:200]) for name, value in own)
+    edge_fields = (
+        (name, value) for name, value in edge.items() if not name.startswith("_") and name not in ("from", "to")
+    )
+    facts = tuple((name, str(value)[:200]) for name, value in edge_fields)
     return LinkedRecord(
         record["_type"],
         identity,
-        title_of(record, identity, known[record["_type"]].display),
+        title_of(record, identity, record_types[record["_type"]].display),
         edge.get("_type", ""),
         edge.get("_direction", ""),
         facts,
@@ -227,27 +232,31 @@ def _line(record: Mapping[str, Any], known: Mapping[str, Kind]) -> LinkedRecord:
     )
 
 
-def _key(record: Mapping[str, Any], known: Mapping[str, Kind]) -> str:
-    return identity_of(record, known[record["_type"]].identity)
+def _find_identity(record: Mapping[str, Any], record_types: Mapping[str, Kind]) -> str:
+    return identity_of(record, record_types[record["_type"]].identity)
 
 
-def _ends(record: Mapping[str, Any], kind: Kind) -> list[tuple[str, str, str]]:
+def _list_ends(record: Mapping[str, Any], kind: Kind) -> list[tuple[str, str, str]]:
     """Of an edge its ends: the field, and of the node type and identity, where the type allows no doubt."""
-    found = []
+    ends = []
     for name, types in (("from", kind.sources), ("to", kind.targets)) if kind.kind == "edge" else ():
         value = record[name]
         if isinstance(value, dict):
             value, types = value["id"], [value["type"]]
         if len(types) == 1:
-            found.append(
+            ends.append(
                 (name, types[0], identity_of({"": value}, [""]) if not isinstance(value, list) else _array(value))
             )
-    return found
+    return ends
 
 
 def _array(parts: list[Any]) -> str:
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
 
-def _labels(known: Mapping[str, Kind], type: str) -> list[str]:
-    return [one.name for one in known.values() if one.kind == "edge" and type in (*one.sources, *one.targets)]
+def _list_labels(record_types: Mapping[str, Kind], type: str) -> list[str]:
+    return [
+        record_type.name
+        for record_type in record_types.values()
+        if record_type.kind == "edge" and type in (*record_type.sources, *record_type.targets)
+    ]

@@ -11,16 +11,16 @@ SIZE = 50
 
 async def page(visit: Visit) -> Response:
     """The types with their counts; of one that the address names, its records."""
-    known, chosen = await kinds(visit), visit.given("type")
-    if not chosen:
-        return visit.shown("records.html", kinds=known, kind=None, records=(), total=0, next=None)
-    answer = await visit.ask("list", type=chosen, after=visit.request.query_params.get("after", ""), limit=SIZE)
-    kind = next((one for one in known.values() if one.name.casefold() == chosen.casefold()), None)
-    found = []
-    for one in answer["records"]:
-        kind = known[one["_type"]]
-        identity = identity_of(one, kind.identity)
-        found.append((identity, title_of(one, identity, kind.display)))
+    record_types, type_name = await kinds(visit), visit.given("type")
+    if not type_name:
+        return visit.shown("records.html", kinds=record_types, kind=None, records=(), total=0, next=None)
+    answer = await visit.ask("list", type=type_name, after=visit.request.query_params.get("after", ""), limit=SIZE)
+    kind = next((item for item in record_types.values() if item.name.casefold() == type_name.casefold()), None)
+    entries = []
+    for item in answer["records"]:
+        kind = record_types[item["_type"]]
+        identity = identity_of(item, kind.identity)
+        entries.append((identity, title_of(item, identity, kind.display)))
     return visit.shown(
-        "records.html", kinds=known, kind=kind, records=found, total=answer["total"], next=answer["next"]
+        "records.html", kinds=record_types, kind=kind, records=entries, total=answer["total"], next=answer["next"]
     )

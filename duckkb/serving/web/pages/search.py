@@ -43,37 +43,39 @@ class ShownHit(Struct, frozen=True):
 
 async def page(visit: Visit) -> Response:
     """What is asked for, and what was found, or what is wrong with the question: beside the form, which keeps what was typed."""
-    known = await kinds(visit)
-    chosen = visit.given("type")
-    fields = controls(await visit.ask("schema", type=chosen)) if chosen and chosen != "all" else ()
-    where, found, problem, status = visit.given("where"), None, None, 200
+    record_types = await kinds(visit)
+    type_name = visit.given("type")
+    fields = controls(await visit.ask("schema", type=type_name)) if type_name and type_name != "all" else ()
+    where, results, problem, status = visit.given("where"), None, None, 200
     try:
         where = condition(fields, visit.request.query_params, where)
-        found = await _found(visit, known, where) if visit.given("q") or where else None
+        results = await _run_search(visit, record_types, where) if visit.given("q") or where else None
     except DuckkbError as error:
         problem, status = failure(error)["error"], status_of(error)
         noted(visit.request.scope).code = error.code
     values: dict[str, Any] = {
-        "kinds": known,
-        "type": chosen or "all",
+        "kinds": record_types,
+        "type": type_name or "all",
         "fields": fields,
         "is_filtered": bool(where or problem),
         "problem": problem,
-        "modes": [one for one in MODES if one != "where"],
+        "modes": [mode for mode in MODES if mode != "where"],
         "sizes": SIZES,
-        "found": found,
+        "found": results,
     }
     template = "results.html" if visit.is_part else "search.html"
     return visit.shown(template, status, **values)
 
 
-async def _found(visit: Visit, known: Mapping[str, Kind], where: str) -> dict[str, Any]:
+async def _run_search(visit: Visit, record_types: Mapping[str, Kind], where: str) -> dict[str, Any]:
     question, size, number = visit.given("q"), visit.number("limit", 10, 100), visit.number("page", 1, DEEPEST)
     start = min((number - 1) * size, DEEPEST - size)
     mode = visit.given("mode") if question else ""
     arguments = {"type": visit.given("type") or "all", "query": question, "mode": mode, "where": where}
     answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question), full=True)
-    hits = [_hit(line, known, rank, question) for rank, line in enumerate(answer["results"][start:], start + 1)]
+    hits = [
+        _build_hit(line, record_types, rank, question) for rank, line in enumerate(answer["results"][start:], start + 1)
+    ]
     is_more = len(answer["results"]) == start + size and start + size < DEEPEST
     return {
         "hits": hits,
@@ -85,16 +87,16 @@ async def _found(visit: Visit, known: Mapping[str, Kind], where: str) -> dict[st
     }
 
 
-def _hit(line: Mapping[str, Any], known: Mapping[str, Kind], rank: int, question: str) -> ShownHit:
-    kind = known[line["_type"]]
+def _build_hit(line: Mapping[str, Any], record_types: Mapping[str, Kind], rank: int, question: str) -> ShownHit:
+    kind = record_types[line["_type"]]
     identity, trace = identity_of(line, kind.identity), line.get("_explain", {})
-    found = trace.get("terms") or ()  # none where words alone did not find it
-    terms = terms_of(question, (one["token"] for one in found))
+    matches = trace.get("terms") or ()  # none where words alone did not find it
+    terms = terms_of(question, (entry["token"] for entry in matches))
     span = trace.get("span")
     if span is not None and isinstance(line.get(span["field"]), str):
         field, text = span["field"], excerpt(line[span["field"]], span["start"])
     else:
-        field, text = _text(line, kind, terms)
+        field, text = _find_text(line, kind, terms)
         text = excerpt(text, place_of(text, terms))
     return ShownHit(
         rank,
@@ -105,28 +107,30 @@ def _hit(line: Mapping[str, Any], known: Mapping[str, Kind], rank: int, question
         field,
         line.get("_score"),
         {name: place for name, place in trace.get("lanes", {}).items() if place["rank"]},
-        found,
+        matches,
         line["_etag"],
         "_filled" in line,
     )
 
 
-def _text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tuple[str, str]:
+def _find_text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tuple[str, str]:
     """Where the record was found: its best chunk, by the field of it; where that is a whole field, the first with a term, else the
     first."""
     chunk = line.get("_chunk")
     if chunk is not None:
         value = searched_value(line, chunk["field"])
         return chunk["field"], chunk.get("text") or (value if isinstance(value, str) else "")
-    texts = [(name, _told(line[name])) for name in kind.texts or line if name in line and not name.startswith("_")]
-    texts = [one for one in texts if one[1]] or [("", "")]
-    with_terms = [one for one in texts if any(term in one[1].casefold() for term in terms)]
-    return max(with_terms or texts[:1], key=lambda one: len(one[1]))
+    texts = [
+        (name, _join_value(line[name])) for name in kind.texts or line if name in line and not name.startswith("_")
+    ]
+    texts = [pair for pair in texts if pair[1]] or [("", "")]
+    with_terms = [pair for pair in texts if any(term in pair[1].casefold() for term in terms)]
+    return max(with_terms or texts[:1], key=lambda pair: len(pair[1]))
 
 
-def _told(value: Any) -> str:
+def _join_value(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(_told(one) for one in value[:50])
+        return ", ".join(_join_value(item) for item in value[:50])
     return value if isinstance(value, str) else ""
 
 
