@@ -215,7 +215,7 @@ def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
-    option = problem.option_name
+    option = _find_option_word(problem.option_name, args)
     params_by_name = {spelling: param for param in slip.ctx.command.params for spelling in param.opts}
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
         plain = next(_drop_option(option, args))
@@ -577,6 +577,13 @@ def _find_option_value(args: Sequence[str], option: str) -> str:
         if word.startswith(f"{option}="):
             return word.partition("=")[2]
     return ""
+
+
+def _find_option_word(option: str, args: _Line) -> str:
+    """The word that an option stands in: click names the letter alone that it does not know of `-files`."""
+    words = [word.partition("=")[0] for word in args]
+    groups = (word for word in words if word[:1] == "-" and word[1:2] != "-" and option[1:] in word)
+    return option if option in words else next(groups, option)
 
 
 def _replace_word(args: Sequence[str], word: str, better: str) -> _Line:

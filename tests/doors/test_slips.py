@@ -470,3 +470,11 @@ def test_what_init_advises_works_as_it_is_printed(tmp_path: Path) -> None:
         advised = [line.partition("duckkb ")[2].partition(", and")[0] for line in lines]
         assert len(advised) == 2
         assert all(run_in(tmp_path, [*shlex.split(command), "--no-embed"]).code == 0 for command in advised)
+
+
+@pytest.mark.parametrize("args", [["list", "notes", "-fields", "id"], ["list", "-fields", "id", "notes"]])
+def test_an_unknown_letter_in_a_word_of_options_is_an_error_of_usage(base: Path, args: list[str]) -> None:
+    ran = run_in(base, [*args, "--json"])
+    error = json.loads(ran.err.splitlines()[-1])
+    assert (ran.code, error["code"]) == (2, "E_USAGE") and "Traceback" not in ran.err
+    assert run_in(base, shlex.split(error["suggestion"])[1:]).code == 0
