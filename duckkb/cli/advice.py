@@ -11,10 +11,11 @@ import click
 from msgspec import Struct
 
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.cli.base_types import base_ontology, base_root, base_types, first_of_records, named_base, type_names
+from duckkb.cli.base_types import base_root, base_types, first_of_records, fitting_type, near_names, type_names
 from duckkb.cli.formats import FORMATS
+from duckkb.cli.options import split_front, split_record_name
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
-from duckkb.errors import DuckkbError, FilterError, shell_word
+from duckkb.errors import shell_word
 from duckkb.ontology.rules import looks_secret
 
 _MOST_SLIPS = 5
@@ -72,12 +73,14 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb, also where a
     word may be a token or a password: nothing repeats these."""
     ctx = getattr(problem, "ctx", None)
+    front, rest = split_front(args)
+    args = [*front, *rest]
     slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
     keeps_help = {"-h", "--help"} & {*args} or any(map(_may_hold_secret, args))
     meant = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
-    advice = "" if keeps_help else _mend(duckkb, slip, [*args], _MOST_SLIPS)
+    advice = "" if keeps_help else _mend(duckkb, slip, front, rest, _MOST_SLIPS)
     if (
         meant and f" {better}" not in advice and slip.ctx.parent is None
     ):  # what the message names lacks something that only the caller knows
@@ -100,14 +103,15 @@ def _may_hold_secret(word: str) -> bool:
     return looks_secret(word) or _TOKEN.search(word) is not None
 
 
-def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:
-    """The first of what a line may have meant that has no slips left, or of which these can be mended in turn."""
+def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int) -> str:
+    """The first of what a line may have meant that has no slips left, or of which these can be mended in turn, behind the options
+    that stand before its verb."""
     for meant in _meanings(slip, line):
         if isinstance(meant, str):
             return meant
-        if (left := examine(root, meant)) is None:
-            return _typed(meant)
-        if most and (better := _mend(root, left, meant, most - 1)):
+        if (left := examine(root, [*front, *meant])) is None:
+            return _typed([*front, *meant])
+        if most and (better := _mend(root, left, front, meant, most - 1)):
             return better
     return ""
 
@@ -148,31 +152,39 @@ def _meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     elif isinstance(problem, click.BadOptionUsage):
         if any(word.startswith(f"{problem.option_name}=") for word in args):
             yield [problem.option_name if word.startswith(f"{problem.option_name}=") else word for word in args]
+        elif args == [problem.option_name]:
+            yield ["status"]
+        elif slip.path[-1:] and slip.path[-1] in _READING and args[-1] == problem.option_name:
+            yield args[:-1]
     elif slip.extra:
         yield from _less(slip, args)
     else:
         yield from _more(slip, args)
 
 
-def _merge_fields(ctx: click.Context, args: _Line) -> str:
-    """`update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set`: a record says its identity itself, beside the fields that
-    change."""
-    words = [word for word in args if not word.startswith("-")]
+def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
+    """`update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set` and as `put TYPE/ID JSON`: a record says its identity
+    itself, beside the fields that change. Empty for other lines."""
+    words = _arguments(ctx, args)
+    pair = split_record_name(words[1]) if words[:1] == ["put"] and words[1:] else None
+    words = [words[0], *pair, *words[2:]] if pair else words
     if (
         words[:1] not in (["update"], ["edit"], ["patch"], ["set"], ["put"])
-        or len(words) < 4
+        or len(words) < (3 if pair else 4)
         or re.search("[={]", words[2])
     ):
-        return ""
+        return []
     kind = next((kind for kind in base_types(ctx) if kind.name == words[1]), None)
+    if kind is None and pair:
+        return ["col", "init", words[1], "--policy", "knowledge-base"]
     if kind is None or len(kind.identity_fields) != 1:
-        return ""
+        return []
     with suppress(ValueError):
         fields = json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else _fields(words[3:])
         if isinstance(fields, dict):
-            record = {kind.identity_fields[0]: words[2], **fields}
-            return _typed(["put", words[1], json.dumps(record, ensure_ascii=False), "--merge"])
-    return ""
+            record = json.dumps({kind.identity_fields[0]: words[2], **fields}, ensure_ascii=False)
+            return ["put", words[1], record, "--merge", *(["--dry-run"] if "--dry-run" in args else [])]
+    return []
 
 
 def _fields(words: Sequence[str]) -> dict[str, object]:
@@ -196,7 +208,8 @@ def _other_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
         words = [word for word in rest if not word.startswith("-")]
         yield [*before, "log", *words] if len(words) == 2 else [*before, "diff"]
     if problem.word in OF_GIT and not is_below:
-        yield f"git {shlex.join(args[at:])}"
+        base = problem.ctx.params.get("kb") if problem.ctx else None
+        yield f"git {shlex.join([*(['-C', base] if base else []), *args[at:]])}"
     if problem.better:
         command = shlex.split(problem.better)
         yield [*before, *command, *(rest if command[0] != "sql" else ())]
@@ -312,9 +325,11 @@ def _as_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
         return
     line = next(_without(option, args))
     kind = next((word for word in line if word in kinds), "")
-    condition = _accepted(slip.ctx, kind, option[2:].replace("-", "_"), value) if kind else ""
-    if not condition:
+    name, text = option[2:].replace("-", "_"), "'" + value.replace("'", "''") + "'"
+    comparisons = (fitting_type(slip.ctx, [kind], f"{name}={right}") for right in (text, value) if kind)
+    if (fitting := next(filter(None, comparisons), None)) is None:
         return
+    condition = fitting[1]
     line = _replaced(line, slip.path[0], "find")
     if spelled := next((name for name in ("-w", "--where") if _behind(line, name)), ""):
         before = _behind(line, spelled)
@@ -323,28 +338,11 @@ def _as_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
         yield [*line, "-w", condition]
 
 
-def _accepted(ctx: click.Context, kind: str, name: str, value: str) -> str:
-    """The comparison of a field with a value that the records of a type take as a filter; empty where they have no such field."""
-    from duckkb import app
-
-    text = "'" + value.replace("'", "''") + "'"
-    with suppress(DuckkbError, OSError), app.open(named_base(ctx), command=True) as kb:
-        for condition in (f"{name}={text}", f"{name}={value}"):
-            try:
-                kb.find(kind, where=condition, limit=1)
-            except FilterError as error:
-                if error.correction is not None:
-                    return error.correction[1]
-            else:
-                return condition
-    return ""
-
-
 def _as_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """An option with the name of a verb that reads leads there, with what was given beside it. Of a search it is asked of the
     first record that this finds."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
-    words = [word for word in _without_flag(option, args) if not word.startswith("-")]
+    words = _arguments(slip.ctx, _without_flag(option, args))
     kinds = type_names(slip.ctx)
     kind = next((word for word in words if word in kinds), "")
     is_verb = isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None
@@ -404,7 +402,9 @@ def _other_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Itera
         near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
         yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
-        yield from (plain for spelled in param.opts for plain in _without(spelled, args))
+        for plain in (plain for spelled in param.opts for plain in _without(spelled, args)):
+            asks_all = slip.path == ["find"] and len(_arguments(slip.ctx, plain)) == 2
+            yield _replaced(plain, "find", "list") if asks_all else plain
 
 
 def _every(args: _Line) -> Iterator[_Line]:
@@ -448,27 +448,10 @@ def _less(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield [f"{version}...{extra[0]}" if word == version else word for word in kept]
     group = slip.ctx.parent.command if slip.ctx.parent else None
     if isinstance(group, click.Group) and slip.path[-1:] == ["list"] and "show" in group.commands:
-        names = _near_names(slip, extra[0])
+        names = near_names(slip.ctx, slip.path[0], extra[0])
         yield from (_replaced(_replaced(args, extra[0], name), "list", "show") for name in names)
     changes = any("--dry-run" in param.opts for param in slip.ctx.command.params)
     yield [*kept, *(["--dry-run"] if changes and "--dry-run" not in kept else [])]
-
-
-def _near_names(slip: _Slip, word: str) -> list[str]:
-    """The policy, or the type, with the name that is nearest to a word; the word itself where no file of the base has the names."""
-    import difflib
-
-    from duckkb.ontology.presets import presets
-
-    ontology = base_ontology(slip.ctx)
-    if slip.path[0] == "tenant" or ontology is None:
-        return [word]
-    if slip.path[0] == "policy":
-        names = [*ontology.policies, *presets()]
-    else:
-        names = type_names(slip.ctx, documents=slip.path[0] == "collection")
-    by_case = {name.lower(): name for name in names}
-    return [by_case[near] for near in difflib.get_close_matches(word.lower(), by_case, 1)]
 
 
 def _drop(args: _Line, extra: Sequence[str]) -> _Line:
@@ -488,9 +471,11 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         (one for one in slip.ctx.command.params if isinstance(one, click.Argument) and not params.get(one.name or "")),
         None,
     )
+    if not slip.path and args == []:
+        yield ["status"]
     if missing is None or not slip.path:
         return
-    words = [word for word in args[len(slip.path) :] if not word.startswith("-")]
+    words = _arguments(slip.ctx, args)[len(slip.path) :]
     if slip.path[0] == "backup" and missing.name == "file":
         yield _add_newest_backup(slip, args)
     if missing.name in _NEEDED:
@@ -500,9 +485,22 @@ def _more(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if slip.path == ["import"] and words:
         yield from _import(slip.ctx, words[0], args)
     yield from _split(words, args)
+    if missing.name in ("type", "type_name") and not words:
+        yield from _add_type(missing, slip, args)
     if missing.name in _TEXTS:
         yield [*args, _TEXTS[missing.name]]
     yield from _named(missing, slip, words)
+
+
+def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_Line]:
+    """The line with a type of which the records have the fields of its filter, one that some satisfy before others."""
+    option = next((option for option in ("-w", "--where") if _behind(args, option)), None)
+    if option is None:
+        return
+    names = ["all"] if "all" in (missing.metavar or "") else type_names(slip.ctx)
+    condition, at = _behind(args, option), args.index(slip.path[-1]) + 1
+    if (fitting := fitting_type(slip.ctx, names, condition)) is not None:
+        yield [*args[:at], fitting[0], *[word.replace(condition, fitting[1]) for word in args[at:]]]
 
 
 def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
@@ -556,6 +554,15 @@ def _named(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Itera
     elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds:
         yield ["find", "all", " ".join(words)]
     yield ["schema"]
+
+
+def _arguments(ctx: click.Context, args: _Line) -> _Line:
+    """The words of a line that are no options and not the values of those that the verb has."""
+    options = [param for param in ctx.command.params if isinstance(param, click.Option) and not param.is_flag]
+    with_value = {spelled for option in options for spelled in option.opts}
+    return [
+        word for before, word in zip(["", *args], args, strict=False) if word[:1] != "-" and before not in with_value
+    ]
 
 
 def _behind(args: Sequence[str], option: str) -> str:

@@ -30,6 +30,12 @@ def _parse_fields(ctx: click.Context, param: click.Parameter, value: str | None)
         raise click.BadParameter(problem.message, ctx, param) from None
 
 
+def _refuse_blank(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("a filter cannot be empty; write a comparison, such as year >= 2020", ctx, param)
+    return value
+
+
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "after": {"metavar": "NEXT"},
     "at": {"metavar": "REF"},
@@ -54,7 +60,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "tags": {"spelled": ("--tag",), "metavar": "WORD"},
     "timeout": {"metavar": "SECONDS"},
     "types": {"spelled": ("-t", "--type"), "metavar": "TYPE"},
-    "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION"},
+    "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION", "callback": _refuse_blank},
 }
 """What a terminal has of its own, by the name of a parameter: how an option is spelled, where that is not its name, what stands
 for its value in the help, and how that is read."""

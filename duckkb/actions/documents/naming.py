@@ -140,20 +140,26 @@ def named(base: Base, text: str) -> Named:
         raise UsageError(f"{told} is a type: say which record", suggestion=f"duckkb list {told}")
     near = _nearest(told, documents)
     said = f"; did you mean {' or '.join(near)}?" if near else ""
+    if not near and "/" in told and base.ontology.find(told.partition("/")[0]) is None:
+        said = f", and no type {told.partition('/')[0]!r}"
     raise NotFound(f"no document {told!r}{said}", suggestion=_next_command(base, told, near))
 
 
 def _next_command(base: Base, text: str, near: Sequence[str]) -> str:
-    """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has; else the
-    nearest document, else those that there are."""
+    """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has, whatever type
+    stands before it; else the nearest document, else the documents that there are, or the types."""
     for mark in "/:":
         name, _, identity = text.partition(mark)
         if identity and (kind := base.ontology.find(name)) is not None and kind.source is None:
             return f"duckkb get {kind.name} {shell_word(identity)}"
-    for kind in base.ontology.nodes.values():
-        if kind.source is None and len(kind.identity_fields) == 1 and base.tree.get(kind, (text,)) is not None:
-            return f"duckkb get {kind.name} {shell_word(text)}"
-    return f"duckkb get {shell_word(near[0])}" if near else "duckkb ls"
+    kinds = [kind for kind in base.ontology.nodes.values() if kind.source is None and len(kind.identity_fields) == 1]
+    for identity in (text, text.partition("/")[2]):
+        for kind in kinds:
+            if identity and base.tree.get(kind, (identity,)) is not None:
+                return f"duckkb get {kind.name} {shell_word(identity)}"
+    if near:
+        return f"duckkb get {shell_word(near[0])}"
+    return "duckkb ls" if documents_of(base) else "duckkb schema"
 
 
 def names_record(base: Base, text: str) -> bool:
