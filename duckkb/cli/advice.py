@@ -236,7 +236,7 @@ def _usual(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 def _other_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
-    option = problem.option_name
+    option = _word_of(problem.option_name, args)
     known = {spelled: param for param in slip.ctx.command.params for spelled in param.opts}
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
         plain = next(_without(option, args))
@@ -573,6 +573,13 @@ def _behind(args: Sequence[str], option: str) -> str:
         if word.startswith(f"{option}="):
             return word.partition("=")[2]
     return ""
+
+
+def _word_of(option: str, args: _Line) -> str:
+    """The word that an option stands in: click names the letter alone that it does not know of `-files`."""
+    words = [word.partition("=")[0] for word in args]
+    groups = (word for word in words if word[:1] == "-" and word[1:2] != "-" and option[1:] in word)
+    return option if option in words else next(groups, option)
 
 
 def _replaced(args: Sequence[str], word: str, better: str) -> _Line:

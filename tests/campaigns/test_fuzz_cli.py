@@ -33,7 +33,7 @@ FIXED = [
     Command(("find", "Note", "a " * 500_000, "-m")), Command(("find", "Note", "-w", "(" * 5_000)), Command(("find", "Note", "-w", "a" * 10**6)),
     Command(("get", "cites", "[" * 100_000)), Command(("get", "Person", '["CHE",' + "1" * 5_000 + "]")), Command(("import", "Note", ".")),
     Command(("import", "Note", "config.yaml")), Command(("export", "Note", "-o", ".")), Command(("init", "config.yaml")), Command(("init", ".")),
-    Command(("embed", "--batch", '["a",1]')), Command(("delete", "Note", "-rf")), Command(("import", "Note", "-"), b"\xff\xfe\n{}"),
+    Command(("list", "-files")), Command(("embed", "--batch", '["a",1]')), Command(("delete", "Note", "-rf")), Command(("import", "Note", "-"), b"\xff\xfe\n{}"),
 ]  # fmt: skip
 
 

@@ -262,6 +262,14 @@ def test_who_has_no_neighbors_is_told_a_command_that_asks_more(base: Path) -> No
         assert run_in(base, [*walk, "--json"]).error["suggestion"] == meant
 
 
+def test_who_finds_no_path_is_told_a_walk_that_goes_further(base: Path) -> None:
+    ends = ["graph", "path", "notes", "wal", "notes", "other"]
+    for walk, further in (([], ["--depth", "12"]), (["--direction", "out"], ["--direction", "both"])):
+        ran = run_in(base, [*ends, *walk, "--json"])
+        assert shlex.split(ran.error["suggestion"]) == ["duckkb", *ends, *further]
+        assert run_in(base, [*ends, *further, "--json"]).error["code"] == "E_NO_RESULTS"
+
+
 def test_an_import_beside_a_type_is_answered_with_the_collection_to_make(tmp_path: Path, base: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "d"}\n', "utf-8")
     error = run_in(base, ["import", "notes2", str(tmp_path / "a.jsonl"), "--json"]).error
@@ -542,3 +550,11 @@ def test_a_line_with_a_missing_or_wrong_type_leads_to_types_that_the_base_has(
     advised = [word for word in shlex.split(ran.error["suggestion"]) if word != "--json"]
     assert ran.code and advised == ["duckkb", *shlex.split(meant)]
     assert run_in(far_base / "kb", advised[1:]).code == 0
+
+
+@pytest.mark.parametrize("args", [["list", "notes", "-fields", "id"], ["list", "-fields", "id", "notes"]])
+def test_an_unknown_letter_in_a_word_of_options_is_an_error_of_usage(base: Path, args: list[str]) -> None:
+    ran = run_in(base, [*args, "--json"])
+    error = json.loads(ran.err.splitlines()[-1])
+    assert (ran.code, error["code"]) == (2, "E_USAGE") and "Traceback" not in ran.err
+    assert run_in(base, shlex.split(error["suggestion"])[1:]).code == 0

@@ -10,25 +10,26 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import duckkb
-from duckkb.cli.main import VERBS, run
-from tests.conftest import NOTES
+from duckkb.cli.main import run
+from duckkb.cli.overview import VERBS
+from tests.conftest import NOTES, commit, git
 from tests.harness import oracle
 from tests.harness.fuzz.codec import valid_line
 from tests.harness.fuzz.mutate import Mutator
 
-WRITING = {"put", "delete", "rename", "import", "fmt", "dedupe", "init", "index", "recover", "export", "repair"}
-"""Verbs that may change files; the last few of them also others than those of truth."""
-BEYOND_TRUTH = {"init", "index", "export", "recover", "repair"}
-OFTEN = ("put", "import", "delete", "rename", "get", "list", "find", "graph", "put", "put", "import") * 2
-"""Verbs to try more often than those that take long, as SQL does, whose engine is a process of its own."""
+BEYOND_TRUTH = {"init", "index", "export", "recover", "repair", "col", "collection", "context", "merge", "resolve"}
+"""Verbs that may change other files than those of truth, git's index among them."""
+WRITING = {"put", "delete", "rename", "import", "fmt", "dedupe", "apply", *BEYOND_TRUTH}
+"""Verbs that may change files."""
 SEPARATOR, END = "\x1f", "\x1e"
 FLAGS = (
     *(
@@ -106,12 +107,162 @@ CONDITIONS = (
     "title LIKE 'r%'",
     "status = 'final' OR 1=1",
     "tags = 'a'",
+    "size BETWEEN 2 AND 4 AND NOT title LIKE '%3'",
+    "title = 'RANKING 2' OR status = 'Draft'",
+    "titel = 'ranking 2'",
     "1=1; DROP TABLE note",
     "(",
     "x.y = 1",
     "",
 )
+DOCUMENTS = {
+    "ranking.md": "# Ranking\n\nRanked lists are fused. See [[other]].\n",
+    "other.md": "# Other\n\nhash ids \u5185\u5b58 lists\n",
+}
 STATEMENTS = ("SELECT * FROM note", "SELECT count(*) AS n FROM cites", "SHOW TABLES", "DROP TABLE note", "SELECT 1", "")
+NOTE_NAMES = (("Note", "n1"), ("Note", "n2"), ("note", "n3"), ("Note/n4",))
+RECORDS = (
+    *NOTE_NAMES,
+    ("Person", '["CHE",1]'),
+    ('Person/["CHE",2]',),
+    ("cites", '["n1","n2"]'),
+    ("wrote", '[["CHE",1],"n1"]'),
+    ("docs", "ranking.md"),
+    ("kv", "a"),
+    ("facts", "a"),
+    ("Note", "new"),
+    ("cites", "n1"),
+    ("about", "["),
+)
+_NOTHING: tuple[str, ...] = ()
+DRAWN: Mapping[str, Sequence[str | tuple[str, ...]]] = {
+    "TYPE": (*TYPES[:6], "Note", "docs", "kv", "facts"),
+    "SEARCHED": ("Note", "Note", "Person", "docs", "all"),
+    "RECORD": RECORDS,
+    "NODE": (*NOTE_NAMES, ("Person", '["CHE",1]')),
+    "NEW": ("n77", "\u65b0"),
+    "TEXT": ("ranking", "lists -other", "rank*", '"hash ids"', *TEXTS),
+    "MODE": (_NOTHING, ("-m",), ("-m",), ("-m",), ("-s",), ("-H",), ("-H",)),
+    "WHERE": (*[_NOTHING] * 20, ("-w", "size > 3"), ("-w", "title LIKE '%2'"), *(("-w", text) for text in CONDITIONS)),
+    "CONDITION": ("size > 1", "title LIKE '%2'", "size IN (1, 2) OR text IS NULL", *CONDITIONS[:6], *CONDITIONS),
+    "LISTED": (
+        ("Note", "-l", "3"),
+        ("note", "-l", "1", "--after", "n2"),
+        ("cites", "--after", '["n1","n2"]'),
+        ("Note", "-l", "0"),
+        ("Person", "--fields", "name,country"),
+        ("Note", "--fields", "+__id"),
+        ("docs", "--fields", "path,title"),
+        ("kv", "--fields", "nope"),
+        ("about", "--after", "n1"),
+        *(*TYPES[:6], "kv", "facts"),
+    ),
+    "LIMIT": (_NOTHING, ("-l", "1")),
+    "FIELDS": (_NOTHING, _NOTHING, ("--fields", "id,title"), ("--fields", "+_score,__id"), ("--full",)),
+    "EXPLAIN": (_NOTHING, ("--explain",), ("--provenance",), ("--no-chunk",)),
+    "AT": (*[_NOTHING] * 4, ("--at", "HEAD"), ("--at", "HEAD~1")),
+    "RANGE": (_NOTHING, "HEAD", "HEAD~1..HEAD", "HEAD~1", "nowhere"),
+    "WALK": (_NOTHING, _NOTHING, ("--depth", "2"), ("--label", "cites"), ("--direction", "out"), ("-l", "1")),
+    "DIFF": (
+        _NOTHING,
+        ("--stat",),
+        ("--full",),
+        ("--staged",),
+        ("--worktree",),
+        ("--exit-code",),
+        ("--op", "update"),
+        ("-w", "size > 3"),
+        ("--ignore", "title"),
+        ("--budget", "300"),
+    ),
+    "DRY": (_NOTHING, _NOTHING, ("--dry-run",)),
+    "CASCADE": (_NOTHING, ("--cascade",), ("--cascade", "--allow-shrink"), ("--dry-run",)),
+    "WRITE": (*[_NOTHING] * 3, ("--merge",), ("--dry-run",), ("--no-embed",), ("--if-match", "0" * 16)),
+    "FILE": (("Note", "lines.jsonl"), ("Person", "people.csv"), ("Note", "people.csv")),
+    "STATEMENT": STATEMENTS,
+    "COLLECTION": ("kv", "facts", "kv", "Note", "nope"),
+    "POLICY": ("knowledge-base", "simple-kv", "structured-logs", "nope"),
+    "FOUND": (_NOTHING, _NOTHING, ("-c", "docs"), ("--full",), ("--explain",), ("--files",), ("--xml",), ("--md",)),
+    "CHECKED": (_NOTHING, ("--check",)),
+    "EMBEDDED": (_NOTHING, ("--batch",)),
+    "OUTPUT": (_NOTHING, _NOTHING, ("-o", "out.jsonl")),
+    "JOB": ("status", "plan", "build"),
+    "FOLDER": ("sub", "."),
+    "SHOWN": (_NOTHING, ("--sql",), ("--settings",)),
+}
+"""What is drawn for a word of a form."""
+FORMS = """\
+put
+put
+put
+import
+import
+import
+delete RECORD CASCADE
+delete RECORD CASCADE
+rename Note n9 NEW DRY
+rename Note n1 NEW DRY
+get RECORD FIELDS AT
+get RECORD FIELDS AT
+list LISTED WHERE AT
+list Note -w CONDITION LIMIT
+count TYPE AT
+count Note -w CONDITION
+export TYPE OUTPUT
+schema
+schema TYPE SHOWN
+find SEARCHED TEXT MODE WHERE LIMIT FIELDS
+find SEARCHED TEXT MODE EXPLAIN AT
+find Note -w CONDITION LIMIT FIELDS
+find SEARCHED TEXT MODE WHERE EXPLAIN
+find facts --vector - WHERE EXPLAIN
+find all TEXT MODE
+pack TEXT LIMIT
+sql STATEMENT
+embed TEXT EMBEDDED
+why RECORD TEXT MODE WHERE
+graph neighbors NODE WALK WALK FIELDS
+graph path NODE NODE WALK
+graph citing NODE LIMIT
+graph near NODE
+search TEXT FOUND AT
+query TEXT FOUND
+ls
+ls docs
+multi-get *.md FOUND
+update
+collection list
+log RECORD
+blame RECORD
+diff RANGE DIFF
+diff RANGE DIFF
+review RANGE
+impact RANGE
+check
+check --since HEAD
+fmt CHECKED
+dedupe DRY
+growth AT
+quality AT
+branches
+col show COLLECTION
+col list
+col init made --policy POLICY
+col rm COLLECTION --yes
+col rename COLLECTION made
+col snapshot COLLECTION kv.snapshot
+col restore one.snapshot --as made
+index JOB
+init FOLDER
+recover --show
+trust --show
+config show
+status
+policy list
+""".splitlines()
+"""Command lines that make sense. Words in capitals stand for others (`DRAWN`); `put` and `import` take records."""
+_WITH_RECORDS = ("put", "import")
+_FORMATS = (("--json",),) * 4 + (("--format", "csv"), ("--format", "md"), ("--format", "table"), ("--format", "jsonl"))
 TOKENS = tuple(
     token.encode()
     for token in (*(f"{SEPARATOR}{flag}{SEPARATOR}" for flag in FLAGS), *TYPES, *IDENTITIES, *TEXTS, *CONDITIONS, SEPARATOR, END,
@@ -155,12 +306,14 @@ class CliTarget:
         self.writes = 0
         make_notes(self._kept)
         self._restore()
+        self._grow()
 
     def inputs(self, chance: Random) -> Iterator[Command]:
         mutator = Mutator(chance, TOKENS)
         while True:
             one, other = (_packed(command(chance)) for _ in range(2))
             yield _unpacked(one)
+            yield _unpacked(other)
             for _ in range(3):
                 yield _unpacked(mutator.mutate(one, other))
 
@@ -205,6 +358,31 @@ class CliTarget:
         }
         if beyond or self._changes % 20 == 0:
             self._restore()
+
+    def _grow(self) -> None:
+        """Give the base documents, collections, two commits of git, and files to import."""
+        (self.root / "docs").mkdir()
+        for name, text in DOCUMENTS.items():
+            (self.root / "docs" / name).write_text(text, "utf-8")
+        (self.root / "people.csv").write_text("country,number,name\nCHE,7,Ann\nFRA,8,\u5b89\n", "utf-8")
+        for line in (
+            "collection add docs",
+            "col init facts --policy feature-store",
+            "col init kv --policy simple-kv",
+            'put facts {"id":"a","tensor":[1,0,0]}',
+            'put facts {"id":"b","tensor":[0,1,0]}',
+            'put kv {"key":"a","value":"x"}',
+            "col snapshot kv one.snapshot",
+        ):
+            made = run_here(self.root, Command(tuple(line.split())))
+            assert made.code == 0, made
+        git(self.root, "init", "-q", "-b", "main", "--template=")
+        commit(self.root, "first")
+        made = run_here(self.root, Command(("put", "Note", '{"id":"n2","title":"ranking two"}', "--merge")))
+        assert made.code == 0, made
+        commit(self.root, "second")
+        shutil.rmtree(self._kept)
+        shutil.copytree(self.root, self._kept)
 
     def _restore(self) -> None:
         top = self.root.parents[3]
@@ -264,7 +442,8 @@ def _check_words(value: Command, ended: Ended) -> None:
         said = json.loads(ended.err.splitlines()[-1])
         assert {"error", "code", "suggestion"} <= said.keys() and said["error"], ended
     prints_lines = {"get", "list", "find", "put", "import", "export", "delete", "rename"} & set(value.args)
-    if ended.code == 0 and prints_lines and not {"--dry-run", "schema", "sql", "config"} & set(value.args):
+    others = {"--dry-run", "schema", "sql", "config", "csv", "md", "table"} & set(value.args)
+    if ended.code == 0 and prints_lines and not others:
         for line in ended.out.split("\n")[:-1]:
             json.loads(line)
 
@@ -318,77 +497,39 @@ def _unpacked(data: bytes) -> Command:
 
 
 def command(chance: Random) -> Command:
-    """A command line that makes sense."""
+    """A command line that makes sense: mostly one of `FORMS`, else a verb alone."""
     pick = chance.choice
-    kind, identity = pick(TYPES[:6]), pick(IDENTITIES[:7])
-    args, stdin = _form(chance, pick([*(verb.name for verb in VERBS), *OFTEN]), kind, identity)
-    if chance.random() < 0.3:
-        args = (*args, "--json") if chance.random() < 0.5 else ("--json", *args)
+    form = pick(FORMS) if chance.random() < 0.9 else pick(VERBS).name
+    if form in _WITH_RECORDS:
+        args, stdin = _with_records(chance, form)
+    else:
+        args = tuple(chain.from_iterable(_words(chance, name) for name in form.split()))
+        stdin = b"[1, 0, 0.5]" if "--vector" in args else b"ranking"
+    if chance.random() < 0.4:
+        shown = pick(_FORMATS)
+        args = (*args, *shown) if chance.random() < 0.5 else (*shown, *args)
     return Command(args, stdin)
 
 
-def _form(chance: Random, verb: str, kind: str, identity: str) -> tuple[tuple[str, ...], bytes]:
-    pick = chance.choice
-    match verb:
-        case "put":
-            return _put(chance, kind)
-        case "import":
-            return (
-                "import",
-                kind,
-                pick(["lines.jsonl", "-"]),
-                *pick([(), ("--dry-run",), ("--map", "text=title")]),
-            ), _lines(chance)
-        case "get" | "delete":
-            return (
-                verb,
-                kind,
-                identity,
-                *(pick([(), ("--cascade",), ("--dry-run",)]) if verb == "delete" else ()),
-            ), b""
-        case "rename":
-            return ("rename", "Note", pick(IDENTITIES[:3]), pick(["n77", "\u65b0"])), b""
-        case "list":
-            return ("list", kind, *pick([(), ("-l", "3"), ("--after", identity)])), b""
-        case "find":
-            return (
-                "find",
-                pick(["Note", "Person", "all"]),
-                pick(TEXTS),
-                *pick([*[("-m",)] * 5, *[(), ("-s",), ("-H",), ("-m", "--explain")] * 2, ("-w", pick(CONDITIONS))]),
-            ), b"ranking"
-        case "sql":
-            return ("sql", pick(STATEMENTS)), b""
-        case "graph":
-            ends = (
-                ("path", "Note", "n1", "Note", "n3")
-                if chance.random() < 0.4
-                else ("neighbors", "Note", pick(IDENTITIES[:3]))
-            )
-            return ("graph", *ends, *pick([(), ("--depth", "2"), ("--label", "cites"), ("--direction", "out")])), b""
-        case "export":
-            return ("export", kind, *pick([(), (), ("-o", "out.jsonl")])), b""
-        case "index":
-            return ("index", pick(["status", "status", "build"])), b""
-        case "init":
-            return ("init", pick(["sub", "."])), b""
-        case "recover" | "trust":
-            return (verb, "--show"), b""
-        case "config":
-            return ("config", "show"), b""
-        case "embed":
-            return ("embed", pick(TEXTS), *pick([(), ("--batch",)])), b""
-        case "schema":
-            return ("schema", *pick([(), (kind,), ("--sql",)])), b""
-        case _:
-            return (verb, *pick([(), ("--check",)] if verb == "fmt" else [()])), b""
+def _words(chance: Random, name: str) -> tuple[str, ...]:
+    """Draw what stands on a command line for a word of a form."""
+    if name not in DRAWN:
+        return (name,)
+    words = chance.choice(DRAWN[name])
+    return (words,) if isinstance(words, str) else words
 
 
-def _put(chance: Random, kind: str) -> tuple[tuple[str, ...], bytes]:
-    extra: Sequence[str] = chance.choice([(), ("--merge",), ("--dry-run",), ("--no-embed",)])
-    if chance.random() < 0.5:
-        return ("put", kind, json.dumps(_record(chance, kind), ensure_ascii=False), *extra), b""
-    return ("put", kind, *extra), _lines(chance, kind)
+def _with_records(chance: Random, verb: str) -> tuple[tuple[str, ...], bytes]:
+    """Make a command line that takes records of some type: as an argument, on stdin, or in a file of the base."""
+    kind = chance.choice(TYPES[:6])
+    options = _words(chance, "WRITE")
+    if verb == "put" and chance.random() < 0.5:
+        return (verb, kind, json.dumps(_record(chance, kind), ensure_ascii=False), *options), b""
+    if verb == "put":
+        return (verb, kind, *options), _lines(chance, kind)
+    if chance.random() < 0.3:
+        return (verb, *_words(chance, "FILE"), *options), b""
+    return (verb, kind, "-", *options, *chance.choice([(), (), ("--map", "text=title")])), _lines(chance, kind)
 
 
 def _lines(chance: Random, kind: str = "Note") -> bytes:
