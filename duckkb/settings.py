@@ -1,5 +1,6 @@
 """Settings as a frozen value. `config` builds it from config.yaml and the environment; nobody else reads either."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -236,6 +237,10 @@ class Settings(Struct, frozen=True):
     ask: AskSettings = AskSettings()
     served_seconds: float = 30.0
     origins: Mapping[str, str] = {}
+
+
+NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
+"""Stands for a folder of the user's that lies inside the base; nothing can be read or made below it."""
 
 
 class Environment(Struct, frozen=True):

@@ -11,16 +11,44 @@ import click
 from msgspec import Struct
 
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.cli.base_types import base_ontology, base_root, base_types, first_of_records, named_base, type_names
+from duckkb.cli.base_types import (
+    base_root,
+    base_types,
+    first_of_records,
+    find_fitting_type,
+    find_near_names,
+    type_names,
+)
 from duckkb.cli.formats import FORMATS
+from duckkb.cli.line_words import (
+    drop_flag,
+    drop_option,
+    drop_words,
+    find_option_value,
+    find_option_word,
+    format_command,
+    replace_word,
+    select_arguments,
+)
+from duckkb.cli.options import split_front, split_record_name
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
-from duckkb.errors import DuckkbError, FilterError, shell_word
+from duckkb.errors import shell_word
 from duckkb.ontology.rules import looks_secret
 
 _MOST_SLIPS = 5
 _OF_DOCUMENTS = ("search", "vsearch", "query")
 _OF_FIND = {
-    *("-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "--fields", "--filter", "--provenance")
+    "-m",
+    "--match",
+    "-s",
+    "--similar",
+    "-H",
+    "--hybrid",
+    "-w",
+    "--where",
+    "--fields",
+    "--filter",
+    "--provenance",
 }
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
@@ -62,12 +90,14 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb, also where a
     word may be a token or a password: nothing repeats these."""
     ctx = getattr(problem, "ctx", None)
+    front, words = split_front(args)
+    args = [*front, *words]
     slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
     keeps_help = {"-h", "--help"} & {*args} or any(map(_can_hold_secret, args))
     command = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
-    advice = "" if keeps_help else _mend(duckkb, slip, [*args], _MOST_SLIPS)
+    advice = "" if keeps_help else _mend(duckkb, slip, front, words, _MOST_SLIPS)
     if (
         command and f" {better}" not in advice and slip.ctx.parent is None
     ):  # what the message names lacks something that only the caller knows
@@ -83,21 +113,22 @@ def correct(args: Sequence[str], word: str, better: str) -> str:
         return ""
     at = places[0]
     head, match, tail = args[at].rpartition(word)
-    return _format_command([*args[:at], f"{head}{better}{tail}", *args[at + 1 :]]) if match else ""
+    return format_command([*args[:at], f"{head}{better}{tail}", *args[at + 1 :]]) if match else ""
 
 
 def _can_hold_secret(word: str) -> bool:
     return looks_secret(word) or _TOKEN.search(word) is not None
 
 
-def _mend(root: click.Command, slip: _Slip, line: _Line, most: int) -> str:
-    """The first of what a line may have meant that has no slips left, or of which these can be mended in turn."""
+def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int) -> str:
+    """The first of what a line may have meant that has no slips left, or of which these can be mended in turn, behind the options
+    that stand before its verb."""
     for meaning in _iter_meanings(slip, line):
         if isinstance(meaning, str):
             return meaning
-        if (next_slip := examine(root, meaning)) is None:
-            return _format_command(meaning)
-        if most and (better := _mend(root, next_slip, meaning, most - 1)):
+        if (next_slip := examine(root, [*front, *meaning])) is None:
+            return format_command([*front, *meaning])
+        if most and (better := _mend(root, next_slip, front, meaning, most - 1)):
             return better
     return ""
 
@@ -138,33 +169,41 @@ def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     elif isinstance(problem, click.BadOptionUsage):
         if any(word.startswith(f"{problem.option_name}=") for word in args):
             yield [problem.option_name if word.startswith(f"{problem.option_name}=") else word for word in args]
+        elif args == [problem.option_name]:
+            yield ["status"]
+        elif slip.path[-1:] and slip.path[-1] in _READING and args[-1] == problem.option_name:
+            yield args[:-1]
     elif slip.extra:
         yield from _drop_extra_words(slip, args)
     else:
         yield from _add_missing_word(slip, args)
 
 
-def _merge_fields(ctx: click.Context, args: _Line) -> str:
-    """`update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set`: a record says its identity itself, beside the fields that
-    change."""
-    words = [word for word in args if not word.startswith("-")]
+def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
+    """`update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set` and as `put TYPE/ID JSON`: a record says its identity
+    itself, beside the fields that change. Empty for other lines."""
+    words = select_arguments(ctx, args)
+    pair = split_record_name(words[1]) if words[:1] == ["put"] and words[1:] else None
+    words = [words[0], *pair, *words[2:]] if pair else words
     if (
         words[:1] not in (["update"], ["edit"], ["patch"], ["set"], ["put"])
-        or len(words) < 4
+        or len(words) < (3 if pair else 4)
         or re.search("[={]", words[2])
     ):
-        return ""
+        return []
     kind = next((kind for kind in base_types(ctx) if kind.name == words[1]), None)
+    if kind is None and pair:
+        return ["col", "init", words[1], "--policy", "knowledge-base"]
     if kind is None or len(kind.identity_fields) != 1:
-        return ""
+        return []
     with suppress(ValueError):
         fields = (
             json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else _parse_fields(words[3:])
         )
         if isinstance(fields, dict):
-            record = {kind.identity_fields[0]: words[2], **fields}
-            return _format_command(["put", words[1], json.dumps(record, ensure_ascii=False), "--merge"])
-    return ""
+            record = json.dumps({kind.identity_fields[0]: words[2], **fields}, ensure_ascii=False)
+            return ["put", words[1], record, "--merge", *(["--dry-run"] if "--dry-run" in args else [])]
+    return []
 
 
 def _parse_fields(words: Sequence[str]) -> dict[str, object]:
@@ -188,7 +227,8 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
         words = [word for word in after if not word.startswith("-")]
         yield [*before, "log", *words] if len(words) == 2 else [*before, "diff"]
     if problem.word in OF_GIT and not is_below:
-        yield f"git {shlex.join(args[at:])}"
+        base = problem.ctx.params.get("kb") if problem.ctx else None
+        yield f"git {shlex.join([*(['-C', base] if base else []), *args[at:]])}"
     if problem.better:
         command = shlex.split(problem.better)
         yield [*before, *command, *(after if command[0] != "sql" else ())]
@@ -215,11 +255,11 @@ def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
-    option = _find_option_word(problem.option_name, args)
+    option = find_option_word(problem.option_name, args)
     params_by_name = {spelling: param for param in slip.ctx.command.params for spelling in param.opts}
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
-        plain = next(_drop_option(option, args))
-        yield ["propose", "--branch", _find_option_value(args, option) or "topic", *plain]
+        plain = next(drop_option(option, args))
+        yield ["propose", "--branch", find_option_value(args, option) or "topic", *plain]
     if option in ("--query", "-q", "--q") and "query" in params_by_name:
         yield [word for word in args if word != option]
     yield from _move_to_front(option, slip, args)
@@ -229,25 +269,25 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
     if (
         option in ("--type", "-t")
         and is_search
-        and _find_option_value(args, option) not in type_names(slip.ctx, documents=True)
+        and find_option_value(args, option) not in type_names(slip.ctx, documents=True)
     ):
         yield from _convert_to_find(slip.path[0], slip.ctx, args)
     if is_search and option in _OF_FIND:
         yield from _convert_to_find(slip.path[0], slip.ctx, args)
     yield from (
-        _replace_word(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in params_by_name
+        replace_word(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in params_by_name
     )
     if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
-        yield [*_replace_word(args, "list", "find")]
+        yield [*replace_word(args, "list", "find")]
     if slip.path == ["ls"] and first_of_records(slip.ctx, args[1:]):
-        yield _replace_word(args, "ls", "list")
+        yield replace_word(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
         yield from _suggest_format(option, args)
         yield from _suggest_filter(option, slip, args)
         yield from _convert_to_verb(option, slip, args)
-        yield from _drop_option(option, args)
+        yield from drop_option(option, args)
     elif slip.path == ["watch"]:
-        yield [*_replace_word(next(_drop_option(option, args)), "watch", "update")]
+        yield [*replace_word(next(drop_option(option, args)), "watch", "update")]
     elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and args[1:] and args[1] in type_names(slip.ctx):
         yield ["list", args[1]]
     elif slip.path[1:]:
@@ -269,30 +309,30 @@ def _move_to_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
 def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: Sequence[str]) -> Iterator[_Line | str]:
     """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
-    value = _find_option_value(args, option)
+    value = find_option_value(args, option)
     if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
         yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
     elif option in ("--count", "--total") and not value.isdigit():
-        condition = _find_option_value(args, "-w") or _find_option_value(args, "--where")
+        condition = find_option_value(args, "-w") or find_option_value(args, "--where")
         yield ["count", name, *(["-w", condition] if condition else [])]
     elif option in ("-w", "--where", "--filter") and "--cascade" in known_options:
-        hits = _format_command(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
+        hits = format_command(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
     elif option in ("--mode", "--type", "--search-mode", "--method") and value.lower() in MODES:
         flag, verb = MODES[value.lower()]
-        (plain, *_) = [*_drop_option(option, args)]
+        (plain, *_) = [*drop_option(option, args)]
         if flag in known_options:
             at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
             yield [*plain[:at], flag, *plain[at:]]
         elif slip.path and slip.path[0] in _OF_DOCUMENTS:
-            yield _replace_word(plain, slip.path[0], verb)
+            yield replace_word(plain, slip.path[0], verb)
     elif option in ("--type", "--types", "-t") and "--label" in known_options and value:
-        (plain, *_) = [*_drop_option(option, args)]
-        yield f"{_format_command(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
+        (plain, *_) = [*drop_option(option, args)]
+        yield f"{format_command(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
     elif option in ("--file", "--input", "--input-file", "-f") and "--batch" in known_options:
         yield f"duckkb put {shell_word(name)} --batch < {shell_word(value or 'FILE')}"
     elif option in ("--file", "--input", "-f", "--type", "-t") and slip.path == ["import"]:
-        (plain, *_) = [*_drop_option(option, args)]
+        (plain, *_) = [*drop_option(option, args)]
         yield [*plain, value] if "f" in option[:4] or "input" in option else [plain[0], value, *plain[1:]]
 
 
@@ -305,44 +345,29 @@ def _suggest_format(option: str, args: _Line) -> Iterator[_Line]:
 
 def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     """`--lang zh` is a filter, where the records have such a field."""
-    value, kinds = _find_option_value(args, option), type_names(slip.ctx)
+    value, kinds = find_option_value(args, option), type_names(slip.ctx)
     if slip.path not in (["find"], ["list"]) or not value or not option.startswith("--"):
         return
-    line = next(_drop_option(option, args))
+    line = next(drop_option(option, args))
     kind = next((word for word in line if word in kinds), "")
-    condition = _find_condition(slip.ctx, kind, option[2:].replace("-", "_"), value) if kind else ""
-    if not condition:
+    name, text = option[2:].replace("-", "_"), "'" + value.replace("'", "''") + "'"
+    comparisons = (find_fitting_type(slip.ctx, [kind], f"{name}={right}") for right in (text, value) if kind)
+    if (fitting := next(filter(None, comparisons), None)) is None:
         return
-    line = _replace_word(line, slip.path[0], "find")
-    if spelling := next((name for name in ("-w", "--where") if _find_option_value(line, name)), ""):
-        before = _find_option_value(line, spelling)
+    condition = fitting[1]
+    line = replace_word(line, slip.path[0], "find")
+    if spelling := next((name for name in ("-w", "--where") if find_option_value(line, name)), ""):
+        before = find_option_value(line, spelling)
         yield [word.replace(before, f"({before}) AND {condition}") for word in line]
     else:
         yield [*line, "-w", condition]
-
-
-def _find_condition(ctx: click.Context, kind: str, name: str, value: str) -> str:
-    """The comparison of a field with a value that the records of a type take as a filter; empty where they have no such field."""
-    from duckkb import app
-
-    text = "'" + value.replace("'", "''") + "'"
-    with suppress(DuckkbError, OSError), app.open(named_base(ctx), command=True) as kb:
-        for condition in (f"{name}={text}", f"{name}={value}"):
-            try:
-                kb.find(kind, where=condition, limit=1)
-            except FilterError as error:
-                if error.correction is not None:
-                    return error.correction[1]
-            else:
-                return condition
-    return ""
 
 
 def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """An option with the name of a verb that reads leads there, with what was given beside it. Of a search it is asked of the
     first record that this finds."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
-    words = [word for word in _drop_flag(option, args) if not word.startswith("-")]
+    words = select_arguments(slip.ctx, drop_flag(option, args))
     kinds = type_names(slip.ctx)
     kind = next((word for word in words if word in kinds), "")
     is_verb = isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None
@@ -350,39 +375,22 @@ def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | 
     if not verb or verb[-1] not in _READING or not kind:
         return
     if slip.path == ["find"] and verb[0] in ("graph", "log", "blame", "get"):
-        hits = _format_command([*_drop_flag(option, args), "--fields", "id", "-l", "1"])
+        hits = format_command([*drop_flag(option, args), "--fields", "id", "-l", "1"])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb {' '.join(verb)} {shell_word(kind)}"
     else:
         yield [*verb, *words[len(slip.path) :]]
 
 
-def _drop_flag(option: str, args: _Line) -> _Line:
-    """The line without an option that takes no value."""
-    *_, line = [args, *_drop_option(option, args)]
-    return line
-
-
 def _convert_to_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
     """A search of documents with what only `find` has, in the collections that it names, else in the first that there is."""
     collection = (
-        _find_option_value(args, "-c") or _find_option_value(args, "--collection") or _find_option_value(args, "--type")
+        find_option_value(args, "-c") or find_option_value(args, "--collection") or find_option_value(args, "--type")
     )
-    line = next((plain for option in ("-c", "--collection", "--type") for plain in _drop_option(option, args)), args)
+    line = next((plain for option in ("-c", "--collection", "--type") for plain in drop_option(option, args)), args)
     at = line.index(verb)
     has_collection = line[at + 1 : at + 2] and line[at + 1] in type_names(ctx)
     kinds = [] if has_collection else [collection] if collection else type_names(ctx, documents=True)[:1] or ["all"]
     yield [*line[:at], "find", *kinds, *line[at + 1 :]]
-
-
-def _drop_option(option: str, args: _Line) -> Iterator[_Line]:
-    """The line without an option, and without the word behind it where that may be its value."""
-    at = next((at for at, word in enumerate(args) if word.partition("=")[0] == option), None)
-    if at is None:
-        return
-    has_value = "=" not in args[at] and args[at + 1 : at + 2] and not args[at + 1].startswith("-")
-    if has_value:
-        yield [*args[:at], *args[at + 2 :]]
-    yield [*args[:at], *args[at + 1 :]]
 
 
 def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
@@ -393,10 +401,10 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
         return
     if param.name in ("limit", "top_k"):
         yield from _lift_limit(args)
-    if param.name == "vector" and (text := _find_option_value(args, "--vector")):
-        yield f"echo {shell_word(text)} | {_format_command([word.replace(text, '-') for word in args])}"
+    if param.name == "vector" and (text := find_option_value(args, "--vector")):
+        yield f"echo {shell_word(text)} | {format_command([word.replace(text, '-') for word in args])}"
     value = next(
-        (_find_option_value(args, spelling) for spelling in param.opts if _find_option_value(args, spelling)), ""
+        (find_option_value(args, spelling) for spelling in param.opts if find_option_value(args, spelling)), ""
     )
     if isinstance(param.type, click.Choice) and isinstance(param, click.Argument):
         word = next((word for word in reversed(args) if not word.startswith("-")), "")
@@ -406,7 +414,9 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
         near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
         yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
-        yield from (plain for spelling in param.opts for plain in _drop_option(spelling, args))
+        for plain in (plain for spelling in param.opts for plain in drop_option(spelling, args)):
+            asks_all = slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) == 2
+            yield replace_word(plain, "find", "list") if asks_all else plain
 
 
 def _lift_limit(args: _Line) -> Iterator[_Line]:
@@ -429,7 +439,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         slip.extra,
         [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)],
     )
-    kept_words = _drop(args, extra)
+    kept_words = drop_words(args, extra)
     last = arguments[-1].name if arguments else None
     if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
         yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
@@ -453,37 +463,10 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield [f"{version}...{extra[0]}" if word == version else word for word in kept_words]
     group = slip.ctx.parent.command if slip.ctx.parent else None
     if isinstance(group, click.Group) and slip.path[-1:] == ["list"] and "show" in group.commands:
-        names = _find_near_names(slip, extra[0])
-        yield from (_replace_word(_replace_word(args, extra[0], name), "list", "show") for name in names)
+        names = find_near_names(slip.ctx, slip.path[0], extra[0])
+        yield from (replace_word(replace_word(args, extra[0], name), "list", "show") for name in names)
     changes = any("--dry-run" in param.opts for param in slip.ctx.command.params)
     yield [*kept_words, *(["--dry-run"] if changes and "--dry-run" not in kept_words else [])]
-
-
-def _find_near_names(slip: _Slip, word: str) -> list[str]:
-    """The policy, or the type, with the name that is nearest to a word; the word itself where no file of the base has the names."""
-    import difflib
-
-    from duckkb.ontology.presets import presets
-
-    ontology = base_ontology(slip.ctx)
-    if slip.path[0] == "tenant" or ontology is None:
-        return [word]
-    if slip.path[0] == "policy":
-        names = [*ontology.policies, *presets()]
-    else:
-        names = type_names(slip.ctx, documents=slip.path[0] == "collection")
-    by_case = {name.lower(): name for name in names}
-    return [by_case[near] for near in difflib.get_close_matches(word.lower(), by_case, 1)]
-
-
-def _drop(args: _Line, extra: Sequence[str]) -> _Line:
-    """The line without the last of each of these words."""
-    line = list(args)
-    for word in reversed(extra):
-        at = len(line) - 1 - line[::-1].index(word) if word in line else None
-        if at is not None:
-            del line[at]
-    return line
 
 
 def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
@@ -497,9 +480,11 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         ),
         None,
     )
+    if not slip.path and args == []:
+        yield ["status"]
     if missing is None or not slip.path:
         return
-    words = [word for word in args[len(slip.path) :] if not word.startswith("-")]
+    words = select_arguments(slip.ctx, args)[len(slip.path) :]
     if slip.path[0] == "backup" and missing.name == "file":
         yield _add_newest_backup(slip, args)
     if missing.name in _NEEDED:
@@ -509,9 +494,22 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if slip.path == ["import"] and words:
         yield from _import(slip.ctx, words[0], args)
     yield from _split(words, args)
+    if missing.name in ("type", "type_name") and not words:
+        yield from _add_type(missing, slip, args)
     if missing.name in _TEXTS:
         yield [*args, _TEXTS[missing.name]]
     yield from _suggest_list(missing, slip, words)
+
+
+def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_Line]:
+    """The line with a type of which the records have the fields of its filter, one that some satisfy before others."""
+    option = next((option for option in ("-w", "--where") if find_option_value(args, option)), None)
+    if option is None:
+        return
+    names = ["all"] if "all" in (missing.metavar or "") else type_names(slip.ctx)
+    condition, at = find_option_value(args, option), args.index(slip.path[-1]) + 1
+    if (fitting := find_fitting_type(slip.ctx, names, condition)) is not None:
+        yield [*args[:at], fitting[0], *[word.replace(condition, fitting[1]) for word in args[at:]]]
 
 
 def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
@@ -522,7 +520,7 @@ def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
     root = base_root(slip.ctx)
     file = find_newest_backup(root) if root else None
     if file is None:
-        return f"{_format_command(args)} FILE"
+        return f"{format_command(args)} FILE"
     folder = str(file).removesuffix(SUFFIX)
     return [*args, str(file), *([folder] if slip.path[-1] == "restore" else ())]
 
@@ -567,32 +565,3 @@ def _suggest_list(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -
     elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds:
         yield ["find", "all", " ".join(words)]
     yield ["schema"]
-
-
-def _find_option_value(args: Sequence[str], option: str) -> str:
-    """The value of an option, behind it or behind a `=`; the empty string without one."""
-    for word, after in zip(args, [*args[1:], ""], strict=True):
-        if word == option:
-            return "" if after.startswith("--") else after
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-    return ""
-
-
-def _find_option_word(option: str, args: _Line) -> str:
-    """The word that an option stands in: click names the letter alone that it does not know of `-files`."""
-    words = [word.partition("=")[0] for word in args]
-    groups = (word for word in words if word[:1] == "-" and word[1:2] != "-" and option[1:] in word)
-    return option if option in words else next(groups, option)
-
-
-def _replace_word(args: Sequence[str], word: str, better: str) -> _Line:
-    """The line with the first `word`, alone or before a `=`, replaced."""
-    line = list(args)
-    at = next(at for at, argument in enumerate(line) if argument.partition("=")[0] == word)
-    line[at] = better + "".join(line[at].partition("=")[1:])
-    return line
-
-
-def _format_command(words: Sequence[str]) -> str:
-    return " ".join(["duckkb", *map(shell_word, words)])

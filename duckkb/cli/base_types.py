@@ -1,4 +1,4 @@
-"""What the files of a base say to who corrects a command line about it: its folder, types and policies."""
+"""What a base says to who corrects a command line about it: its folder, types and policies, and which filters its records take."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duckkb.errors import DuckkbError
+from duckkb.errors import DuckkbError, FilterError
 
 if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
     from duckkb.ontology.model import Ontology, RecordType
+
+_NEAR = 0.8
+"""How alike a word is to a name (0 to 1) from which on it is taken for a slip of that."""
 
 
 def first_of_records(ctx: click.Context, words: Sequence[str]) -> str:
@@ -52,3 +56,43 @@ def named_base(ctx: click.Context) -> str | None:
     """The base that the line names."""
     base_path: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
     return base_path
+
+
+def find_near_names(ctx: click.Context, group: str, word: str) -> list[str]:
+    """Return the policy (below the verb `policy`), collection (`col`) or document collection with the name that is nearest to a word;
+    the word itself where no file of the base has the names."""
+    import difflib
+
+    from duckkb.ontology.presets import presets
+
+    ontology = base_ontology(ctx)
+    if group == "tenant" or ontology is None:
+        return [word]
+    if group == "policy":
+        names = [*ontology.policies, *presets()]
+    else:
+        names = [kind.name for kind in ontology if (kind.source if group == "collection" else kind.is_collection)]
+    by_case = {name.lower(): name for name in names}
+    return [by_case[near] for near in difflib.get_close_matches(word.lower(), by_case, 1, _NEAR)]
+
+
+def find_fitting_type(ctx: click.Context, names: Sequence[str], condition: str) -> tuple[str, str] | None:
+    """Return the first type whose records have the fields of a filter, one that some satisfy before others, and the filter as these
+    take it. None where there is none, or no base to ask."""
+    from duckkb import app
+
+    with suppress(DuckkbError, OSError), app.open(named_base(ctx), command=True) as kb:
+        fitting = [(name, better) for name in names if (better := _fit_filter(kb, name, condition))]
+        fitting.sort(key=lambda line: not [*kb.find(line[0], where=line[1], limit=1)])
+        return next(iter(fitting), None)
+    return None
+
+
+def _fit_filter(kb: "KnowledgeBase", kind: str, condition: str) -> str:
+    """Return the filter as the records of a type take it; empty where they do not have its fields."""
+    try:
+        kb.find(kind, where=condition, limit=1)
+    except FilterError as error:
+        better = error.correction[1] if error.correction is not None else condition
+        return _fit_filter(kb, kind, better) if better != condition else ""
+    return condition

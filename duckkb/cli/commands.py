@@ -30,6 +30,12 @@ def _parse_fields(ctx: click.Context, param: click.Parameter, value: str | None)
         raise click.BadParameter(problem.message, ctx, param) from None
 
 
+def _refuse_blank(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("a filter cannot be empty; write a comparison, such as year >= 2020", ctx, param)
+    return value
+
+
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "after": {"metavar": "NEXT"},
     "at": {"metavar": "REF"},
@@ -54,7 +60,7 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "tags": {"spelled": ("--tag",), "metavar": "WORD"},
     "timeout": {"metavar": "SECONDS"},
     "types": {"spelled": ("-t", "--type"), "metavar": "TYPE"},
-    "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION"},
+    "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION", "callback": _refuse_blank},
 }
 """What a terminal has of its own, by the name of a parameter: how an option is spelled, where that is not its name, what stands
 for its value in the help, and how that is read."""
@@ -92,8 +98,8 @@ class ActionCommand(click.Command):
     @property
     def params(self) -> list[click.Parameter]:
         """All arguments and options, in the order of the help."""
-        if any(isinstance(one, ActionOptions) for one in self._declared):
-            made = (one.make(self.action) if isinstance(one, ActionOptions) else (one,) for one in self._declared)
+        if any(isinstance(part, ActionOptions) for part in self._declared):
+            made = (part.make(self.action) if isinstance(part, ActionOptions) else (part,) for part in self._declared)
             self._declared = [*chain.from_iterable(made)]
         return self._declared
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed, stop
-from duckkb.cli.options import Format, agree
+from duckkb.cli.options import Format, agree, split_front
 from duckkb.cli.overview import BY_NAME, VERBS
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) 
 
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
-    printed.say_in_json(_has_json_flag(args))
+    _set_up_messages(args)
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
@@ -137,12 +137,19 @@ def run(args: Sequence[str]) -> int:
 def unanswered(args: Sequence[str], problem: BaseException) -> int:
     """The exit code of a command that a warm process was asked to answer, and could not, or of which the answer could not be
     printed. A signal came, stdout takes no more, or nobody answers (which is an error under DUCKKB_DAEMON=require alone)."""
-    printed.say_in_json(_has_json_flag(args))
+    _set_up_messages(args)
     if stop.asked():
         return _report_interrupt()
     if isinstance(problem, OSError):
         return _report_error(printed.lost(problem))
     return printed.error(f"no warm process answers: {problem}", "E_WARM", "duckkb serve --warm", 1)
+
+
+def _set_up_messages(args: Sequence[str]) -> None:
+    """Set how messages are printed: in JSON where the command line asks for it, with commands that name its base."""
+    printed.say_in_json(_has_json_flag(args))
+    front, _ = split_front(args)
+    printed.name_base(front[1] if front[:1] == ["--kb"] else "")
 
 
 def _has_json_flag(args: Sequence[str]) -> bool:

@@ -69,6 +69,28 @@ class Format(click.Choice[str]):
         return f"{value!r} is no format. {hint}There are {', '.join(self.choices)}."
 
 
+def split_front(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line into the options before its verb, with the base that it names anywhere first, and the rest, where
+    options without a value, or with one that there is not, are left."""
+    base: list[str] = []
+    front: list[str] = []
+    words: list[str] = []
+    at = 0
+    while at < len(args) and args[at] != "--":
+        name, equals, value = args[at].partition("=")
+        value = value if equals else "".join(args[at + 1 : at + 2])
+        size = 1 if equals or name == "--json" else 2
+        if name == "--kb" and value:
+            base = [name, value]
+        elif not words and (args[at] == "--json" or (name == "--format" and value in Format().choices)):
+            front += args[at : at + size]
+        else:
+            words.append(args[at])
+            size = 1
+        at += size
+    return [*base, *front], [*words, *args[at:]]
+
+
 def chosen() -> dict[str, Any]:
     """What the options of all verbs said, before the verb or behind it."""
     settings: dict[str, Any] = click.get_current_context().ensure_object(dict)

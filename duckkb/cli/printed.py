@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from duckkb.errors import Unavailable
+from duckkb.errors import Unavailable, shell_word
 from duckkb.rules.invisible import visible
 
 _LONGEST = 1_000
@@ -103,6 +103,7 @@ def on_terminal() -> bool:
 
 
 _said_in = {"json": False}
+_suggested = {"base": ""}
 
 
 def say_in_json(as_json: bool) -> None:
@@ -115,11 +116,28 @@ def says_json() -> bool:
     return _said_in["json"]
 
 
+def name_base(base: str) -> None:
+    """Have commands that are suggested from now on name this base; the empty string: none."""
+    _suggested["base"] = base
+
+
+def _add_base(text: str) -> str:
+    """Name the base in each command of a text that names none."""
+    if not _suggested["base"]:
+        return text
+    from duckkb.cli.overview import BY_NAME
+
+    verbs = "|".join(verb for verb in BY_NAME if verb != "init")
+    return re.sub(
+        rf"(?<![\w/.-])duckkb (?=(?:{verbs})\b)", lambda _: f"duckkb --kb {shell_word(_suggested['base'])} ", text
+    )
+
+
 def error(
     message: str, code: str, suggestion: str, exit_code: int, more: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
     """Print the last line on stderr, JSON for programs, words for people; gives the exit code."""
-    message, suggestion = brief(message), brief(suggestion)
+    message, suggestion = brief(_add_base(message)), brief(_add_base(suggestion))
     if says_json():
         data({"error": message, "code": code, "suggestion": suggestion, **more})
         return exit_code
@@ -131,11 +149,13 @@ def error(
 
 def note(line: str) -> None:
     """Print one line on stderr."""
+    line = _add_base(line)
     data({"note": line}) if says_json() else text(one_line(line))
 
 
 def notice(code: str, message: str, remedy: str = "") -> None:
     """Print a notice of the catalogue on stderr."""
+    message, remedy = _add_base(message), _add_base(remedy)
     if says_json():
         data({"notice": code, "message": message, "remedy": remedy})
     else:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from duckkb.config.keys import SETTING_VARIABLES
-from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE, Environment
+from duckkb.settings import NOWHERE, SEAL_KEY, SEAL_KEY_FILE, Environment
 from duckkb.truth.git import repository, run
 
 if TYPE_CHECKING:
     from duckkb.queries import Notice
 
 _OFF = {"", "0", "false", "no", "off"}
-_NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
-"""Nothing can be read or made below it."""
 _MACHINE = "settings.json"
 """Settings of this machine, in the user's state folder:
 `{"cache_home": "/a/folder", "cache_limit": "20 GB", "daemon": "auto"}`."""
@@ -104,9 +102,9 @@ def apart(root: Path | None, folder: Path) -> Path:
         return folder
     place, around = folder.resolve(), run.find_repository(root)
     if place.is_relative_to(root.resolve()):
-        return _NOWHERE
+        return NOWHERE
     inside = around is not None and place.is_relative_to(around.work_tree)
-    return _NOWHERE if inside and repository.tracks(root, place) else folder
+    return NOWHERE if inside and repository.tracks(root, place) else folder
 
 
 def told_of_sealing() -> "tuple[Notice, ...]":

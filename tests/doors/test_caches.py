@@ -70,6 +70,18 @@ def test_a_search_that_has_to_compute_vectors_says_how_many(built: Path, tmp_pat
         assert [line["id"] for line in again.lines][:1] == ["a"]
 
 
+def test_a_cache_folder_inside_the_base_is_said_with_the_variable_that_names_another(
+    built: Path, tmp_path: Path
+) -> None:
+    root, env = cloned(built, tmp_path)
+    put = ["put", "Note", '{"id": "d", "text": "a heron by the lake"}']
+    ran = run_in(root, put, env=env | {"DUCKKB_CACHE_HOME": str(root / "cache")})
+    assert (
+        ran.code == 0 and "W_PENDING" in ran.err and "a cache folder inside the knowledge base is not used" in ran.err
+    )
+    assert "DUCKKB_CACHE_HOME=" in ran.err and os.devnull not in ran.err
+
+
 def test_a_question_given_as_a_vector_finds_records_whose_vectors_are_gone(built: Path, tmp_path: Path) -> None:
     root, env = cloned(built, tmp_path)
     question = run_in(root, ["embed", "--json", TEXTS["b"]], env=env).out

@@ -262,6 +262,14 @@ def test_who_has_no_neighbors_is_told_a_command_that_asks_more(base: Path) -> No
         assert run_in(base, [*walk, "--json"]).error["suggestion"] == meant
 
 
+def test_who_finds_no_path_is_told_a_walk_that_goes_further(base: Path) -> None:
+    ends = ["graph", "path", "notes", "wal", "notes", "other"]
+    for walk, further in (([], ["--depth", "12"]), (["--direction", "out"], ["--direction", "both"])):
+        ran = run_in(base, [*ends, *walk, "--json"])
+        assert shlex.split(ran.error["suggestion"]) == ["duckkb", *ends, *further]
+        assert run_in(base, [*ends, *further, "--json"]).error["code"] == "E_NO_RESULTS"
+
+
 def test_an_import_beside_a_type_is_answered_with_the_collection_to_make(tmp_path: Path, base: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "d"}\n', "utf-8")
     error = run_in(base, ["import", "notes2", str(tmp_path / "a.jsonl"), "--json"]).error
@@ -335,8 +343,9 @@ def test_an_example_of_a_record_writes_nothing(base: Path) -> None:
         assert run_in(base, ["get", "notes", "..."]).code == 1
 
 
-def test_an_option_without_its_value_is_not_answered_with_the_same_line(base: Path) -> None:
-    assert run_in(base, ["--json", "find", "notes", "x", "-w"]).error["suggestion"].endswith("--help")
+def test_an_option_without_its_value_is_answered_with_the_line_without_it(base: Path) -> None:
+    suggestion = run_in(base, ["--json", "find", "notes", "x", "-w"]).error["suggestion"]
+    assert suggestion == "duckkb --json find notes x"
 
 
 def test_a_path_inside_a_value_that_no_record_has_is_said_with_the_near_one(base: Path) -> None:
@@ -470,6 +479,77 @@ def test_what_init_advises_works_as_it_is_printed(tmp_path: Path) -> None:
         advised = [line.partition("duckkb ")[2].partition(", and")[0] for line in lines]
         assert len(advised) == 2
         assert all(run_in(tmp_path, [*shlex.split(command), "--no-embed"]).code == 0 for command in advised)
+
+
+@pytest.fixture(scope="module")
+def far_base(base: Path) -> Path:
+    """The folder beside a base, from which commands name it."""
+    with duckkb.open(base) as kb:
+        kb.collections.init("far", policy="knowledge-base")
+        kb.put("far", [{"id": "f1", "content": "A far record.", "planet": "Mars"}])
+    return base.parent
+
+
+HINTS_WITH_OPTIONS = [
+    ("--kb kb count", "--kb kb schema"),
+    ("count --kb kb", "--kb kb schema"),
+    ("--kb=kb list -w \"planet = 'Mars'\"", "--kb kb list far -w \"planet = 'Mars'\""),
+    ("--kb kb --format csv count -w 'planet = Mars'", "--kb kb --format csv count far -w \"planet = 'Mars'\""),
+    ("list far --kb kb --limitt 1", "--kb kb list far --limit 1"),
+    ("--format tabel --kb kb list far", "--kb kb --format table list far"),
+    ("--kb kb --json edit far f1 planet=Venus", '--kb kb --json put far \'{"id": "f1", "planet": "Venus"}\' --merge'),
+    ("--kb kb get far nobody", "--kb kb list far"),
+    ("--kb kb put nofar {}", "--kb kb col init nofar --policy knowledge-base"),
+    ("--kb kb", "--kb kb status"),
+]
+
+
+@pytest.mark.parametrize(("slip", "meant"), HINTS_WITH_OPTIONS, ids=[slip for slip, _ in HINTS_WITH_OPTIONS])
+def test_a_hint_keeps_the_options_before_the_verb_and_the_base_wherever_it_is_named(
+    far_base: Path, slip: str, meant: str
+) -> None:
+    ran = run_in(far_base, [*shlex.split(slip), "--json"] if "csv" not in slip else shlex.split(slip))
+    last = ran.err.splitlines()[-1]
+    suggestion = json.loads(last)["suggestion"] if last.startswith("{") else last.partition("try: ")[2]
+    advised = [word for word in shlex.split(suggestion) if word != "--json"]
+    assert advised == ["duckkb", *(word for word in shlex.split(meant) if word != "--json")]
+    assert run_in(far_base, [*advised[1:], *(["--dry-run"] if "put" in advised else [])]).code == 0
+
+
+def test_commands_in_notices_and_pipes_name_the_base_and_git_goes_there(far_base: Path) -> None:
+    piped = run_in(far_base, ["--kb", "kb", "find", "far", "record", "--history"]).err
+    assert piped.count("duckkb --kb kb ") == 2
+    made = far_base / "new.jsonl"
+    made.write_text('{"id": "n", "content": "text"}\n', "utf-8")
+    assert "`duckkb --kb kb col rm new --yes`" in run_in(far_base, ["--kb", "kb", "import", "new", str(made)]).err
+    assert run_in(far_base, ["commit", "--kb", "kb", "-m", "x"]).err.endswith("try: git -C kb commit -m x\n")
+
+
+WITHOUT_A_TYPE = [
+    ("col nots", "col show notes"),
+    ("col noxx", "col list"),
+    ('list -w ""', "schema"),
+    ("list -w \"planet = 'Mars'\"", "list far -w \"planet = 'Mars'\""),
+    ("list -w \"sea = 'Baltic'\"", "schema"),
+    ("find -w \"planet = 'Mars'\"", "find all -w \"planet = 'Mars'\""),
+    ('find far -w ""', "list far"),
+    ('count far -w " "', "count far"),
+    ('put far/f1 \'{"planet": "Venus"}\' --dry-run', 'put far \'{"id": "f1", "planet": "Venus"}\' --merge --dry-run'),
+    ("put far/f1", 'put far \'{"id": "f1"}\' --merge'),
+    ("put new-type/f1 {}", "col init new-type --policy knowledge-base"),
+    ("get nope/f1", "get far f1"),
+    ("get nope/nobody", "schema"),
+]
+
+
+@pytest.mark.parametrize(("slip", "meant"), WITHOUT_A_TYPE, ids=[slip for slip, _ in WITHOUT_A_TYPE])
+def test_a_line_with_a_missing_or_wrong_type_leads_to_types_that_the_base_has(
+    far_base: Path, slip: str, meant: str
+) -> None:
+    ran = run_in(far_base / "kb", [*shlex.split(slip), "--json"])
+    advised = [word for word in shlex.split(ran.error["suggestion"]) if word != "--json"]
+    assert ran.code and advised == ["duckkb", *shlex.split(meant)]
+    assert run_in(far_base / "kb", advised[1:]).code == 0
 
 
 @pytest.mark.parametrize("args", [["list", "notes", "-fields", "id"], ["list", "-fields", "id", "notes"]])

@@ -140,20 +140,26 @@ def named(base: Base, text: str) -> Named:
         raise UsageError(f"{plain_text} is a type: say which record", suggestion=f"duckkb list {plain_text}")
     near = _find_nearest(plain_text, documents)
     message = f"; did you mean {' or '.join(near)}?" if near else ""
+    if not near and "/" in plain_text and base.ontology.find(plain_text.partition("/")[0]) is None:
+        message = f", and no type {plain_text.partition('/')[0]!r}"
     raise NotFound(f"no document {plain_text!r}{message}", suggestion=_suggest_command(base, plain_text, near))
 
 
 def _suggest_command(base: Base, text: str, near: Sequence[str]) -> str:
-    """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has; else the
-    nearest document, else those that there are."""
+    """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has, whatever type
+    stands before it; else the nearest document, else the documents that there are, or the types."""
     for mark in "/:":
         name, _, identity = text.partition(mark)
         if identity and (kind := base.ontology.find(name)) is not None and kind.source is None:
             return f"duckkb get {kind.name} {shell_word(identity)}"
-    for kind in base.ontology.nodes.values():
-        if kind.source is None and len(kind.identity_fields) == 1 and base.tree.get(kind, (text,)) is not None:
-            return f"duckkb get {kind.name} {shell_word(text)}"
-    return f"duckkb get {shell_word(near[0])}" if near else "duckkb ls"
+    kinds = [kind for kind in base.ontology.nodes.values() if kind.source is None and len(kind.identity_fields) == 1]
+    for identity in (text, text.partition("/")[2]):
+        for kind in kinds:
+            if identity and base.tree.get(kind, (identity,)) is not None:
+                return f"duckkb get {kind.name} {shell_word(identity)}"
+    if near:
+        return f"duckkb get {shell_word(near[0])}"
+    return "duckkb ls" if documents_of(base) else "duckkb schema"
 
 
 def names_record(base: Base, text: str) -> bool:

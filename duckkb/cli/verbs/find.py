@@ -275,7 +275,10 @@ def path_command(
     steps = kb.path((from_type, from_identity), (to_type, to_identity), **walk)
     out.tell(kb.notices)
     if not steps:
-        out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", "raise --depth")
+        more = "--direction both" if walk["direction"] != "both" else f"--depth {min(2 * walk['depth'], 1000)}"
+        ends = " ".join(map(shell_word, (from_type, from_identity, to_type, to_identity)))
+        again = f"duckkb graph path {ends} {more}"
+        out.raise_no_results({"path": []}, f"no path of at most {walk['depth']} edges", again)
     out.lines(_project_steps(kb, steps, fields, full), under="path")
 
 

@@ -34,6 +34,8 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
     With --batch each bad line is reported, the others are stored in one write, and the exit code is 1. Fields that duckkb
     prints are ignored when they come back, but __id must match: duckkb get T X | jq -c '.title="new"' | duckkb put T
     """
+    if options.split_record_name(type_name):
+        raise click.UsageError(f"put takes a TYPE; the record names its identity itself, unlike {type_name!r}")
     data = out.read_argument_or_stdin(json_text, "give the object as an argument, or JSONL on stdin")
     if batch and if_match is not None:
         raise click.UsageError("--if-match names one version; in a batch put _etag into each line")

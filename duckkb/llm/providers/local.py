@@ -19,7 +19,7 @@ from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm import LOCAL_WEIGHTS
 from duckkb.llm.windows import spans, unit_mean
-from duckkb.settings import DEFAULT_MODEL, DEFAULT_READS
+from duckkb.settings import DEFAULT_MODEL, DEFAULT_READS, NOWHERE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,6 +150,9 @@ class LocalE5:
         except OSError as error:
             message = f"The offline model cannot be prepared: {error}."
             suggestion = f"make {self._cache_home} writable, or set XDG_CACHE_HOME"
+            if self._cache_home == NOWHERE:
+                message = "The offline model has no cache folder: a cache folder inside the knowledge base is not used."
+                suggestion = "export DUCKKB_CACHE_HOME=~/.cache/duckkb, or another folder outside the base"
             raise Unavailable(message, code="E_MODEL", suggestion=suggestion) from error
 
 
