@@ -14,9 +14,9 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli.base_types import (
     base_root,
     base_types,
-    first_of_records,
     find_fitting_type,
     find_near_names,
+    first_of_records,
     type_names,
 )
 from duckkb.cli.formats import FORMATS
