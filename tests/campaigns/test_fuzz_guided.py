@@ -19,7 +19,7 @@ MEASURED = {
     "ontology": (50, 100, 2_000),
     "parts": (50, 15, 300),
     "types over stored records": (40, 10, 200),
-    "command line": (40, 80, 1_500),
+    "command line": (40, 200, 1_500),
 }
 GUIDED = {"codec": (500, 12_000), "query syntax": (500, 12_000), "ontology": (150, 4_000)}
 
