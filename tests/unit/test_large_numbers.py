@@ -186,20 +186,32 @@ def test_a_list_of_doubles_is_not_searched_for_a_number_that_doubles_round() -> 
         assert made.where(PAIR, "list_contains([x], 9007199254740991)") == set()
 
 
-def test_a_rest_or_whole_quotient_of_a_declared_whole_number_that_would_round_is_refused() -> None:
+def test_a_calculation_in_doubles_with_a_declared_whole_number_that_would_round_is_refused() -> None:
     with closing(RecordTables(Ontology({"Pair": PAIR}, {}), lambda kind: ())) as made:
         rows = [{"name": "small", "i": 7, "x": 0.5}, {"name": "large", "i": LARGE, "x": 0.5}]
         made.put(PAIR, [Record("Pair", at, (row["name"],), row, TIME, TIME) for at, row in enumerate(rows, 1)])
-        for calculation, result in {"i % 2.0": 1.0, "mod(i, 2.5)": 2.0, "i // 2.0": 3.0, "x % i": 0.5}.items():
+        results = {
+            "i % 2.0": 1.0,
+            "mod(i, 2.5)": 2.0,
+            "i // 2.0": 3.0,
+            "x % i": 0.5,
+            "i + x": 7.5,
+            "i - 0.5": 6.5,
+            "i * 1.0": 7.0,
+            "i / 2": 3.5,
+            "x / i": 0.5 / 7,
+        }
+        for calculation, result in results.items():
             with pytest.raises(FilterError) as caught:
                 made.where(PAIR, f"{calculation} = {LARGE}")
             assert caught.value.details["construct"] == "exact"
             assert made.where(PAIR, f"CASE WHEN i < 10 THEN {calculation} = {result} ELSE false END") == {1}
         exact = {
             "i % 2 = 1": {1, 2},
-            "(i + x) * 2 = 15": {1},
+            "CAST(i AS DOUBLE) + x = 7.5": {1},
+            f"CAST(i AS DOUBLE) * 1.0 = {LARGE - 1}": {2},
+            f"CAST(i AS HUGEINT) + 1 = {LARGE + 1}": {2},
             f"i + 0 = {LARGE}": {2},
-            "i / 2 = 3.5": {1},
             f"round(i) = {LARGE}": {2},
             "i > 0.5": {1, 2},
             "i > x": {1, 2},

@@ -271,8 +271,8 @@ def _translate_refusals(code: str, tables: Collection[str] = (), statement: str 
                 message = f"The {subject} has a text meet a field with values of several kinds, which is JSON."
                 advice = "CAST(FIELD AS VARCHAR) on both sides, or TRY_CAST(TEXT AS JSON)"
             case "exact":
-                message = f"The {subject} calculates with a field that has whole numbers past 2^53 beside other values."
-                advice = "compare the field with a constant, or calculate with CAST(FIELD AS HUGEINT)"
+                message = f"The {subject} calculates in doubles with a whole number past 2^53 that these would round."
+                advice = "CAST(FIELD AS HUGEINT) beside whole numbers, or CAST(FIELD AS DOUBLE) if the nearest double will do"
             case "fit":
                 message = f"The {subject} does not fit the tables: check column names, types and arguments."
                 if error.name:

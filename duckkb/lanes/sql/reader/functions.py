@@ -387,17 +387,14 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
         divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
     if left_number.kind == right_number.kind == "integer" and operator != "/":
         return _build_exact_integer(operator, left_number, Term(divisor, "integer"))
-    doubles = (_build_double(operator, left_number, left_number.node), _build_double(operator, right_number, divisor))
+    doubles = (_build_double(left_number, left_number.node), _build_double(right_number, divisor))
     whole = call_node("trunc", call_node("/", *doubles))  # of doubles the engine's `//` is `/`
     return Term(whole if operator == "//" else call_node(operator, *doubles), "number", left.name)
 
 
-def _build_double(operator: str, term: Term, node: Node) -> Node:
-    """The double that a calculation takes. A rest or a whole quotient of a rounded number is another one, and refused; a sum of it
-    is the nearest double as any sum of doubles is."""
-    if term.kind == "integer" and operator in ("//", "%"):
-        return double_of_integer(replace(term, node=node))
-    return cast_node(node, "DOUBLE")
+def _build_double(term: Term, node: Node) -> Node:
+    """The double that a calculation takes. A whole number that it would round fails the statement."""
+    return double_of_integer(replace(term, node=node)) if term.kind == "integer" else cast_node(node, "DOUBLE")
 
 
 def _build_exact_integer(name: str, *integers: Term) -> Term:
