@@ -70,7 +70,7 @@ OPTIONS = _build_word_index({
     "--merge": "--upsert --patch --partial",
     "--dry-run": "--dry",
     "--kb": "--base --db --database --path --index",
-    "--at": "--ref",
+    "--at or --since": "--ref",
     "--if-match": "--etag",
     "--policy": "--template",
     "--params": "--config",

@@ -13,6 +13,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.names import reserved
 from duckkb.ontology.source import pointer
 from duckkb.records import FROM, TO, Record, TypedEnd, component_of, identity_text, record_arguments
+from duckkb.rules.edge_types import suggest_edge_type
 from duckkb.rules.invisible import invisible_fields, may_hold_invisible, mixed_identity
 from duckkb.rules.view import BaseView, IntegrityRule, at
 from duckkb.settings import Shrink
@@ -203,7 +204,7 @@ def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         yield from (
             _check_links(dangling_ends)
             if kind.source is not None
-            else (_report_dangling_end(kind, *entry) for entry in dangling_ends)
+            else (_report_dangling_end(view, kind, *entry) for entry in dangling_ends)
         )
 
 
@@ -220,7 +221,7 @@ def _check_links(dangling_ends: Iterable[tuple[StoredRow, str, Ambiguous | None]
             yield at(row, "W_LINK", message, "write more of the path, as in [[folder/name]]", f"/{name}")
 
 
-def _report_dangling_end(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
+def _report_dangling_end(view: BaseView, kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
     value = component_of(row.record.fields[name])
     target = identity_text(end_identity(value))
     if end is not None:
@@ -229,6 +230,9 @@ def _report_dangling_end(kind: EdgeType, row: StoredRow, name: str, end: Ambiguo
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
     message = f"no {' or '.join(types)} {target}"
     ends = f"{kind.name} joins {' or '.join(kind.from_types)} to {' or '.join(kind.to_types)}"
+    if command := suggest_edge_type(view.tree, *(row.record.fields[side] for side in (FROM, TO))):
+        remedy = f"{ends}; `{command}` makes an edge type for these, to name in the place of {kind.name}"
+        return at(row, "E_DANGLING_EDGE", message, remedy, f"/{name}")
     hint = "`echo 'edges: {NAME: {from: TYPE, to: TYPE}}' > ontology/NAME.yaml` makes an edge type for other ends"
     return at(row, "E_DANGLING_EDGE", message, f"add the node, or delete the edge; {ends}, {hint}", f"/{name}")
 

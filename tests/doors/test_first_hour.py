@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,80 @@ def test_what_reads_answers_from_head_while_a_merge_has_conflicts(base: Path) ->
     assert (staged.code, staged.out, staged.err) == (0, "", f"staged: {path}\n")
     git(base, "commit", "-q", "--no-edit")
     assert run_in(base, ["get", "Note", "n1"]).line["title"] == "theirs"
+
+
+TICKETS = [
+    {"ticket": {"key": f"T-{n}", "status": "open"}, "requester": {"customer_id": f"C{n % 9}"}} for n in range(20)
+]
+
+
+@pytest.fixture
+def tickets(tmp_path: Path) -> str:
+    file = tmp_path / "tickets.json"
+    file.write_text(json.dumps({"version": 3, "tickets": TICKETS}), "utf-8")
+    return str(file)
+
+
+def test_records_inside_a_json_document_are_led_to_with_the_nested_field_that_names_them(
+    base: Path, tickets: str
+) -> None:
+    for option in ([], ["--records", "ticket"]):
+        asked = run_in(base, ["import", "tickets", tickets, *option, "--dry-run"])
+        assert asked.code == 2 and asked.err.endswith(" --id ticket.key --records tickets --dry-run\n")
+        dry = leads_on(base, asked)
+        assert dry.code == 0 and "20 inserted" in dry.err and "W_GENERATED_ID" not in dry.err
+    assert run_in(base, ["count", "tickets"]).code == 1
+    assert leads_on(base, run_in(base, ["import", "tickets", tickets])).line["inserted"] == 20
+    assert run_in(base, ["get", "tickets", "T-7"]).code == 0
+
+
+@pytest.mark.parametrize("name", ["key", "ticket", "ticket.id", "ticket.keys"])
+def test_a_field_that_is_no_identity_leads_to_the_nested_one_that_is(base: Path, tickets: str, name: str) -> None:
+    ran = run_in(base, ["import", "tickets", tickets, "--records", "tickets", "--id", name])
+    assert ran.code in (1, 2) and " --id ticket.key " in ran.err
+    assert leads_on(base, ran).line["inserted"] == 20
+
+
+def test_documents_given_to_import_lead_to_a_collection_of_their_folder(base: Path) -> None:
+    (base / "runbooks").mkdir()
+    (base / "runbooks/a.md").write_text("---\ntitle: Keys, and more\n---\n# Keys, and more\n", "utf-8")
+    (base / "runbooks/b.md").write_text("# Keys, and more\n\nRotate them, always.\n", "utf-8")
+    for name in ("a.md", "b.md"):
+        ran = run_in(base, ["import", "runbooks", str(base / "runbooks" / name)])
+        assert ran.code == 2 and "is a document" in ran.err
+    assert leads_on(base, ran).line["documents"] == 2
+
+
+def test_edges_between_imported_records_lead_to_the_edge_type_that_they_need(base: Path, tickets: str) -> None:
+    (base / "c.csv").write_text("customer_id,plan\n" + "".join(f"C{n},free\n" for n in range(9)), "utf-8")
+    assert run_in(base, ["import", "customers", str(base / "c.csv"), "--id", "customer_id"]).code == 0
+    assert run_in(base, ["import", "tickets", tickets, "--records", "tickets", "--id", "ticket.key"]).code == 0
+    ends = [tickets, "--records", "tickets", "--map", "from=ticket.key", "--map", "to=requester.customer_id"]
+    (base / "ontology").mkdir(exist_ok=True)
+    (base / "ontology/links.yaml").write_text("edges: {links: {from: Note, to: Note}}\n", "utf-8")
+    elsewhere = run_in(base, ["import", "links", *ends])
+    assert "links joins Note to Note; `" in elsewhere.err and "TYPE" not in elsewhere.err
+    commands = {"tickets_customers": elsewhere.err.rpartition("; `")[2].partition("`")[0]}
+    unknown = run_in(base, ["import", "requested_by", *ends])
+    assert unknown.code == 1 and run_in(base, ["count", "requested_by"]).code == 1
+    commands["requested_by"] = unknown.err.rpartition("  try: ")[2]
+    for name, command in commands.items():
+        subprocess.run(["sh", "-c", command], cwd=base, check=True)
+        assert run_in(base, ["import", name, *ends]).line["inserted"] == 20
+    near = run_in(base, ["graph", "neighbors", "tickets", "T-7", "--label", "requested_by"])
+    assert [line["id"] for line in near.lines] == ["C7"]
+
+
+def test_an_import_that_is_proposed_is_suggested_as_a_proposal(base: Path, tickets: str) -> None:
+    ran = run_in(base, ["propose", "import", "Note", tickets])
+    assert ran.err.endswith(f"  try: duckkb propose import Note {tickets} --id ticket.key --records tickets\n")
+    assert leads_on(base, ran).line["inserted"] == 20
+    assert git(base, "status", "--short") == "" and run_in(base, ["count", "Note"]).line["count"] == 30
+
+
+def test_a_branch_to_be_checked_is_what_check_is_led_to(base: Path) -> None:
+    assert run_in(base, ["propose", "--branch", "topic", "put", "Note", '{"id": "n31"}']).code == 0
+    for given in (["main...topic"], ["--ref", "main...topic"]):
+        ran = run_in(base, ["check", *given])
+        assert ran.code == 2 and ran.err.endswith("  try: duckkb check --since main...topic\n")
+        assert "1 changed record," in leads_on(base, ran).err

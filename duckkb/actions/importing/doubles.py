@@ -55,7 +55,7 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, records: Seq
         f"{'the record is' if len(records) == 1 else count} in {kind.name} already, under an {identity} that an import made of "
         "its contents; nothing was written",
         code="E_EXISTS",
-        suggestion=plain or fields.command_after(removal, fields.command()),
+        suggestion=plain or fields.command_after(removal, fields.command(dry_run=False, is_proposal=False)),
     )
 
 

@@ -39,6 +39,7 @@ class FieldMap:
         self._places: dict[Any, tuple[int, str]] = {}
         self._contents: Counter[uuid.UUID] = Counter()
         self._keys = KeyCandidates()
+        self._has_ids = False
         types = declared_types(kind.properties)
         self._text_keys = {name for name in kind.identity_fields if types.get(name) == "text"}
         self.records = self.generated_ids = 0
@@ -54,7 +55,9 @@ class FieldMap:
         wrong, parts = self._collect_id_parts(item) if self._request.id_fields else ([], [])
         fields = self._rename_fields(item, self._request.renames)
         if wrong:
+            self._keys.note(item)
             return LineError(wrong)
+        self._has_ids |= bool(parts)
         if parts:
             name = self._kind.identity_fields[0]
             identity = parts[0] if len(parts) == 1 else "-".join(map(str, parts))
@@ -76,7 +79,8 @@ class FieldMap:
             return
         name = sorted(self._unseen)[0]
         option = next((f"--map {to}={of}" for to, of in self._request.renames.items() if of == name), f"--id {name}")
-        near = get_close_matches(name, self._names, 1)
+        leaf = name.rpartition(".")[2]
+        near = [path for path in self._names if path.endswith(f".{leaf}")] or get_close_matches(name, self._names, 1)
         field_list = ", ".join([*self._names][:_NAMED]) + (", …" if len(self._names) > _NAMED else "")
         renames, id_fields = dict(self._request.renames), self._request.id_fields
         remedy = "name one of these fields"
@@ -87,13 +91,13 @@ class FieldMap:
         raise UsageError(f"no record has the field {name!r} of `{option}`; there are {field_list}", suggestion=remedy)
 
     def key_command(self) -> str:
-        """The command that names the fields which tell the records apart; empty where none seems to."""
-        key = self._keys.best()
+        """The command that names the fields which tell the records apart; empty where none seems to, and where --id fits some."""
+        key = "" if self._has_ids else self._keys.best()
         return self.command([key]) if key else ""
 
-    def command(self, id_fields: Sequence[str] | None = None) -> str:
-        """The command of this import, or with the identity made of these fields."""
-        return self._request.command(**({} if id_fields is None else {"id_fields": tuple(id_fields)}))
+    def command(self, id_fields: Sequence[str] | None = None, **changes: Any) -> str:
+        """The command of this import with some of it changed, such as the identity made of these fields."""
+        return self._request.command(**changes, **({} if id_fields is None else {"id_fields": tuple(id_fields)}))
 
     def command_after(self, removal: str, command: str) -> str:
         """A command of this import behind one that takes records away; in words where there is none, and of stdin, which does not

@@ -15,7 +15,7 @@ from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_t
 from duckkb.actions.importing.doubles import refuse_doubles, removal_command
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
-from duckkb.actions.importing.new_collection import import_target, refuse_nothing
+from duckkb.actions.importing.new_collection import import_target, refuse_edges, refuse_nothing
 from duckkb.actions.importing.parquet_table import ParquetTable
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.importing.text_table import TextTable, delimiter_of, not_decoded
@@ -37,6 +37,8 @@ _FORMATS = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".tab": "csv",
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
+_DOCUMENTS = {".md", ".markdown", ".html", ".htm", ".pdf", ".docx", ".rst"}
+"""Endings of files that are read whole, unless JSON is inside."""
 
 
 def import_files(
@@ -62,7 +64,10 @@ def import_files(
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
     named_types = {field: type_named(of) for field, of in (types or {}).items()}
-    request = ImportRequest(type, names, map or {}, id_fields, named_types, records, encoding, merge)
+    is_proposal = base.wiring.at is not None
+    request = ImportRequest(
+        type, names, map or {}, id_fields, named_types, records, encoding, merge, dry_run, is_proposal
+    )
     target = import_target(base, request)
     base, kind = target.base, target.kind
     _refuse_options(kind, request)
@@ -78,10 +83,11 @@ def import_files(
                 wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
                 new_records = given_records(base, kind, items, single=False, partial=merge)
                 refuse_doubles(base, kind, fields, new_records)
+                refuse_edges(target, fields.first)
                 receipt = store(base, replace(wish, given=new_records), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)
-            if lacks_identity and not request.id_fields and (command := fields.key_command()):
+            if lacks_identity and (command := fields.key_command()):
                 problem.suggestion = command
             raise
     refuse_nothing(target, request, fields.records)
@@ -101,9 +107,8 @@ def _build_notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Rece
         is_all = fields.generated_ids == len(ids)
         removal = removal_command(base, kind, ids, before + receipt.inserted) if is_all else ""
         remedy = fields.command_after(removal, remedy)
-    remedy = (
-        remedy or f"before the first import: `{fields.command(['FIELD'])}`, or FIELD,FIELD, which tell records apart"
-    )
+    command = fields.command(["FIELD"], dry_run=False)
+    remedy = remedy or f"before the first import: `{command}`, or FIELD,FIELD, which tell records apart"
     yield Notice("W_GENERATED_ID", describe_generated_ids(kind, fields.generated_ids), remedy)
 
 
@@ -136,8 +141,7 @@ class _ImportSource:
         if self.name == "-":
             self._file = _copy_stdin(opened)
         elif Path(path).is_dir():
-            message = f"{path} is a folder; a document collection has its files as records"
-            raise UsageError(message, code="E_PATH", suggestion=f"duckkb collection add {shell_word(str(path))}")
+            raise _refuse_documents(f"{path} is a folder", path)
         else:
             self._file = opened.enter_context(regular_file(base, path, "a file to import").open("rb"))
         head = self._file.read(_HEAD)
@@ -148,6 +152,8 @@ class _ImportSource:
         self.parquet_types: Mapping[str, str] = {}
         if request.records is not None:
             self._form = "json"
+        if self._form in ("csv", "jsonl") and Path(path).suffix.lower() in _DOCUMENTS:
+            raise _refuse_documents(f"{path} is a document", Path(path).parent)
         if self._form == "csv":
             if b"\0" in head and not self._encoding.startswith(("utf-16", "utf-32")):
                 raise UsageError(
@@ -216,6 +222,14 @@ class _ImportSource:
             text.detach()
             raise not_decoded(self._request, self.name, self._file, self._encoding) from None
         text.detach()
+
+
+def _refuse_documents(message: str, folder: str | Path) -> UsageError:
+    return UsageError(
+        f"{message}; a document collection has the files of a folder as records",
+        code="E_PATH",
+        suggestion=f"duckkb collection add {shell_word(str(folder))}",
+    )
 
 
 def _copy_stdin(stack: ExitStack) -> IO[bytes]:

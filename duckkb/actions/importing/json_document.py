@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from duckkb.actions.importing.field_map import KeyCandidates
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.errors import Finding, UsageError
 from duckkb.truth.files.line import Limits, LineError, parse_json
@@ -19,7 +20,7 @@ Element = tuple[int, Mapping[str, Any] | LineError]
 
 
 def read_document(
-    name: str, text: str, request: ImportRequest, limits: Limits, identity: Collection[str] = ()
+    name: str, text: str, request: ImportRequest, limits: Limits, identity: Sequence[str] = ()
 ) -> Iterator[Element]:
     """The records of a document: the elements of the array that `request.records` leads to, or that the document is; the object
     itself where it holds no array of objects, or has the fields of an `identity`, or the path is `.`. Raises `errors.UsageError` where the path leads nowhere, or is
@@ -30,12 +31,12 @@ def read_document(
         for step in steps:
             at = dict(_iter_members(text, at)).get(step, -1) if text[at : at + 1] == "{" else -1
             if at < 0:
-                raise _report_missing_array(name, text, request, f"{name} has no {request.records!r}")
+                raise _report_missing_array(text, request, identity, f"{name} has no {request.records!r}")
         if text[at : at + 1] == "[":
             yield from _iter_elements(text, at, limits)
         elif request.records is None and not _is_record(text, at, identity) and _find_arrays(text):
             raise _report_missing_array(
-                name, text, request, f"{name} is one JSON object; say where in it the records are"
+                text, request, identity, f"{name} is one JSON object; say where in it the records are"
             )
         else:
             yield _read_element(text, at, 1 + text.count("\n", 0, at), limits)[0]
@@ -98,7 +99,7 @@ def _iter_members(text: str, at: int) -> Iterator[tuple[str, int]]:
             raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
 
 
-def _is_record(text: str, at: int, identity: Collection[str]) -> bool:
+def _is_record(text: str, at: int, identity: Sequence[str]) -> bool:
     """Whether an object has the fields of the identity: it is a record that holds arrays, no document with records inside."""
     heads = {name.partition(".")[0] for name in identity}
     return bool(heads) and text[at : at + 1] == "{" and heads <= dict(_iter_members(text, at)).keys()
@@ -117,23 +118,37 @@ def _refuse_more(text: str, at: int, steps: list[str]) -> None:
             raise json.JSONDecodeError("Something follows the JSON value", text, more)
 
 
-def _find_arrays(text: str) -> dict[str, int]:
-    """The paths of arrays of objects in a document, and how many objects they have."""
-    paths: dict[str, int] = {}
+def _find_arrays(text: str) -> dict[str, list[Mapping[str, Any]]]:
+    """The arrays of objects in a document by their paths; numbers are texts."""
+    arrays: dict[str, list[Mapping[str, Any]]] = {}
 
     def look(value: Any, path: tuple[str, ...]) -> None:
         if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            paths[".".join(path)] = len(value)
+            arrays[".".join(path)] = value
         elif isinstance(value, dict) and len(path) < _DEEPEST:
             for key, inner in value.items():
                 look(inner, (*path, key))
 
     look(_ENDS.raw_decode(text, _find_position(text, 0))[0], ())
-    return paths
+    return arrays
 
 
-def _report_missing_array(name: str, text: str, request: ImportRequest, message: str) -> UsageError:
-    paths = sorted(_find_arrays(text).items(), key=lambda item: -item[1])
-    array_list = ", ".join(f"{path or '.'} ({count:,} records)" for path, count in paths[:5])
-    best = paths[0][0] or "." if paths else "."
-    return UsageError(f"{message}{f': {array_list}' if array_list else ''}", suggestion=request.command(records=best))
+def _report_missing_array(text: str, request: ImportRequest, identity: Sequence[str], message: str) -> UsageError:
+    """The refusal with the command that leads to the longest array, and to the field that names its records where they have none
+    of the `identity`."""
+    arrays = sorted(_find_arrays(text).items(), key=lambda item: -len(item[1]))
+    array_list = ", ".join(f"{path or '.'} ({len(records):,} records)" for path, records in arrays[:5])
+    changes: dict[str, Any] = {"records": arrays[0][0] or "." if arrays else "."}
+    if arrays and not request.id_fields and len(identity) == 1 and (key := _find_key(arrays[0][1], identity[0])):
+        changes["id_fields"] = (key,)
+    return UsageError(f"{message}{f': {array_list}' if array_list else ''}", suggestion=request.command(**changes))
+
+
+def _find_key(records: Sequence[Mapping[str, Any]], identity: str) -> str:
+    """The field that tells records apart; empty where there is none, or some have the identity."""
+    keys = KeyCandidates()
+    for record in records:
+        if identity.partition(".")[0] in record:
+            return ""
+        keys.note(record)
+    return keys.best()

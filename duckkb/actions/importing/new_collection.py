@@ -1,7 +1,8 @@
 """import to a name that no type has: a collection of this name comes to be with its first records, in one write."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ from duckkb.errors import DuckkbError, NotFound
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
 from duckkb.ontology.snapshot import collection_of, define, path_of
+from duckkb.records import FROM, TO
+from duckkb.rules.edge_types import suggest_edge_type
 from duckkb.truth.files.tree import Tree
 
 _POLICY = "knowledge-base"
@@ -44,7 +47,7 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
     _refuse_slip(base, request)
     if base.wiring.at is not None:
         message = f"no type {request.type!r} is committed, and a proposal makes none: import it here, or make it and commit it first"
-        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=request.command())
+        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=request.command(is_proposal=False))
     name = checked_name(request.type)
     refuse_reserved(name)
     refuse_taken(base, name)
@@ -75,6 +78,17 @@ def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -
     if target.definition is not None and not records:
         message = f"no type {request.type!r}, and no record in what was given to make a collection of"
         command = f"duckkb col init {request.type} --policy {_POLICY}"
+        raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
+
+
+def refuse_edges(target: ImportTarget, records: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where what would make a collection joins records of the base, as `records` show."""
+    if target.definition is None or not records or any(not {FROM, TO} <= record.keys() for record in records):
+        return
+    name, tree = target.kind.name, target.base.tree
+    commands = {suggest_edge_type(tree, record[FROM], record[TO], name) for record in records}
+    if len(commands) == 1 and (command := commands.pop()):
+        message = f"no type {name!r}, and the records join others by `from` and `to`: edges have a type of their own"
         raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
 
 

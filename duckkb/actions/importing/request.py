@@ -11,7 +11,8 @@ from duckkb.errors import shell_word
 
 class ImportRequest(Struct, frozen=True):
     """`renames` is {target: source}; `id_fields` are joined to the identity; `types` is {field: type} for text tables;
-    `records` leads to the records inside a JSON document; `encoding` is empty where a file is UTF-8 or has a mark."""
+    `records` leads to the records inside a JSON document; `encoding` is empty where a file is UTF-8 or has a mark. What a proposal asks is
+    suggested as one, on a new branch."""
 
     type: str
     files: tuple[str, ...]
@@ -21,6 +22,8 @@ class ImportRequest(Struct, frozen=True):
     records: str | None = None
     encoding: str = ""
     merge: bool = False
+    dry_run: bool = False
+    is_proposal: bool = False
 
     def command(self, **changes: Any) -> str:
         """The command line that asks this, with some of it changed.
@@ -29,11 +32,12 @@ class ImportRequest(Struct, frozen=True):
         'duckkb import faq faq.csv --id id,lang'
         """
         request = replace(self, **changes)
-        words = ["duckkb", "import", request.type, *request.files]
+        words = ["duckkb", *(["propose"] if request.is_proposal else []), "import", request.type, *request.files]
         for option, pairs in (("--map", request.renames), ("--type-of", request.types)):
             words += [word for name, value in pairs.items() for word in (option, f"{name}={value}")]
         words += ["--id", ",".join(request.id_fields)] if request.id_fields else []
         words += ["--records", request.records] if request.records is not None else []
         words += ["--encoding", request.encoding] if request.encoding else []
         words += ["--merge"] if request.merge else []
+        words += ["--dry-run"] if request.dry_run else []
         return " ".join(map(shell_word, words))

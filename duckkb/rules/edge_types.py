@@ -1,0 +1,27 @@
+"""Edge types that a base lacks: between which types records would be edges."""
+
+from contextlib import suppress
+from typing import Any
+
+from duckkb.records import component_of
+from duckkb.truth.files.tree import Tree, end_identity
+
+
+def suggest_edge_type(tree: Tree, start: Any, end: Any, name: str = "") -> str:
+    """The command that makes an edge type, of this name or of its ends', between the types that have the nodes which an edge
+    names; empty where not both are there, or in several types."""
+    types = [_list_types(tree, value) for value in (start, end)]
+    if any(len(names) != 1 for names in types):
+        return ""
+    from_type, to_type = (names[0] for names in types)
+    name = name or f"{from_type}_{to_type}"
+    if tree.ontology.find(name) is not None and name not in tree.ontology.nodes:
+        return ""
+    return f"mkdir -p ontology && echo 'edges: {{{name}: {{from: {from_type}, to: {to_type}}}}}' > ontology/{name}.yaml"
+
+
+def _list_types(tree: Tree, value: Any) -> list[str]:
+    with suppress(ValueError):
+        identity = end_identity(component_of(value))
+        return [kind.name for kind in tree.ontology.nodes.values() if tree.get(kind, identity) is not None]
+    return []
