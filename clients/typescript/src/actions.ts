@@ -410,11 +410,12 @@ export type PackAnswer = {
     "over"?: string;
     "text"?: string;
   }>;
-  /** What was found and had no room. */
+  /** The first of what was found and had no room. */
   "omitted": Array<{
     "uri": string;
     "tokens": number;
   }>;
+  "omitted_count": number;
   "notices": Array<{
     "code": string;
     "message": string;

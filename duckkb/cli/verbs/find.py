@@ -104,7 +104,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     duckkb pack "how do we roll back a release" -t runbooks --json
 
     `duckkb get URI` resolves a citation also when the record was changed since. The same state of the base, question and
-    pipeline give the same bytes. What had no room is counted; with --json it is listed.
+    pipeline give the same bytes. What had no room is counted; with --json the first of it is listed.
     """
     from duckkb.actions.answering.context_pack import as_object
 
