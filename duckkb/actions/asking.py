@@ -203,12 +203,9 @@ def _format_step(step: graph.Step) -> dict[str, Any]:
     if step.edge is None:
         return line | {"_depth": 0}
     kind, row, way = step.edge
-    edge = {
-        **row.record.fields,
-        "_type": kind.name,
-        "_direction": way,
-        "_identity": identity_value(row.record.identity),
-    }
+    fields, identity = row.record.fields, identity_value(row.record.identity)
+    edge = {**fields, "_type": kind.name, "_direction": way}
+    edge |= {} if identity == (fields["from"], fields["to"]) else {"_identity": identity}
     return line | {"_depth": step.depth, "_edge": edge}
 
 

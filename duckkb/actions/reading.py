@@ -12,7 +12,7 @@ from duckkb.config.keys import DEFAULT, KEYS, Key
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found, plain_identity
 from duckkb.errors import NotFound
-from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
+from duckkb.ontology.model import EdgeType, NodeType, Policy, RecordType, SearchField
 from duckkb.ontology.rules import MODES
 from duckkb.queries import Notice, SequenceMeta
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_key, identity_text
@@ -53,6 +53,12 @@ def given_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
     """By the name of a type (of each for "all") its fields that hold vectors which callers gave."""
     kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
     return {kind.name: tuple(kind.given_vectors) for kind in kinds}
+
+
+def document_types(base: Base, type: str) -> frozenset[str]:
+    """Those of a type (of all for "all") whose records are documents, by name."""
+    kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
+    return frozenset(kind.name for kind in kinds if isinstance(kind, NodeType) and kind.source is not None)
 
 
 def identity_fields(base: Base, type: str) -> dict[str, tuple[str, ...]]:

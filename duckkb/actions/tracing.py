@@ -23,7 +23,7 @@ from duckkb.records import ID, identity_text, record_arguments
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
 from duckkb.review.provenance import history
-from duckkb.review.provenance.citation import Citation
+from duckkb.review.provenance.citation import COMMIT_DIGITS, Citation
 from duckkb.review.provenance.history import FieldOrigin, HistorySource, LineOrigin, LogEntry, Origin
 from duckkb.search.plan import Intent
 from duckkb.settings import Settings
@@ -284,7 +284,7 @@ def _cite_origin(
 
 
 def _build_uri(kind: RecordType, row: StoredRow, origin: Origin, hit: Hit | None = None) -> str:
-    commit = origin.by.commit if origin.by else None
+    commit = origin.by.commit[:COMMIT_DIGITS] if origin.by else None
     citation = Citation(kind.name, identity_text(row.record.identity), commit)
     if hit is not None and hit.chunk is not None:
         citation = replace(citation, field=hit.chunk.field, seq=hit.chunk.seq)

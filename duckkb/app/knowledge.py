@@ -158,6 +158,7 @@ class KnowledgeBase:
     field_names = asks(reading.field_names)
     given_vectors = asks(reading.given_vectors)
     identity_fields = asks(reading.identity_fields)
+    document_types = asks(reading.document_types)
     put = changes(writing.put)
     put_json = changes(writing.put_json)
     put_batch = changes(writing.put_batch)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckkb.actions.registry.record_lines import OF_RECORDS, FieldChoice, Line, Projection
+from duckkb.actions.registry.record_lines import OF_RECORDS, FieldChoice, Line, Projection, listed_lines
 from duckkb.cli import formats
 from duckkb.cli.options import chosen_format
 from duckkb.cli.out import tell
@@ -35,3 +35,16 @@ def project(
     records, notices = projected(lines, projection, kb.field_names)
     tell(notices)
     return records
+
+
+def project_listed(
+    kb: "KnowledgeBase",
+    records: Sequence[Line],
+    choice: FieldChoice | None,
+    *,
+    full: bool,
+    of: str,
+    own_fields: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Records of a page or of a walk as they are printed. Raises `errors.UsageError`."""
+    return project(kb, listed_lines(records, kb.document_types(of), full=full), choice, of=of, own=own_fields)

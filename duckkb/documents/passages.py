@@ -11,6 +11,7 @@ from duckkb.documents import code, markdown
 from duckkb.documents.chunks import PREFIX, Marks, Size, Span, chunks, clipped, estimated_tokens, markdown_marks
 from duckkb.documents.document import format_of
 from duckkb.documents.markdown import Heading
+from duckkb.queries import Excerpt
 
 TEXT = "text"
 """The field that is cut into passages."""
@@ -93,6 +94,18 @@ def page(pages: Sequence[int], start: int) -> int | None:
 def line_at(fields: Mapping[str, Any], start: int) -> int:
     """The line of the file, from 1, at which a place of a document's text stands."""
     return int(fields.get("text_line") or 1) + str(fields.get(TEXT) or "").count("\n", 0, start)
+
+
+def beginning(fields: Mapping[str, Any], longest: int) -> Excerpt:
+    """Where a document's text begins: below a first heading that says its title, unless the text is whole in `longest` characters."""
+    text = str(fields.get(TEXT) or "")
+    start = len(text) - len(text.lstrip())
+    heading = text[start:].partition("\n")[0]
+    if heading.startswith("#") and heading.strip("# ") == fields.get("title"):
+        body = text[start + len(heading) :].lstrip()
+        start = len(text) - len(body) if body else start
+    start = start if len(text) > longest else 0
+    return Excerpt(TEXT, start, line_at(fields, start))
 
 
 class _Paths:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.documents.passages import line_at
+from duckkb.documents.passages import beginning, line_at
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.beside import vectors_made_beside
@@ -38,7 +38,7 @@ from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
 from duckkb.search.ranking import Contribution, Fused, Gate, Profile, QueryKind, RankedList, feedback, fuse, ranked
-from duckkb.search.spans import fitting_span
+from duckkb.search.spans import LONGEST, fitting_span
 from duckkb.search.typed import Question
 from duckkb.steps import step, stepped
 from duckkb.truth.files.line import etag
@@ -534,6 +534,6 @@ def _to_hit(kind: RecordType, row: StoredRow, engine: str, score: float | None =
         etag=etag(row.line),
         times=(record.created_at, record.updated_at),
         in_collection=kind.is_collection,
-        excerpt=Excerpt("text", 0, line_at(record.fields, 0)) if _is_document(kind) else None,
+        excerpt=beginning(record.fields, LONGEST) if _is_document(kind) else None,
         **more,
     )

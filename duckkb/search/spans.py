@@ -29,8 +29,10 @@ def fitting_span(text: str, weigh: Weigh) -> tuple[int, int]:
 
 
 def snippet(text: str) -> str:
-    """The first lines of a text, as far as they are few characters."""
-    return "\n".join(text.split("\n", _LINES)[:_LINES])[:LONGEST].rstrip()
+    """The first lines of a text, as far as they are few characters, and without a heading at their end."""
+    excerpt = "\n".join(text.split("\n", _LINES)[:_LINES])[:LONGEST].rstrip()
+    before, _, last = excerpt.rpartition("\n")
+    return before.rstrip() if last.startswith("#") and before.strip() else excerpt
 
 
 def _choose_span(text: str, spans: Sequence[tuple[int, int]], weigh: Weigh) -> tuple[int, int]:

@@ -357,7 +357,7 @@ NO_ACTIONS = {
     "reads or writes files that the caller's machine names": (
         "export_file", "import_files", "backup", "apply_patch", "embed_input", "vector_input",
     ),
-    "another form of an action": ("put_json", "put_batch", "export", "ls", "ddl", "field_names", "given_vectors", "identity_fields", "is_of_documents", "names_record"),
+    "another form of an action": ("put_json", "put_batch", "export", "ls", "ddl", "field_names", "given_vectors", "document_types", "identity_fields", "is_of_documents", "names_record"),
     "takes or gives what is no JSON": ("apply", "embed", "keep_harness", "tools"),
     "for whoever runs the base": (
         "update", "fmt", "dedupe", "index_status", "index_plan", "index_refresh", "index_rebuild", "index_build", "index_shards", "index_build_shard",

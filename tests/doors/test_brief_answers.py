@@ -46,9 +46,33 @@ def test_a_hit_of_a_long_document_is_its_lines_that_fit_with_their_place(base: P
     assert len(ran.out) < 700 < len(PAGE) / 30
 
 
-def test_a_filter_gives_a_long_document_from_its_first_line_on(base: Path) -> None:
+def test_a_filter_gives_a_long_document_from_the_line_below_its_title_on(base: Path) -> None:
     hit = run_in(base, ["find", "docs", "-w", "owner = 'Mei'"]).line
-    assert hit["text"].endswith("rivers and of stones.…") and hit["_line"] == 4 and len(hit["text"]) < 310
+    assert hit["text"].endswith("rivers and of stones.…") and hit["_line"] == 6 and len(hit["text"]) < 310
+
+
+def test_a_page_of_records_gives_them_as_a_search_does_and_get_gives_the_whole(base: Path) -> None:
+    line, whole = run_in(base, ["list", "notes", "-l", "1"]).line, run_in(base, ["get", "notes", "t"]).line
+    assert line.keys() == whole.keys() - {"__id", "__created_at", "__updated_at"} | {"_partial"}
+    assert len(line["ticket"]["note"]) < 310 and line["_etag"] == whole["_etag"] and line["_partial"] == ["ticket"]
+    assert run_in(base, ["list", "notes", "-l", "1", "--full"]).line["ticket"] == whole["ticket"]
+    page, hit = run_in(base, ["list", "docs"]).lines[0], run_in(base, ["find", "docs", "-w", "owner = 'Mei'"]).line
+    assert page == {name: value for name, value in hit.items() if name != "_engine"}
+
+
+def test_a_change_is_shown_by_the_fields_of_the_record_alone(base: Path) -> None:
+    blamed = [line["field"] for line in run_in(base, ["blame", "notes", "t"]).lines]
+    assert blamed == list(run_in(base, ["log", "notes", "t"]).line["fields"]) == ["id", "content", "ticket"]
+    assert run_in(base, ["blame", "notes", "t", "__created_at"]).line["field"] == "__created_at"
+
+
+def test_a_dry_run_shows_one_record_around_what_it_changes(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    with duckkb.open(root) as kb:
+        kb.collections.init("notes", policy="simple-kv")
+        kb.put("notes", [{"key": f"k{number}", "value": number} for number in range(9)])
+    shown = run_in(root, ["put", "notes", '{"key": "k4", "value": 40}', "--dry-run"]).out.splitlines()
+    assert [line[0] for line in shown[5:]] == [" ", "-", "+", " "]
 
 
 def test_a_long_text_of_a_record_is_cut_around_what_fits_and_a_long_list_behind_its_first_items(base: Path) -> None:

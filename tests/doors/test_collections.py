@@ -241,7 +241,10 @@ def test_rename_keeps_ids_and_etags_and_git_sees_renamed_files(tmp_path: Path) -
         before = {line["key"]: (line["__id"], line["_etag"]) for line in kb.list("old-name")}
     commit(root)
     ok(root, "col", "rename", "old-name", "新-名")
-    after = {line["key"]: (line["__id"], line["_etag"]) for line in run_in(root, ["list", "新-名"]).lines}
+    after = {
+        line["key"]: (line["__id"], line["_etag"])
+        for line in run_in(root, ["list", "新-名", "--fields", "+__id"]).lines
+    }
     assert after == before and run_in(root, ["list", "old-name"]).code == 1
     assert ok(root, "put", "新-名", '{"embedding_text": "text 3", "value": 3}')["unchanged"] == 1, (
         "keys stay as they were"

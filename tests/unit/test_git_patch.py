@@ -62,7 +62,7 @@ def test_a_diff_is_what_git_shows_in_a_real_repository(tmp_path: Path, changes: 
     committed(tmp_path, changes)
     lay_out(tmp_path, changes, 2)
     git(tmp_path, "add", "-A")
-    assert patch.unified(changes) == git(tmp_path, "diff", "--cached", "--no-renames").decode()
+    assert patch.unified(changes) == git(tmp_path, "diff", "-U1", "--cached", "--no-renames").decode()
 
 
 def test_no_change_is_no_text() -> None:

@@ -410,11 +410,12 @@ export type PackAnswer = {
     "over"?: string;
     "text"?: string;
   }>;
-  /** What was found and had no room. */
+  /** The first of what was found and had no room. */
   "omitted": Array<{
     "uri": string;
     "tokens": number;
   }>;
+  "omitted_count": number;
   "notices": Array<{
     "code": string;
     "message": string;
@@ -515,6 +516,8 @@ export type ListGiven = {
   "after"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
+  /** Whole texts instead of those of their lines that fit. */
+  "full"?: boolean;
   /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
   "fields"?: Array<string>;
   /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
@@ -530,24 +533,8 @@ export type ListAnswer = {
     "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_chunk"?: {
-      "field": string;
-      "chunk_seq": number;
-      "text"?: string;
-    };
-    /** How the record differs now from what a citation of it names. */
-    "_since"?: {
-      "state": "changed" | "renamed" | "deleted";
-      "fields"?: Array<string>;
-      "identity"?: unknown;
-    };
-    "_notices"?: Array<{
-      "code": string;
-      "message": string;
-      "remedy": string;
-      /** Which part it went without, and why. */
-      "reason"?: string;
-    }>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
     [field: string]: unknown;
   }>;
   "total": number;
@@ -684,11 +671,13 @@ export type NeighborsAnswer = {
     "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
     "_depth"?: number;
     "_edge"?: {
       "_type": string;
       "_direction": "out" | "in";
-      "_identity": unknown;
+      "_identity"?: unknown;
       [field: string]: unknown;
     };
     [field: string]: unknown;
@@ -725,11 +714,13 @@ export type PathAnswer = {
     "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
     "_depth"?: number;
     "_edge"?: {
       "_type": string;
       "_direction": "out" | "in";
-      "_identity": unknown;
+      "_identity"?: unknown;
       [field: string]: unknown;
     };
     [field: string]: unknown;
@@ -759,24 +750,8 @@ export type NearAnswer = {
     "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_chunk"?: {
-      "field": string;
-      "chunk_seq": number;
-      "text"?: string;
-    };
-    /** How the record differs now from what a citation of it names. */
-    "_since"?: {
-      "state": "changed" | "renamed" | "deleted";
-      "fields"?: Array<string>;
-      "identity"?: unknown;
-    };
-    "_notices"?: Array<{
-      "code": string;
-      "message": string;
-      "remedy": string;
-      /** Which part it went without, and why. */
-      "reason"?: string;
-    }>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
     "_score"?: number;
     [field: string]: unknown;
   }>;
@@ -804,24 +779,8 @@ export type CitingAnswer = {
     "_etag"?: string;
     /** The record has fields that are not here, and these only in part: not to be put back. */
     "_partial"?: Array<string>;
-    "_chunk"?: {
-      "field": string;
-      "chunk_seq": number;
-      "text"?: string;
-    };
-    /** How the record differs now from what a citation of it names. */
-    "_since"?: {
-      "state": "changed" | "renamed" | "deleted";
-      "fields"?: Array<string>;
-      "identity"?: unknown;
-    };
-    "_notices"?: Array<{
-      "code": string;
-      "message": string;
-      "remedy": string;
-      /** Which part it went without, and why. */
-      "reason"?: string;
-    }>;
+    /** Of a document: the line of its file at which its text here begins. */
+    "_line"?: number;
     [field: string]: unknown;
   }>;
   "truncated": boolean;

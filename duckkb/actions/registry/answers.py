@@ -7,25 +7,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from duckkb.actions.reading import field_names, given_vectors, identity_fields
+from duckkb.actions.reading import document_types, field_names, given_vectors, identity_fields
 from duckkb.actions.registry.projecting import choose_fields, project, say_cut
 from duckkb.actions.registry.record_lines import (
     OF_HITS,
+    OF_LISTED,
     OF_RECORDS,
     OF_STEPS,
     FieldChoice,
-    Line,
     Projection,
-    blame_line,
+    blame_lines,
     describe_documents,
     hit_lines,
+    listed_lines,
     log_line,
     notice_object,
     receipt_line,
     report_object,
     result_object,
     sql_object,
-    step_lines,
 )
 from duckkb.engine import boot
 from duckkb.engine.base import Base
@@ -75,26 +75,25 @@ def count(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def page(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    lines = [(record, record) for record in value.records]
-    records = _project_lines(base, lines, given["type"], OF_RECORDS, given)
+    records = _project_listed(base, value.records, given["type"], OF_LISTED, given)
     return {"records": records, "total": value.total, "next": value.next}
 
 
 def neighbors(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    records = _project_steps(base, value.records, "all", OF_STEPS, given)
+    records = _project_listed(base, value.records, "all", OF_STEPS, given)
     return {"records": records, "truncated": value.truncated, "next": value.next}
 
 
 def citing(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _project_steps(base, value.records, "all", OF_STEPS, given), "truncated": value.truncated}
+    return {"records": _project_listed(base, value.records, "all", OF_STEPS, given), "truncated": value.truncated}
 
 
 def near(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"records": _project_steps(base, value.records, given["type"], (*OF_STEPS, "_score"), given)}
+    return {"records": _project_listed(base, value.records, given["type"], (*OF_STEPS, "_score"), given)}
 
 
 def blame(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"fields": list(map(blame_line, value))}
+    return {"fields": blame_lines(value, given.get("field"))}
 
 
 def log(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -102,7 +101,7 @@ def log(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def path(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    return {"path": _project_steps(base, value, "all", OF_STEPS, given)}
+    return {"path": _project_listed(base, value, "all", OF_STEPS, given)}
 
 
 def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -136,20 +135,13 @@ def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
 
 
-def _project_steps(
+def _project_listed(
     base: Base, records: Sequence[Mapping[str, Any]], of: str, own_fields: Sequence[str], arguments: Given
 ) -> list[dict[str, Any]]:
-    return _project_lines(base, step_lines(records, full=arguments.get("full", False)), of, own_fields, arguments)
-
-
-def _project_lines(
-    base: Base, lines: Sequence[tuple[Line, Line]], of: str, own_fields: Sequence[str], arguments: Given
-) -> list[dict[str, Any]]:
-    """Lines without the vectors that callers gave, or with the `fields` that are asked for alone."""
-    records, _ = project(
-        lines, _make_projection(base, _read_choice(arguments), own_fields, of), partial(field_names, base)
-    )
-    return records
+    """Records of a page or of a walk without the vectors that callers gave, or with the `fields` that are asked for alone."""
+    lines = listed_lines(records, document_types(base, of), full=arguments.get("full", False))
+    projection = _make_projection(base, _read_choice(arguments), own_fields, of)
+    return project(lines, projection, partial(field_names, base))[0]
 
 
 def _make_projection(base: Base, choice: FieldChoice | None, own_fields: Sequence[str], of: str) -> Projection:

@@ -73,7 +73,7 @@ _ALL = (
         "List the records of a type, or those that satisfy a filter, a page at a time. In the order of their identities.",
         "shapes:PAGE",
         "page",
-        form=("fields", "at"),
+        form=("full", "fields", "at"),
     ),
     Action(
         "count",

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 _READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last of what is published
 OF_RECORDS = (*_READ, "_chunk", "_since")  # of what a citation names
+OF_LISTED = (*_READ, "_line")
 OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_line", "_degraded", "_filled")
-OF_STEPS = (*_READ, "_depth", "_edge")
+OF_STEPS = (*OF_LISTED, "_depth", "_edge")
 _UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # what must be said, or has an option of its own
 
 
@@ -117,28 +118,43 @@ _LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in 
 _CUT = "…"
 
 
+_BOOKKEEPING = frozenset({ID, CREATED_AT, UPDATED_AT})
+
+
 def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
     """A record in which each long text is its first lines, that of the `excerpt` those from there on, with a mark where it was cut; and
-    each long list its first items. Of a document nothing that was made of its text."""
+    each long list its first items. Of a document nothing that was made of its text, and its title once."""
     starts = {excerpt.field: excerpt.start} if excerpt else {}
-    from_text: Collection[str] = ()
+    left_out: Collection[str] = ()
     if excerpt is not None and excerpt.line is not None:
-        from duckkb.documents.document import DERIVED as from_text
+        from duckkb.documents.document import DERIVED
+
+        is_repeated = record.get("front_title") == record.get("title")
+        left_out = {*DERIVED, "front_title"} if is_repeated else DERIVED
     return {
         name: value if name.startswith("_") else _shorten_value(value, name, starts)
         for name, value in record.items()
-        if name not in from_text
+        if name not in left_out
     }
 
 
-def step_lines(records: "Sequence[Line]", *, full: bool = False) -> list[tuple[Line, Line]]:
-    """Records that a walk led to, each whole and in its default form, which has what that of a hit has of the record."""
-    left_out = (ID, CREATED_AT, UPDATED_AT)
-    forms = records if full else map(brief, records)
-    return [
-        (record, {name: value for name, value in form.items() if name not in left_out})
-        for record, form in zip(records, forms, strict=True)
-    ]
+def listed_lines(
+    records: Sequence[Line], document_types: Collection[str] = (), *, full: bool = False
+) -> list[tuple[Line, Line]]:
+    """Records of a page or of a walk, each whole and in its default form, which has what that of a hit has of the record. Those of
+    `document_types` are documents."""
+    return [_listed_line(record, record.get("_type") in document_types, full) for record in records]
+
+
+def _listed_line(record: Line, is_document: bool, full: bool) -> tuple[Line, Line]:
+    excerpt = None
+    if is_document:
+        from duckkb.documents.passages import beginning
+
+        excerpt = beginning(record, LONGEST)
+        record = {**record, "_line": excerpt.line}
+    form = record if full else brief(record, excerpt)
+    return record, {name: value for name, value in form.items() if name not in _BOOKKEEPING}
 
 
 def _shorten_value(value: Any, path: str = "", starts: Mapping[str, int] = MappingProxyType({})) -> Any:
@@ -223,6 +239,11 @@ def signature_object(by: "Signature | None", is_boundary: bool) -> dict[str, Any
     return line | {"summary": by.summary} | ({"shallow": True} if is_boundary else {})
 
 
+def blame_lines(origins: "Sequence[FieldOrigin]", field: str | None = None) -> list[dict[str, Any]]:
+    """The origins of fields as lines: of all fields without duckkb's own times, which say no more than the commit does."""
+    return [blame_line(origin) for origin in origins if field or origin.name not in _BOOKKEEPING]
+
+
 def blame_line(one: "FieldOrigin") -> dict[str, Any]:
     """A field, its value, and the commit that gave it that."""
     origin = one.origin
@@ -231,7 +252,7 @@ def blame_line(one: "FieldOrigin") -> dict[str, Any]:
 
 
 def log_line(one: "LogEntry") -> dict[str, Any]:
-    """A change of a record: who committed it, and what each field was and became."""
+    """A change of a record: who committed it, and what each field was and became, without `__id` and times."""
     change = one.change
     line = {
         **signature_object(one.by, one.is_boundary),
@@ -242,7 +263,7 @@ def log_line(one: "LogEntry") -> dict[str, Any]:
     line |= {"was": change.was} if change.was is not None else {}
     line |= {"path": change.place.path, "line": change.place.line_no}
     fields = {}
-    for field_change in change.fields:
+    for field_change in (each for each in change.fields if each.name not in _BOOKKEEPING):
         sides = {"before": field_change.before, "after": field_change.after}
         fields[field_change.name] = {side: json.loads(text) for side, text in sides.items() if text is not None}
     return line | {"fields": fields}

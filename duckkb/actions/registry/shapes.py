@@ -39,12 +39,14 @@ RECORD = object_of(
     *(*_STORED, *_OF_RECORD, "_chunk", "_since", "_notices"),
     description="A record: its fields, and what duckkb says of it; with `fields` those alone.",
 )
-_EDGE = object_of({"_type": TEXT, "_direction": {"enum": ["out", "in"]}, "_identity": ANY})
-_OF_STEP = {**_STORED, **_OF_RECORD, "_depth": WHOLE, "_edge": _EDGE}
+_EDGE = object_of({"_type": TEXT, "_direction": {"enum": ["out", "in"]}, "_identity": ANY}, "_identity")
+_LINE = {**WHOLE, "description": "Of a document: the line of its file at which its text here begins."}
+_OF_LISTED = {**_STORED, **_OF_RECORD, "_line": _LINE}
+_LISTED = object_of(_OF_LISTED, *_OF_LISTED, description="A record, long texts in brief; with `fields` those alone.")
+_OF_STEP = {**_OF_LISTED, "_depth": WHOLE, "_edge": _EDGE}
 _STEP = object_of(_OF_STEP, *_OF_STEP, description="A record, long texts in brief; with `fields` those alone.")
 _OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}}
-_OF_HIT |= {"_line": {**WHOLE, "description": "Of a document: the line of its file at which its text here begins."}}
-_OF_HIT |= {"_provenance": {"type": "object"}}
+_OF_HIT |= {"_line": _LINE, "_provenance": {"type": "object"}}
 _OF_HIT |= {"_degraded": FLAG, "_filled": FLAG}
 _HIT = object_of(
     {**_OF_RECORD, **_OF_HIT, "_explain": {"type": "object"}},
@@ -62,7 +64,7 @@ FOUND = object_of(
     },
     "explain",
 )
-PAGE = object_of({"records": list_of(RECORD), "total": WHOLE, "next": TEXT_OR_NONE})
+PAGE = object_of({"records": list_of(_LISTED), "total": WHOLE, "next": TEXT_OR_NONE})
 STEPS = object_of(
     {
         "records": list_of(_STEP, "Nearest first, each with the edge that led to it."),
@@ -70,13 +72,13 @@ STEPS = object_of(
         "next": {**TEXT_OR_NONE, "description": "What goes on behind this page, of records one edge away."},
     }
 )
-CITING = object_of({"records": list_of(RECORD), "truncated": FLAG})
+CITING = object_of({"records": list_of(_LISTED), "truncated": FLAG})
 NEAR = object_of(
     {
         "records": list_of(
             {
-                **RECORD,
-                "properties": {**RECORD["properties"], "_score": NUMBER},
+                **_LISTED,
+                "properties": {**_LISTED["properties"], "_score": NUMBER},
             },
             "Nearest first; `_score` is a mean cosine.",
         )
@@ -250,7 +252,8 @@ PACK = object_of(
         **dict.fromkeys(("uncommitted", "budget", "tokens"), WHOLE),
         **dict.fromkeys(("counter", "fingerprint"), TEXT),
         "entries": list_of(_ENTRY, "Best first."),
-        "omitted": list_of(object_of({"uri": TEXT, "tokens": WHOLE}), "What was found and had no room."),
+        "omitted": list_of(object_of({"uri": TEXT, "tokens": WHOLE}), "The first of what was found and had no room."),
+        "omitted_count": WHOLE,
         "notices": NOTICES,
         "text": TEXT,
     },

@@ -14,11 +14,10 @@ from duckkb.actions.registry.record_lines import (
     hit_lines,
     result_object,
     sql_object,
-    step_lines,
 )
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.lines import known_columns, project
+from duckkb.cli.lines import known_columns, project, project_listed
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, opened, verb
 from duckkb.errors import shell_word
@@ -105,7 +104,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     duckkb pack "how do we roll back a release" -t runbooks --json
 
     `duckkb get URI` resolves a citation also when the record was changed since. The same state of the base, question and
-    pipeline give the same bytes. What had no room is counted; with --json it is listed.
+    pipeline give the same bytes. What had no room is counted; with --json the first of it is listed.
     """
     from duckkb.actions.answering.context_pack import as_object
 
@@ -236,7 +235,7 @@ def near_command(
     """`_score` is the mean, over the chunks of the record, of the cosine to the best chunk of the other."""
     result = kb.near(type_name, identity, **how)
     out.tell([*kb.notices, *result.notices])
-    lines = project(kb, step_lines(result.records, full=full), fields, of=type_name, own=(*OF_STEPS, "_score"))
+    lines = project_listed(kb, result.records, fields, full=full, of=type_name, own_fields=(*OF_STEPS, "_score"))
     out.lines(lines, under="records")
 
 
@@ -286,7 +285,7 @@ def _project_steps(
     kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], fields: FieldChoice | None, full: bool
 ) -> Sequence[Mapping[str, Any]]:
     """Records on a way over edges, as they are printed."""
-    return project(kb, step_lines(records, full=full), fields, of="all", own=OF_STEPS)
+    return project_listed(kb, records, fields, full=full, of="all", own_fields=OF_STEPS)
 
 
 @verb("embed")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.actions.registry.record_lines import blame_line, log_line, signature_object
+from duckkb.actions.registry.record_lines import blame_lines, log_line, signature_object
 from duckkb.cli import options, out
 from duckkb.cli.verb import base_verb
 
@@ -44,7 +44,7 @@ def blame_command(
     if runs := kb.provenance.lines(type_name, identity, *(chosen or ())) if chosen or field == "text" else ():
         out.lines(map(_run_line, runs), under="lines")
     else:
-        out.lines(map(blame_line, kb.provenance.blame(type_name, identity, field)), under="fields")
+        out.lines(blame_lines(kb.provenance.blame(type_name, identity, field), field), under="fields")
 
 
 @base_verb("log", under="changes", reads=True, action="log")

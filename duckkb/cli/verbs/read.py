@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from duckkb.actions.registry.record_lines import OF_LISTED
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.lines import known_columns, project
+from duckkb.cli.lines import known_columns, project, project_listed
 from duckkb.cli.verb import base_verb, opened, verb
 from duckkb.errors import NotFound
 
@@ -97,12 +98,14 @@ def _parse_citation(type_name: str, identity: str | None, at: str | None) -> "Ci
 
 @base_verb("list", tells=False, action="list")
 @options.type_name
-@parameters("where", "limit", "after", "fields", "at")
+@parameters("where", "limit", "after", "fields", "full", "at")
 @options.backend
-def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | None", **how: Any) -> None:
-    """Vectors that callers gave are printed only where --fields names them."""
+def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | None", full: bool, **how: Any) -> None:
+    """A line is the record in brief, as of `find`: without __id and times, long texts cut (_partial names them; --full prints whole
+    ones), vectors that callers gave only where --fields names them. `duckkb get TYPE IDENTITY` prints all there is.
+    """
     page = kb.list(type_name, **how)
-    lines = project(kb, [(record, record) for record in page.records], fields, of=type_name)
+    lines = project_listed(kb, page.records, fields, full=full, of=type_name, own_fields=OF_LISTED)
     out.lines(lines, known_columns(fields), under="records", total=page.total, next=page.next)
     out.tell([*kb.notices, *page.notices])
     if page.next is not None:

@@ -10,12 +10,14 @@ Change = tuple[str, bytes | None, bytes | None]
 
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _ABSENT = "0" * 7
+# Of lines around a change, each of which is a record: as few as `git apply` takes.
+_CONTEXT = 1
 # git looks for a NUL in as many bytes to tell binary files.
 _BINARY_PROBE = 8000
 
 
 def unified(changes: Iterable[Change]) -> str:
-    """The patch from old to new contents, in the order of paths, as `git diff --no-renames` shows it; of lines that stand
+    """The patch from old to new contents, in the order of paths, as `git diff -U1 --no-renames` shows it; of lines that stand
     several times git may cut the hunks differently. Bytes that are not UTF-8 show as U+FFFD."""
     lines = (line for path, old, new in sorted(changes) for line in _render_file(path, old, new))
     return "".join(line.decode(errors="replace") for line in lines)
@@ -77,5 +79,7 @@ def _split_lines(data: bytes) -> list[bytes]:
 
 
 def _iter_hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
-    for line in islice(difflib.diff_bytes(difflib.unified_diff, old, new), 2, None):  # two lines name the files
+    for line in islice(
+        difflib.diff_bytes(difflib.unified_diff, old, new, n=_CONTEXT), 2, None
+    ):  # two lines name the files
         yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
