@@ -171,6 +171,8 @@ def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
             yield [problem.option_name if word.startswith(f"{problem.option_name}=") else word for word in args]
         elif args == [problem.option_name]:
             yield ["status"]
+        elif problem.option_name == "--branch":
+            yield ["branches"]
         elif slip.path[-1:] and slip.path[-1] in _READING and args[-1] == problem.option_name:
             yield args[:-1]
     elif slip.extra:
@@ -274,16 +276,13 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
         yield from _convert_to_find(slip.path[0], slip.ctx, args)
     if is_search and option in _OF_FIND:
         yield from _convert_to_find(slip.path[0], slip.ctx, args)
-    yield from (
-        replace_word(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in params_by_name
-    )
-    if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
-        yield [*replace_word(args, "list", "find")]
+    yield from (replace_word(args, option, name) for name in OPTIONS.get(option, ()) if name in params_by_name)
+    yield from _suggest_filter(option, slip, args)
+    yield from (replace_word(args, option, name) for name in near)
     if slip.path == ["ls"] and first_of_records(slip.ctx, args[1:]):
         yield replace_word(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
         yield from _suggest_format(option, args)
-        yield from _suggest_filter(option, slip, args)
         yield from _convert_to_verb(option, slip, args)
         yield from drop_option(option, args)
     elif slip.path == ["watch"]:
@@ -346,7 +345,7 @@ def _suggest_format(option: str, args: _Line) -> Iterator[_Line]:
 def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     """`--lang zh` is a filter, where the records have such a field."""
     value, kinds = find_option_value(args, option), type_names(slip.ctx)
-    if slip.path not in (["find"], ["list"]) or not value or not option.startswith("--"):
+    if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):
         return
     line = next(drop_option(option, args))
     kind = next((word for word in line if word in kinds), "")
@@ -355,7 +354,6 @@ def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     if (fitting := next(filter(None, comparisons), None)) is None:
         return
     condition = fitting[1]
-    line = replace_word(line, slip.path[0], "find")
     if spelling := next((name for name in ("-w", "--where") if find_option_value(line, name)), ""):
         before = find_option_value(line, spelling)
         yield [word.replace(before, f"({before}) AND {condition}") for word in line]
@@ -435,14 +433,15 @@ def _lift_limit(args: _Line) -> Iterator[_Line]:
 
 def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """Words that have no place: a text without quotes, fields of a record, two versions; else the line does without."""
-    extra, arguments = (
-        slip.extra,
-        [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)],
-    )
+    extra = slip.extra
+    arguments = [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)]
     kept_words = drop_words(args, extra)
     last = arguments[-1].name if arguments else None
     if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
         yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
+    if slip.path == ["memory", "put"]:
+        scope, key = (str(slip.ctx.params[name]) for name in ("key", "text"))
+        yield ["memory", "put", key, " ".join(extra), "--scope", scope]
     if last in _TEXTS and (before := slip.ctx.params.get(last or "")):
         at = kept_words.index(before) if before in kept_words else len(kept_words) - 1
         yield [*kept_words[:at], " ".join([before, *extra]), *kept_words[at + 1 :]]

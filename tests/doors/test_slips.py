@@ -158,10 +158,12 @@ LINES = [
     ("find notes crash -l 2 -w \"source = 'wiki'\"", "find notes crash -l 2 -w \"meta.source = 'wiki'\""),
     ("list notes --fields id,source", "list notes --fields id,meta.source"),
     ("find notes crash --author ann -l 2", "find notes crash -l 2 -w \"author='ann'\""),
-    ("list notes --year 2024", "find notes -w \"year='2024'\""),
-    ("list notes --source wiki", "find notes -w \"meta.source='wiki'\""),
+    ("list notes --year 2024", "list notes -w \"year='2024'\""),
+    ("list notes --source wiki", "list notes -w \"meta.source='wiki'\""),
     ("find notes -w \"author = 'ann'\" --count", "count notes -w \"author = 'ann'\""),
     ("list notes --count", "count notes"),
+    ("count notes --year 2024", "count notes -w \"year='2024'\""),
+    ("memory put bot wal 'kept in order'", "memory put wal 'kept in order' --scope bot"),
     ("get notes wal --history", "log notes wal"),
     ("update notes wal topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
@@ -180,7 +182,7 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert ran.code == 2 and ran.out == ""
     advised = shlex.split(ran.error["suggestion"].removesuffix(" --json"))
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
-    if not {"nobody", "vector", "propose", "query"} & {*slip.split()}:
+    if not {"nobody", "vector", "propose", "query", "memory"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
 
 
@@ -260,6 +262,17 @@ def test_who_has_no_neighbors_is_told_a_command_that_asks_more(base: Path) -> No
     alone = ["graph", "neighbors", "notes", "wal"]
     for walk, meant in ((alone, "duckkb schema"), ([*alone, "--direction", "in"], "duckkb graph neighbors notes wal")):
         assert run_in(base, [*walk, "--json"]).error["suggestion"] == meant
+
+
+def test_who_finds_nothing_is_told_a_search_that_asks_less(base: Path) -> None:
+    wider = {
+        "find notes crash -w 'year < 1'": "find notes crash",
+        "find notes qqqq -m": "find all qqqq",
+        "find notes -w 'year < 1'": "list notes",
+        "find all qqqq -m": "schema",
+    }
+    for search, meant in wider.items():
+        assert run_in(base, [*shlex.split(search), "--json"]).error["suggestion"] == f"duckkb {meant}"
 
 
 def test_who_finds_no_path_is_told_a_walk_that_goes_further(base: Path) -> None:
@@ -343,9 +356,9 @@ def test_an_example_of_a_record_writes_nothing(base: Path) -> None:
         assert run_in(base, ["get", "notes", "..."]).code == 1
 
 
-def test_an_option_without_its_value_is_answered_with_the_line_without_it(base: Path) -> None:
-    suggestion = run_in(base, ["--json", "find", "notes", "x", "-w"]).error["suggestion"]
-    assert suggestion == "duckkb --json find notes x"
+def test_an_option_without_its_value_is_answered_with_the_line_without_it_or_its_values(base: Path) -> None:
+    for slip, meant in (("find notes x -w", "find notes x"), ("propose --branch", "branches")):
+        assert run_in(base, ["--json", *slip.split()]).error["suggestion"] == f"duckkb --json {meant}"
 
 
 def test_a_path_inside_a_value_that_no_record_has_is_said_with_the_near_one(base: Path) -> None:

@@ -81,7 +81,9 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
             out.tell(result.notices)
-            out.raise_no_results(result_object(result, []), "no results", "loosen the query or the filter")
+            out.raise_no_results(
+                result_object(result, []), "no results", _suggest_wider(type_name, query, how["where"])
+            )
         origins = kb.provenance.of(result) if provenance else ()
         hit_pairs = hit_lines(result, origins, full=full)
         for _, form in hit_pairs if no_chunk else ():
@@ -214,6 +216,14 @@ def neighbors_command(
     if result.truncated:
         on = f", or go on with --after {shell_word(result.next)}" if result.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", f"raise --limit{on}")
+
+
+def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:
+    """The search that asks less than one without results: without the filter, else of all types, else what there is."""
+    words = [type_name, query] if query and condition else ["all", query] if query and type_name != "all" else []
+    if words:
+        return f"duckkb find {' '.join(map(shell_word, words))}"
+    return f"duckkb list {shell_word(type_name)}" if type_name != "all" else "duckkb schema"
 
 
 def _suggest_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapping[str, Any]) -> str:
