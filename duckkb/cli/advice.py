@@ -64,6 +64,9 @@ _READING = {
 """Verbs of which an option can be left out and nothing comes to harm."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
 """Arguments that are texts, with one that can stand there."""
+_OF_TEXTS = ("--query", "-q", "--q", "-e", "--sql", "--execute", "--command", "--statement")
+_OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
+"""Options of other tools in front of a text, and flags of theirs that need not be said here."""
 _NEEDED = {"policy": "knowledge-base"}
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
@@ -262,8 +265,14 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
         plain = next(drop_option(option, args))
         yield ["propose", "--branch", find_option_value(args, option) or "topic", *plain]
-    if option in ("--query", "-q", "--q") and "query" in params_by_name:
+    if (
+        (option in _OF_TEXTS or (slip.path == ["sql"] and option == "-c"))
+        and _TEXTS.keys() & params_by_name.keys()
+        and find_option_value(args, option)
+    ):
         yield [word for word in args if word != option]
+    if option in _OF_GREP:
+        yield drop_flag(option, args)
     yield from _move_to_front(option, slip, args)
     yield from _suggest_alternative(option, slip, args, [*params_by_name])
     near = difflib.get_close_matches(option, [name for name in params_by_name if name.startswith("--")], 2, 0.8)
@@ -525,7 +534,9 @@ def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
 
 
 def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
-    """A folder is a collection of documents; a file's records are of the type that it is named after."""
+    """A folder is a collection of documents; a file's records are of the type that it is named after, or a file of nearly that name."""
+    import difflib
+
     place = Path(word)
     if place.is_dir():
         yield ["collection", "add", word]
@@ -533,6 +544,8 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
         name = next((kind for kind in type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
         at = args.index(word)
         yield [*args[:at], name, *args[at:]]
+    elif near := difflib.get_close_matches(place.name, [path.name for path in place.parent.glob("*.*")], 1, 0.8):
+        yield from _import(ctx, str(place.with_name(near[0])), replace_word(args, word, str(place.with_name(near[0]))))
 
 
 def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:

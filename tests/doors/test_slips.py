@@ -164,6 +164,14 @@ LINES = [
     ("list notes --count", "count notes"),
     ("count notes --year 2024", "count notes -w \"year='2024'\""),
     ("memory put bot wal 'kept in order'", "memory put wal 'kept in order' --scope bot"),
+    ("policy show nope", "policy list"),
+    ("policy show knowlege-base", "policy show knowledge-base"),
+    ("sql 'selct author from notes'", "sql 'SELECT author from notes'"),
+    ("sql -c 'select 1'", "sql 'select 1'"),
+    ("sql 'select ((1'", "sql 'SHOW TABLES'"),
+    (".tables", "sql 'SHOW TABLES'"),
+    ("rows notes", "list notes"),
+    ("find notes -i crash", "find notes crash"),
     ("get notes wal --history", "log notes wal"),
     ("update notes wal topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
@@ -187,6 +195,8 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
 
 
 def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
+    empty = run_in(base, ["put", "notes", "--json"]).error["suggestion"]
+    assert empty.endswith("--dry-run") and run_in(base, shlex.split(empty)[1:]).code == 0
     for slip, meant in (("restore", "duckkb backup restore"), ("branch", "git branch"), ("fetch", "git fetch")):
         error = run_in(base, [slip, "--json"]).error
         assert f"Did you mean {meant.removeprefix('duckkb ')}?" in error["error"]
