@@ -170,6 +170,26 @@ LINES = [
     ("sql -c 'select 1'", "sql 'select 1'"),
     ("sql 'select ((1'", "sql 'SHOW TABLES'"),
     (".tables", "sql 'SHOW TABLES'"),
+    ("show tables", "sql 'SHOW TABLES'"),
+    ("-c 'select 1'", "sql 'select 1'"),
+    ("exec 'select 1'", "sql 'select 1'"),
+    ("schema --table notes", "schema notes"),
+    ("find --type notes crash", "find notes crash"),
+    ("find -C 3 crash", "find all crash"),
+    ("grep crash", "find all crash"),
+    ("log -p notes wal", "log notes wal"),
+    ("embed --all", "index build"),
+    ("propose", "branches"),
+    ("pr list", "branches"),
+    ("index --force", "index status"),
+    ("propose -b b put notes '{}'", "propose --branch b put notes '{}'"),
+    ("grep crash notes", "find notes crash"),
+    ("rg -i crash", "find all crash"),
+    ("get notes -o yaml", "list notes"),
+    ("delete -f notes", "list notes"),
+    ("apply -f a.patch", "apply a.patch"),
+    ("edit notes wal", 'put notes \'{"id": "wal"}\' --merge'),
+    ("count notes --by author", "sql 'SELECT author, count(*) AS count FROM notes GROUP BY author'"),
     ("rows notes", "list notes"),
     ("find notes -i crash", "find notes crash"),
     ("get notes wal --history", "log notes wal"),
@@ -190,7 +210,7 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert ran.code == 2 and ran.out == ""
     advised = shlex.split(ran.error["suggestion"].removesuffix(" --json"))
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
-    if not {"nobody", "vector", "propose", "query", "memory"} & {*slip.split()}:
+    if not {"nobody", "apply", "vector", "propose", "query", "memory"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
 
 
@@ -220,6 +240,10 @@ def test_a_restore_leads_to_the_newest_backup_or_says_what_lacks(tmp_path: Path)
         restored = run_in(root, advised[1:])
         assert restored.code == 0 and created.line["file"] in advised
         shutil.rmtree(restored.line["folder"])
+    shutil.copy(root / created.line["file"], root.parent / "saved")
+    advised = shlex.split(run_in(root, ["restore", "../saved", "--json"]).error["suggestion"])
+    assert advised == ["duckkb", "backup", "restore", "../saved", "../saved-restored", "--json"]
+    assert run_in(root, advised[1:]).code == 0
 
 
 def test_a_filter_of_all_types_asks_those_that_have_its_fields_and_names_the_others(base: Path) -> None:
@@ -264,7 +288,8 @@ def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -
     assert "edges have a type of their own" in unknown["error"]
     assert run_script(unknown["suggestion"], root).returncode == 0
     (lost,) = run_in(root, edge).error["details"]["findings"]
-    assert "links joins notes to notes" in lost["remedy"] and "ontology/" in lost["remedy"]
+    assert "links joins notes to notes" in lost["message"] and "ontology/" in lost["message"]
+    assert run_in(root, shlex.split(lost["remedy"])[1:]).line["key"] == "a"
     assert run_in(root, ["put", "links", '{"from": "a", "to": "a"}']).code == 0
 
 
@@ -299,6 +324,41 @@ def test_an_import_beside_a_type_is_answered_with_the_collection_to_make(tmp_pat
     assert error["suggestion"] == "duckkb col init notes2 --policy knowledge-base"
 
 
+def test_an_import_of_a_file_that_is_not_there_leads_to_those_beside_it(tmp_path: Path, base: Path) -> None:
+    notes, lost = tmp_path / "notes.jsonl", ("note.jsonl", "other.csv", "folder/other.csv")
+    empty = run_in(base, ["import", "notes", str(tmp_path / "note.jsonl"), "--json"]).error["suggestion"]
+    assert empty == f"ls {tmp_path}" and run_script(empty, base).returncode == 0
+    for file in (tmp_path / "a.csv", notes):
+        file.write_text('{"id": "d"}\n', "utf-8")
+    for name in lost:
+        suggestion = run_in(base, ["import", "notes", str(tmp_path / name), "--json"]).error["suggestion"]
+        assert suggestion == f"duckkb import notes {notes} --dry-run"
+    assert run_in(base, shlex.split(suggestion)[1:]).code == 0
+
+
+def test_a_collection_of_documents_that_is_not_there_leads_to_the_nearest(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    (root / "runbooks").mkdir()
+    assert run_in(root, ["collection", "add", "runbooks"]).code == 0
+    for slip, meant in (("ls runbook", "ls runbooks"), ("collection remove runbook", "collection show runbooks")):
+        suggestion = run_in(root, [*slip.split(), "--json"]).error["suggestion"]
+        assert suggestion.removesuffix(" --json") == f"duckkb {meant}"
+        assert run_in(root, shlex.split(suggestion)[1:]).code == 0
+
+
+def test_a_statement_that_a_shell_split_is_answered_with_the_statement(base: Path) -> None:
+    slips = {
+        "select * from notes": "select * from notes",
+        "SELECT count FROM notes --limit 1": "SELECT count(*) FROM notes",
+        "sql select count from notes": "select count(*) from notes",
+        "'select id from notes'": "select id from notes",
+    }
+    for slip, statement in slips.items():
+        suggestion = run_script(f"duckkb {slip}", base).stderr.partition("try: ")[2]
+        assert shlex.split(suggestion)[:3] == ["duckkb", "sql", statement]
+        assert run_script(suggestion, base).returncode == 0
+
+
 @pytest.mark.parametrize(("verb", "formats"), [("review", "markdown, html, github, sarif"), ("growth", "jsonl, json")])
 def test_who_asks_for_a_format_that_is_not_there_is_told_which_are(base: Path, verb: str, formats: str) -> None:
     assert f"it has the formats {formats}" in run_in(base, [verb, "--format", "table"]).err
@@ -330,6 +390,7 @@ def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
         kb.put("vectors", {"id": "v", "tensor": [1, 0]})
     (root / "more.jsonl").write_text('{"id": "d"}\n', "utf-8")
     slips = (
+        (["find", "notes", "x", "-m", "--sort", "year"], '"id":"a b"'),
         (["update", "notes", "a b", '{"content": "it\'s"}'], '"updated":1'),
         (["put", "notes", '[{"id": "e"}, {"id": "f"}]'], '"inserted":2'),
         (["put", "notes", "@more.jsonl"], '"inserted":1'),
@@ -404,7 +465,8 @@ def test_a_filter_names_the_case_in_which_records_have_its_text(base: Path) -> N
         ran = run_in(base, ["find", "plans", "-w", where, "--json"])
         (notice,) = (notice for notice in ran.line["notices"] if notice["code"] == "W_NO_VALUE")
         assert ran.code == 1 and "there is" in notice["message"]
-        assert run_in(base, ["find", "plans", *shlex.split(notice["remedy"])]).line["id"] in ("c0", "c1")
+        assert ran.error["suggestion"] == f"duckkb find plans {notice['remedy']}"
+        assert run_in(base, shlex.split(ran.error["suggestion"])[1:]).line["id"] in ("c0", "c1")
     for where in ("meta.plan = 'PRO' AND id = 'x'", "meta.plan = 'Pro' AND id = 'x'", "lower(id) = 'C0'"):
         said = run_in(base, ["find", "plans", "-w", where]).err
         assert ("there is 'Pro'" in said or "there is 'pro'" in said) == ("PRO" in where)
