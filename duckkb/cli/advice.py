@@ -295,8 +295,11 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
     if value and (is_statement or (option in _OF_TEXTS and _TEXTS.keys() & params_by_name.keys())):
         yield plain if slip.path else ["sql", *plain]
     is_loose = option in _OF_TYPES or (option not in OPTIONS and slip.path[-1:] and slip.path[-1] in _READING)
-    if is_loose and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and value in type_names(slip.ctx):
-        words = [word for word in next(drop_option(option, args)) if word != value]
+    words, kinds = [word for word in args if word not in (option, value)], type_names(slip.ctx)
+    takes_type = any(
+        param.name in ("type", "type_name") and param.opts == [param.name] for param in params_by_name.values()
+    )
+    if is_loose and takes_type and value in kinds and not {*words} & {*kinds}:
         yield [*words[: len(slip.path)], value, *words[len(slip.path) :]]
     if option in _OF_GREP:
         yield _name_type(slip.ctx, drop_flag(option, args))

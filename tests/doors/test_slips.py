@@ -210,7 +210,7 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert ran.code == 2 and ran.out == ""
     advised = shlex.split(ran.error["suggestion"].removesuffix(" --json"))
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
-    if not {"nobody", "apply", "vector", "propose", "query", "memory"} & {*slip.split()}:
+    if not {"nobody", "apply", "pr", "index", "vector", "propose", "query", "memory"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
 
 
@@ -390,7 +390,7 @@ def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
         kb.put("vectors", {"id": "v", "tensor": [1, 0]})
     (root / "more.jsonl").write_text('{"id": "d"}\n', "utf-8")
     slips = (
-        (["find", "notes", "x", "-m", "--sort", "year"], '"id":"a b"'),
+        (["find", "notes", "x", "-m", "--sort", "year"], '"a b"'),
         (["update", "notes", "a b", '{"content": "it\'s"}'], '"updated":1'),
         (["put", "notes", '[{"id": "e"}, {"id": "f"}]'], '"inserted":2'),
         (["put", "notes", "@more.jsonl"], '"inserted":1'),
