@@ -70,7 +70,7 @@ _READING = {
     *("ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", *_OF_DOCUMENTS),
 }
 """Verbs of which an option can be left out and nothing comes to harm."""
-_FOR_GROUPS = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
+_FOR_GROUPS: dict[str, list[list[str] | str]] = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
 """What groups lead to that have no verb which changes nothing."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
 """Arguments that are texts, with one that can stand there."""
