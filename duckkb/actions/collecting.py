@@ -26,7 +26,7 @@ from duckkb.engine.write import emptying, writable
 from duckkb.errors import Conflict, Finding, NotFound, OntologyError, Refused, UsageError
 from duckkb.ontology.load import load
 from duckkb.ontology.model import EVERY, Ontology, Policy, RecordType, SearchField
-from duckkb.ontology.names import is_policy_name, name_known
+from duckkb.ontology.names import is_policy_name, nearest
 from duckkb.ontology.presets import find_policy, presets
 from duckkb.ontology.rules import MODES
 from duckkb.ontology.snapshot import collection_of, define, path_of, renamed
@@ -290,8 +290,9 @@ def policy_named(base: Base, name: str) -> Policy:
     """The policy of this name or alias; raises `errors.UsageError` (E_POLICY) that names the nearest."""
     policy = find_policy(name, base.ontology.policies)
     if policy is None:
-        policy_names = [*base.ontology.policies, *presets()]
-        raise UsageError(f"no policy {name!r}", code="E_POLICY", suggestion=name_known(name, policy_names))
+        near = nearest(name, [*base.ontology.policies, *presets()])
+        suggestion = f"duckkb policy show {near}" if near else "duckkb policy list"
+        raise UsageError(f"no policy {name!r}", code="E_POLICY", suggestion=suggestion)
     return policy
 
 

@@ -70,7 +70,7 @@ def put_json(
 ) -> Receipt:
     """`put` of JSON text: one object where `single`, else JSONL."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
-    items = [_parse_argument(base, type, data)] if single else _stream(base, data)
+    items = [_parse_argument(base, type, data)] if single else _stream(base, type, data)
     return upsert(base, Upsert(kind, (), merge), items, options, single=single)
 
 
@@ -81,7 +81,7 @@ def put_batch(
     """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
     the others, and its counts and their number add up to the lines read."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
-    valid_records, wrong = sorted_out(base, kind, _stream(base, data), partial=merge)
+    valid_records, wrong = sorted_out(base, kind, _stream(base, type, data), partial=merge)
     while True:
         try:
             receipt = write(base, Upsert(kind, valid_records, merge), options)
@@ -148,13 +148,12 @@ def _read_number(finding: Finding) -> int:
     return finding.line or (int(last) if last.isdigit() else 0)
 
 
-def _stream(base: Base, data: bytes) -> list[Item]:
+def _stream(base: Base, type: str, data: bytes) -> list[Item]:
     """JSON Lines; or one object over several lines, or an array of them, as other tools print them."""
     items: list[Item] = [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
     if not items:
-        raise InvalidRecord(
-            "nothing was given on stdin", code="E_EMPTY", suggestion="one JSON object a line", exit_code=2
-        )
+        example = f"""duckkb put {type} '{{"id": "..."}}' --dry-run"""
+        raise InvalidRecord("nothing was given on stdin", code="E_EMPTY", suggestion=example, exit_code=2)
     if not isinstance(items[0][1], LineError):
         return items
     try:

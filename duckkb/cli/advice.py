@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -17,18 +18,25 @@ from duckkb.cli.base_types import (
     find_fitting_type,
     find_near_names,
     first_of_records,
+    name_restored,
     type_names,
 )
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.line_words import (
+    MANY,
     drop_flag,
     drop_option,
     drop_words,
     find_option_value,
     find_option_word,
     format_command,
+    is_query,
+    join_words,
+    lift_limit,
+    parse_fields,
     replace_word,
     select_arguments,
+    split_identities,
 )
 from duckkb.cli.options import split_front, split_record_name
 from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
@@ -62,14 +70,18 @@ _READING = {
     *("ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", *_OF_DOCUMENTS),
 }
 """Verbs of which an option can be left out and nothing comes to harm."""
+_FOR_GROUPS: dict[str, list[list[str] | str]] = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
+"""What groups lead to that have no verb which changes nothing."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
 """Arguments that are texts, with one that can stand there."""
+_OF_STATEMENTS = ("-e", "--sql", "--execute", "--command", "--statement")
+_OF_TEXTS = ("--query", "-q", "--q", *_OF_STATEMENTS)
+_OF_TYPES = ("--table", "--type", "-t", "--collection", "-c", "--in", "--from")
+_OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
+"""Options of other tools in front of a text or of a type, and flags of theirs that need not be said here."""
 _NEEDED = {"policy": "knowledge-base"}
-_ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
-_MANY = "1000000"  # a limit is never more than there are records
 _TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
 """A token of a tenant, and whatever is as long, or a URL with a password."""
-_TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
 _Line = list[str]
 
 
@@ -171,6 +183,8 @@ def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
             yield [problem.option_name if word.startswith(f"{problem.option_name}=") else word for word in args]
         elif args == [problem.option_name]:
             yield ["status"]
+        elif problem.option_name == "--branch":
+            yield ["branches"]
         elif slip.path[-1:] and slip.path[-1] in _READING and args[-1] == problem.option_name:
             yield args[:-1]
     elif slip.extra:
@@ -187,7 +201,7 @@ def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
     words = [words[0], *pair, *words[2:]] if pair else words
     if (
         words[:1] not in (["update"], ["edit"], ["patch"], ["set"], ["put"])
-        or len(words) < (3 if pair else 4)
+        or len(words) < (3 if pair or words[0] != "put" else 4)
         or re.search("[={]", words[2])
     ):
         return []
@@ -198,7 +212,7 @@ def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
         return []
     with suppress(ValueError):
         fields = (
-            json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else _parse_fields(words[3:])
+            json.loads(words[3]) if len(words) == 4 and "=" not in words[3].split("{")[0] else parse_fields(words[3:])
         )
         if isinstance(fields, dict):
             record = json.dumps({kind.identity_fields[0]: words[2], **fields}, ensure_ascii=False)
@@ -206,32 +220,17 @@ def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
     return []
 
 
-def _parse_fields(words: Sequence[str]) -> dict[str, object]:
-    """The fields that `FIELD=VALUE` set, values as JSON where they are that. Raises ValueError where a word is not of this form."""
-    fields: dict[str, object] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise ValueError(word)
-        fields[name] = value
-        with suppress(ValueError):
-            fields[name] = json.loads(value)
-    return fields
-
-
 def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     at = args.index(problem.word)
-    before, after = args[:at], args[at + 1 :]
     is_below = problem.ctx is not None and problem.ctx.parent is not None
+    before, after = args[:at] if is_below else [], args[at + 1 :]
     if problem.word in UNDOING and not is_below:
         words = [word for word in after if not word.startswith("-")]
         yield [*before, "log", *words] if len(words) == 2 else [*before, "diff"]
     if problem.word in OF_GIT and not is_below:
-        base = problem.ctx.params.get("kb") if problem.ctx else None
-        yield f"git {shlex.join([*(['-C', base] if base else []), *args[at:]])}"
+        yield _format_git(problem.ctx, args[at:])
     if problem.better:
-        command = shlex.split(problem.better)
-        yield [*before, *command, *(after if command[0] != "sql" else ())]
+        yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
     if is_below and problem.ctx is not None:
         yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
         yield from _suggest_usual_verb(_Slip(problem.ctx), before)
@@ -240,11 +239,41 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
         yield [*before, "find", "all", " ".join(args[at:])]
 
 
+def _replace_verb(problem: NoSuchVerb, words: _Line) -> _Line:
+    """The command that is meant by a verb that there is not, with what stands behind that."""
+    command, after = shlex.split(problem.better), words[1:]
+    plain = [*takewhile(lambda word: word[:1] != "-", words)]
+    if command == ["sql"] and is_query(" ".join(plain)):
+        return ["sql", join_words(plain), *words[len(plain) :]]
+    if command == ["backup", "restore"] and len(plain) == 2 and problem.ctx and base_root(problem.ctx):
+        return [*command, plain[1], name_restored(plain[1]), *after[1:]]
+    return [*command, *(after if command == ["sql"] or command[0] != "sql" else ())]
+
+
+def _format_git(ctx: click.Context | None, words: _Line) -> str:
+    """The command of git, in the base that the line names."""
+    base = ctx.find_root().params.get("kb") if ctx else None
+    return f"git {shlex.join([*(['-C', base] if base else []), *words])}"
+
+
+def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
+    """The line; where it is a `find` that names no type, with `all` in front of the text; `list`, where it is to get a type."""
+    words = select_arguments(ctx, line) if ctx else []
+    kinds = ("all", *type_names(ctx)) if ctx else ()
+    if len(words) == 2 and words[0] == "get" and words[1] in kinds:
+        return replace_word(line, "get", "list")
+    if words[:1] != ["find"] or words[1:2] == [] or words[1] in kinds or len(words) > 3:
+        return line
+    if len(words) == 3 and words[2] in kinds:
+        return ["find", words[2], *[word for word in line[1:] if word != words[2]]]
+    at = line.index(words[1])
+    return [*line[:at], "all", *line[at:]] if len(words) == 2 else line
+
+
 def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """What a group is asked for most, with what was given to it."""
     command = slip.ctx.command
-    if slip.path[:1] == ["skill"]:
-        yield "duckkb --skill"
+    yield from _FOR_GROUPS.get("".join(slip.path[:1]), ())
     if isinstance(command, click.Group) and slip.path:
         at = args.index(slip.path[-1]) + 1
         verb = next((name for name in _USUAL if name in command.list_commands(slip.ctx)), None)
@@ -260,8 +289,20 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
         plain = next(drop_option(option, args))
         yield ["propose", "--branch", find_option_value(args, option) or "topic", *plain]
-    if option in ("--query", "-q", "--q") and "query" in params_by_name:
-        yield [word for word in args if word != option]
+    value, plain = find_option_value(args, option), [word for word in args if word != option]
+    is_statement = slip.path in ([], ["sql"]) and option in ("-c", *_OF_STATEMENTS)
+    is_statement |= slip.path == ["apply"] and option in ("-f", "--file", "--input")
+    if value and (is_statement or (option in _OF_TEXTS and _TEXTS.keys() & params_by_name.keys())):
+        yield plain if slip.path else ["sql", *plain]
+    is_loose = option in _OF_TYPES or (option not in OPTIONS and slip.path[-1:] and slip.path[-1] in _READING)
+    words, kinds = [word for word in args if word not in (option, value)], type_names(slip.ctx)
+    takes_type = any(
+        param.name in ("type", "type_name") and param.opts == [param.name] for param in params_by_name.values()
+    )
+    if is_loose and takes_type and value in kinds and not {*words} & {*kinds}:
+        yield [*words[: len(slip.path)], value, *words[len(slip.path) :]]
+    if option in _OF_GREP:
+        yield _name_type(slip.ctx, drop_flag(option, args))
     yield from _move_to_front(option, slip, args)
     yield from _suggest_alternative(option, slip, args, [*params_by_name])
     near = difflib.get_close_matches(option, [name for name in params_by_name if name.startswith("--")], 2, 0.8)
@@ -274,22 +315,23 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
         yield from _convert_to_find(slip.path[0], slip.ctx, args)
     if is_search and option in _OF_FIND:
         yield from _convert_to_find(slip.path[0], slip.ctx, args)
-    yield from (
-        replace_word(args, option, name) for name in (*OPTIONS.get(option, ()), *near) if name in params_by_name
-    )
-    if option in ("-w", "--where", "--filter") and slip.path == ["list"]:
-        yield [*replace_word(args, "list", "find")]
+    yield from (replace_word(args, option, name) for name in OPTIONS.get(option, ()) if name in params_by_name)
+    yield from _suggest_filter(option, slip, args)
+    yield from (replace_word(args, option, name) for name in near)
     if slip.path == ["ls"] and first_of_records(slip.ctx, args[1:]):
         yield replace_word(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
         yield from _suggest_format(option, args)
-        yield from _suggest_filter(option, slip, args)
         yield from _convert_to_verb(option, slip, args)
-        yield from drop_option(option, args)
+        yield from (_name_type(slip.ctx, plain) for plain in drop_option(option, args))
     elif slip.path == ["watch"]:
         yield [*replace_word(next(drop_option(option, args)), "watch", "update")]
-    elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and args[1:] and args[1] in type_names(slip.ctx):
-        yield ["list", args[1]]
+    elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and (
+        kinds := [word for word in args if word in type_names(slip.ctx)]
+    ):
+        yield ["list", kinds[0]]
+    elif isinstance(slip.ctx.command, click.Group):
+        yield from _suggest_usual_verb(slip, drop_flag(option, args))
     elif slip.path[1:]:
         yield from _suggest_usual_verb(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
 
@@ -311,12 +353,19 @@ def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: S
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
     value = find_option_value(args, option)
     if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
+        (plain, *_) = [*drop_option(option, args)]
+        if slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) > 2 and value.isidentifier():
+            yield f"{format_command(drop_flag('--json', plain))} | jq -sc {shell_word(f'sort_by(.{value})[]')}"
         yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
+    elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
+        yield ["index", "build"]
+    elif option in ("--group-by", "--by", "--group", "--groupby") and value and slip.path == ["count"]:
+        yield ["sql", f"SELECT {value}, count(*) AS count FROM {name.lower()} GROUP BY {value}"]
     elif option in ("--count", "--total") and not value.isdigit():
         condition = find_option_value(args, "-w") or find_option_value(args, "--where")
         yield ["count", name, *(["-w", condition] if condition else [])]
     elif option in ("-w", "--where", "--filter") and "--cascade" in known_options:
-        hits = format_command(["find", name, "-w", value, "--fields", "id", "-l", _MANY])
+        hits = format_command(["find", name, "-w", value, "--fields", "id", "-l", MANY])
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
     elif option in ("--mode", "--type", "--search-mode", "--method") and value.lower() in MODES:
         flag, verb = MODES[value.lower()]
@@ -346,7 +395,7 @@ def _suggest_format(option: str, args: _Line) -> Iterator[_Line]:
 def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     """`--lang zh` is a filter, where the records have such a field."""
     value, kinds = find_option_value(args, option), type_names(slip.ctx)
-    if slip.path not in (["find"], ["list"]) or not value or not option.startswith("--"):
+    if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):
         return
     line = next(drop_option(option, args))
     kind = next((word for word in line if word in kinds), "")
@@ -355,7 +404,6 @@ def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
     if (fitting := next(filter(None, comparisons), None)) is None:
         return
     condition = fitting[1]
-    line = replace_word(line, slip.path[0], "find")
     if spelling := next((name for name in ("-w", "--where") if find_option_value(line, name)), ""):
         before = find_option_value(line, spelling)
         yield [word.replace(before, f"({before}) AND {condition}") for word in line]
@@ -400,7 +448,7 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
     if param is None:
         return
     if param.name in ("limit", "top_k"):
-        yield from _lift_limit(args)
+        yield from lift_limit(args)
     if param.name == "vector" and (text := find_option_value(args, "--vector")):
         yield f"echo {shell_word(text)} | {format_command([word.replace(text, '-') for word in args])}"
     value = next(
@@ -419,33 +467,20 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
             yield replace_word(plain, "find", "list") if asks_all else plain
 
 
-def _lift_limit(args: _Line) -> Iterator[_Line]:
-    """No limit is one that is larger than any base."""
-    names = ("-l", "-n", "--limit", "--top-k")
-    line = list(args)
-    for at, word in enumerate(line):
-        name, equals, value = word.partition("=")
-        if equals and name in names and value.lower() in _ALL:
-            line[at] = f"{name}={_MANY}"
-        elif at and line[at - 1] in names and word.lower() in _ALL:
-            line[at] = _MANY
-    if line != args:
-        yield line
-
-
 def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     """Words that have no place: a text without quotes, fields of a record, two versions; else the line does without."""
-    extra, arguments = (
-        slip.extra,
-        [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)],
-    )
+    extra = slip.extra
+    arguments = [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)]
     kept_words = drop_words(args, extra)
     last = arguments[-1].name if arguments else None
     if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
         yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
+    if slip.path == ["memory", "put"]:
+        scope, key = (str(slip.ctx.params[name]) for name in ("key", "text"))
+        yield ["memory", "put", key, " ".join(extra), "--scope", scope]
     if last in _TEXTS and (before := slip.ctx.params.get(last or "")):
         at = kept_words.index(before) if before in kept_words else len(kept_words) - 1
-        yield [*kept_words[:at], " ".join([before, *extra]), *kept_words[at + 1 :]]
+        yield [*kept_words[:at], join_words([before, *extra]), *kept_words[at + 1 :]]
     pair = str(slip.ctx.params.get("json_text"))
     if last == "json_text" and all("=" in word for word in (pair, *extra)):
         fields = dict(word.split("=", 1) for word in (pair, *extra))
@@ -484,9 +519,13 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     )
     if not slip.path and args == []:
         yield ["status"]
+    if missing is None:
+        yield from _FOR_GROUPS.get("".join(slip.path), ())
     if missing is None or not slip.path:
         return
     words = select_arguments(slip.ctx, args)[len(slip.path) :]
+    if slip.path == ["log"] and not words:
+        yield _format_git(slip.ctx, ["log", "--oneline", "-n", "10"])
     if slip.path[0] == "backup" and missing.name == "file":
         yield _add_newest_backup(slip, args)
     if missing.name in _NEEDED:
@@ -495,7 +534,7 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield [*args, missing.type.choices[0]]
     if slip.path == ["import"] and words:
         yield from _import(slip.ctx, words[0], args)
-    yield from _split(words, args)
+    yield from split_identities(words, args)
     if missing.name in ("type", "type_name") and not words:
         yield from _add_type(missing, slip, args)
     if missing.name in _TEXTS:
@@ -517,18 +556,18 @@ def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_L
 def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
     """The line with the newest backup of the base, to be restored beside it; with FILE where nobody knows of one."""
     from duckkb.actions.backup.create import find_newest_backup
-    from duckkb.truth.backup.gather import SUFFIX
 
     root = base_root(slip.ctx)
     file = find_newest_backup(root) if root else None
     if file is None:
         return f"{format_command(args)} FILE"
-    folder = str(file).removesuffix(SUFFIX)
-    return [*args, str(file), *([folder] if slip.path[-1] == "restore" else ())]
+    return [*args, str(file), *([name_restored(str(file))] if slip.path[-1] == "restore" else ())]
 
 
 def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
-    """A folder is a collection of documents; a file's records are of the type that it is named after."""
+    """A folder is a collection of documents; a file's records are of the type that it is named after, or a file of nearly that name."""
+    import difflib
+
     place = Path(word)
     if place.is_dir():
         yield ["collection", "add", word]
@@ -536,18 +575,8 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
         name = next((kind for kind in type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
         at = args.index(word)
         yield [*args[:at], name, *args[at:]]
-
-
-def _split(words: Sequence[str], args: _Line) -> Iterator[_Line]:
-    """TYPE/IDENTITY and TYPE:IDENTITY are two words; a citation is one."""
-    parts = {word: match.groups() for word in words if (match := _TYPE_AND_IDENTITY.fullmatch(word))}
-    kinds = {kind for kind, _ in parts.values()}
-    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B`: the type stands once, unless the verb takes it twice
-        plain = [parts[word][1] if word in parts else word for word in args]
-        at = next(at for at, word in enumerate(args) if word in parts)
-        yield [*plain[:at], *kinds, *plain[at:]]
-    if parts:
-        yield [word for arg in args for word in parts.get(arg, (arg,))]
+    elif near := difflib.get_close_matches(place.name, [path.name for path in place.parent.glob("*.*")], 1, 0.8):
+        yield from _import(ctx, str(place.with_name(near[0])), replace_word(args, word, str(place.with_name(near[0]))))
 
 
 def _suggest_list(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:

@@ -52,6 +52,14 @@ def base_root(ctx: click.Context) -> Path | None:
     return None
 
 
+def name_restored(file: str) -> str:
+    """The folder beside a backup that it is restored to: one that is not there."""
+    from duckkb.truth.backup.gather import SUFFIX
+
+    folder = file.removesuffix(SUFFIX)
+    return f"{folder}-restored" if Path(folder).exists() else folder
+
+
 def named_base(ctx: click.Context) -> str | None:
     """The base that the line names."""
     base_path: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")

@@ -1,11 +1,18 @@
 """The words of a command line: found, replaced and taken out."""
 
+import json
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
 from duckkb.errors import shell_word
 
+_TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
+MANY = "1000000"  # a limit is never more than there are records
+_ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 Line = list[str]
 
 
@@ -68,6 +75,63 @@ def replace_word(args: Sequence[str], word: str, better: str) -> Line:
     at = next(at for at, argument in enumerate(line) if argument.partition("=")[0] == word)
     line[at] = better + "".join(line[at].partition("=")[1:])
     return line
+
+
+def lift_limit(args: Line) -> Iterator[Line]:
+    """No limit is one that is larger than any base."""
+    names = ("-l", "-n", "--limit", "--top-k")
+    line = list(args)
+    for at, word in enumerate(line):
+        name, equals, value = word.partition("=")
+        if equals and name in names and value.lower() in _ALL:
+            line[at] = f"{name}={MANY}"
+        elif at and line[at - 1] in names and word.lower() in _ALL:
+            line[at] = MANY
+    if line != args:
+        yield line
+
+
+def is_query(text: str) -> bool:
+    """Whether a text is a statement that asks tables."""
+    words = text.lower().split()
+    return words[:1] == ["select"] and "from" in words
+
+
+def join_words(words: Sequence[str]) -> str:
+    """The text that a shell split into words; of a statement with the `*` that it spread over the files of the current folder,
+    and with `count` as the function that it is."""
+    if is_query(" ".join(words)) and len(words) > 1:
+        at = [word.lower() for word in words].index("from")
+        columns = [*words[1:at]]
+        if columns and {*columns} == {path.name for path in Path().glob("[!.]*")}:
+            columns = ["*"]
+        words = [words[0], *(["count(*)"] if columns == ["count"] else columns), *words[at:]]
+    return " ".join(words)
+
+
+def parse_fields(words: Sequence[str]) -> dict[str, object]:
+    """The fields that `FIELD=VALUE` set, values as JSON where they are that. Raises ValueError where a word is not of this form."""
+    fields: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ValueError(word)
+        fields[name] = value
+        with suppress(ValueError):
+            fields[name] = json.loads(value)
+    return fields
+
+
+def split_identities(words: Sequence[str], args: Line) -> Iterator[Line]:
+    """TYPE/IDENTITY and TYPE:IDENTITY are two words; a citation is one."""
+    parts = {word: match.groups() for word in words if (match := _TYPE_AND_IDENTITY.fullmatch(word))}
+    kinds = {kind for kind, _ in parts.values()}
+    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B`: the type stands once, unless the verb takes it twice
+        plain = [parts[word][1] if word in parts else word for word in args]
+        at = next(at for at, word in enumerate(args) if word in parts)
+        yield [*plain[:at], *kinds, *plain[at:]]
+    if parts:
+        yield [word for arg in args for word in parts.get(arg, (arg,))]
 
 
 def format_command(words: Sequence[str]) -> str:

@@ -47,10 +47,10 @@ class VerbGroup(click.Group):
         if args == ["version"]:
             _print_version(ctx, ctx.command.params[0], True)
         if args and args[0] not in BY_NAME:
-            from duckkb.cli.slips import VERBS as MEANT
-            from duckkb.cli.slips import NoSuchVerb
+            from duckkb.cli.slips import NoSuchVerb, find_meaning
 
-            raise NoSuchVerb(args[0], list(BY_NAME), ctx, MEANT.get(args[0], ()))
+            word, meant = find_meaning(args)
+            raise NoSuchVerb(word, list(BY_NAME), ctx, meant)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

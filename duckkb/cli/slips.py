@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from duckkb.cli.line_words import is_query
+
 
 def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
     """Each word of a table of words by what they mean, with what it means: of several the ones that there are."""
@@ -12,23 +14,24 @@ def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple
 
 
 VERBS = _build_word_index({
-    "find": "grep lookup retrieve select where filter",
+    "find": "grep rg lookup retrieve select where filter",
     "put": "add upsert insert set save store create write edit",
     "get": "show read fetch cat view open",
     "delete": "rm remove del drop unset",
-    "list": "all dir scan",
+    "list": "all dir scan rows records head",
     "col": "collections cols",
     "import": "load ingest",
     "export": "dump",
     "rename": "mv move",
     "sql": "exec",
     "count": "length",
-    "sql 'SHOW TABLES'": "tables",
+    "sql 'SHOW TABLES'": "tables .tables",
     "status": "stats info",
-    "schema": "types describe",
+    "schema": "types describe explain",
     "embed": "embedding",
     "log": "history",
     "check": "validate lint fix verify",
+    "branches": "pr",
     "fmt": "format",
     "graph neighbors": "neighbors edges related links",
     "policy list": "policies",
@@ -55,7 +58,21 @@ OF_GROUPS = _build_word_index({
 })  # fmt: skip
 """The same of the verbs below a verb."""
 OF_GIT = frozenset(
-    ["commit", "push", "pull", "fetch", "clone", "checkout", "switch", "branch", "stash", "reset", "rebase"]
+    [
+        "commit",
+        "push",
+        "pull",
+        "fetch",
+        "clone",
+        "checkout",
+        "switch",
+        "branch",
+        "stash",
+        "reset",
+        "rebase",
+        "tag",
+        "remote",
+    ]
 )
 """Commands that are git's, in a base as in any repository."""
 OPTIONS = _build_word_index({
@@ -77,6 +94,7 @@ OPTIONS = _build_word_index({
     "--top-k": "--limit -l",
     "--type or --collection": "-c --collection --type -t --types --collections --in",
     "--depth": "--hops --max-depth --levels",
+    "--branch": "-b",
     "--label": "--edge --relation",
     "--budget": "--tokens --max-tokens",
 })  # fmt: skip
@@ -86,6 +104,14 @@ MODES = _build_word_index({
     "--hybrid or query": "hybrid both h",
 })  # fmt: skip
 """Words for how to search, by the flag and by the verb of documents that do so."""
+
+
+def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The word of a line that is no verb, and the commands that it may mean: the first, or what `show` is to show."""
+    word = args[0]
+    if VERBS.get(word) == ("get",) and args[1:2] and args[1] in VERBS and all(more[0:1] == "-" for more in args[2:]):
+        word = args[1]
+    return word, ("sql",) if is_query(" ".join(args)) else VERBS.get(word, ())
 
 
 UNDOING = frozenset(["undo", "revert", "rollback", "unput", "undelete", "discard"])

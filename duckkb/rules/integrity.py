@@ -228,13 +228,13 @@ def _report_dangling_end(view: BaseView, kind: EdgeType, row: StoredRow, name: s
         message = f"{target} exists as {' and '.join(end.types)}"
         return at(row, "E_AMBIGUOUS_END", message, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
-    message = f"no {' or '.join(types)} {target}"
     ends = f"{kind.name} joins {' or '.join(kind.from_types)} to {' or '.join(kind.to_types)}"
     if command := suggest_edge_type(view.tree, *(row.record.fields[side] for side in (FROM, TO))):
+        message = f"no {' or '.join(types)} {target}"
         remedy = f"{ends}; `{command}` makes an edge type for these, to name in the place of {kind.name}"
         return at(row, "E_DANGLING_EDGE", message, remedy, f"/{name}")
-    hint = "`echo 'edges: {NAME: {from: TYPE, to: TYPE}}' > ontology/NAME.yaml` makes an edge type for other ends"
-    return at(row, "E_DANGLING_EDGE", message, f"add the node, or delete the edge; {ends}, {hint}", f"/{name}")
+    message = f"no {' or '.join(types)} {target}; {ends}, and a file in ontology/ may make an edge type for other ends"
+    return at(row, "E_DANGLING_EDGE", message, f"duckkb list {types[0]}", f"/{name}")
 
 
 def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:

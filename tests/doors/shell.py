@@ -10,11 +10,12 @@ from tests.harness.forks import forks, possible
 _JQ = """
 import sys
 import jq
-raw, words = False, sys.argv[1:]
+flags, words = "", sys.argv[1:]
 while words and words[0].startswith("-"):
-    raw |= "r" in words.pop(0)
+    flags += words.pop(0)
+raw = "r" in flags
 text = open(words[1], encoding="utf-8").read() if len(words) > 1 else sys.stdin.read()
-for value in jq.compile(words[0]).input_text(text).all():
+for value in jq.compile(words[0]).input_text(text, slurp="s" in flags).all():
     print(value if raw and isinstance(value, str) else __import__("json").dumps(value, ensure_ascii=False))
 """
 

@@ -158,10 +158,40 @@ LINES = [
     ("find notes crash -l 2 -w \"source = 'wiki'\"", "find notes crash -l 2 -w \"meta.source = 'wiki'\""),
     ("list notes --fields id,source", "list notes --fields id,meta.source"),
     ("find notes crash --author ann -l 2", "find notes crash -l 2 -w \"author='ann'\""),
-    ("list notes --year 2024", "find notes -w \"year='2024'\""),
-    ("list notes --source wiki", "find notes -w \"meta.source='wiki'\""),
+    ("list notes --year 2024", "list notes -w \"year='2024'\""),
+    ("list notes --source wiki", "list notes -w \"meta.source='wiki'\""),
     ("find notes -w \"author = 'ann'\" --count", "count notes -w \"author = 'ann'\""),
     ("list notes --count", "count notes"),
+    ("count notes --year 2024", "count notes -w \"year='2024'\""),
+    ("memory put bot wal 'kept in order'", "memory put wal 'kept in order' --scope bot"),
+    ("policy show nope", "policy list"),
+    ("policy show knowlege-base", "policy show knowledge-base"),
+    ("sql 'selct author from notes'", "sql 'SELECT author from notes'"),
+    ("sql -c 'select 1'", "sql 'select 1'"),
+    ("sql 'select ((1'", "sql 'SHOW TABLES'"),
+    (".tables", "sql 'SHOW TABLES'"),
+    ("show tables", "sql 'SHOW TABLES'"),
+    ("-c 'select 1'", "sql 'select 1'"),
+    ("exec 'select 1'", "sql 'select 1'"),
+    ("schema --table notes", "schema notes"),
+    ("find --type notes crash", "find notes crash"),
+    ("find -C 3 crash", "find all crash"),
+    ("grep crash", "find all crash"),
+    ("log -p notes wal", "log notes wal"),
+    ("embed --all", "index build"),
+    ("propose", "branches"),
+    ("pr list", "branches"),
+    ("index --force", "index status"),
+    ("propose -b b put notes '{}'", "propose --branch b put notes '{}'"),
+    ("grep crash notes", "find notes crash"),
+    ("rg -i crash", "find all crash"),
+    ("get notes -o yaml", "list notes"),
+    ("delete -f notes", "list notes"),
+    ("apply -f a.patch", "apply a.patch"),
+    ("edit notes wal", 'put notes \'{"id": "wal"}\' --merge'),
+    ("count notes --by author", "sql 'SELECT author, count(*) AS count FROM notes GROUP BY author'"),
+    ("rows notes", "list notes"),
+    ("find notes -i crash", "find notes crash"),
     ("get notes wal --history", "log notes wal"),
     ("update notes wal topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
@@ -180,11 +210,13 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert ran.code == 2 and ran.out == ""
     advised = shlex.split(ran.error["suggestion"].removesuffix(" --json"))
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
-    if not {"nobody", "vector", "propose", "query"} & {*slip.split()}:
+    if not {"nobody", "apply", "pr", "index", "vector", "propose", "query", "memory"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
 
 
 def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
+    empty = run_in(base, ["put", "notes", "--json"]).error["suggestion"]
+    assert empty.endswith("--dry-run") and run_in(base, shlex.split(empty)[1:]).code == 0
     for slip, meant in (("restore", "duckkb backup restore"), ("branch", "git branch"), ("fetch", "git fetch")):
         error = run_in(base, [slip, "--json"]).error
         assert f"Did you mean {meant.removeprefix('duckkb ')}?" in error["error"]
@@ -208,6 +240,10 @@ def test_a_restore_leads_to_the_newest_backup_or_says_what_lacks(tmp_path: Path)
         restored = run_in(root, advised[1:])
         assert restored.code == 0 and created.line["file"] in advised
         shutil.rmtree(restored.line["folder"])
+    shutil.copy(root / created.line["file"], root.parent / "saved")
+    advised = shlex.split(run_in(root, ["restore", "../saved", "--json"]).error["suggestion"])
+    assert advised == ["duckkb", "backup", "restore", "../saved", "../saved-restored", "--json"]
+    assert run_in(root, advised[1:]).code == 0
 
 
 def test_a_filter_of_all_types_asks_those_that_have_its_fields_and_names_the_others(base: Path) -> None:
@@ -252,7 +288,8 @@ def test_who_puts_an_edge_is_told_of_edge_types_and_their_ends(tmp_path: Path) -
     assert "edges have a type of their own" in unknown["error"]
     assert run_script(unknown["suggestion"], root).returncode == 0
     (lost,) = run_in(root, edge).error["details"]["findings"]
-    assert "links joins notes to notes" in lost["remedy"] and "ontology/" in lost["remedy"]
+    assert "links joins notes to notes" in lost["message"] and "ontology/" in lost["message"]
+    assert run_in(root, shlex.split(lost["remedy"])[1:]).line["key"] == "a"
     assert run_in(root, ["put", "links", '{"from": "a", "to": "a"}']).code == 0
 
 
@@ -260,6 +297,17 @@ def test_who_has_no_neighbors_is_told_a_command_that_asks_more(base: Path) -> No
     alone = ["graph", "neighbors", "notes", "wal"]
     for walk, meant in ((alone, "duckkb schema"), ([*alone, "--direction", "in"], "duckkb graph neighbors notes wal")):
         assert run_in(base, [*walk, "--json"]).error["suggestion"] == meant
+
+
+def test_who_finds_nothing_is_told_a_search_that_asks_less(base: Path) -> None:
+    wider = {
+        "find notes crash -w 'year < 1'": "find notes crash",
+        "find notes qqqq -m": "find all qqqq",
+        "find notes -w 'year < 1'": "list notes",
+        "find all qqqq -m": "schema",
+    }
+    for search, meant in wider.items():
+        assert run_in(base, [*shlex.split(search), "--json"]).error["suggestion"] == f"duckkb {meant}"
 
 
 def test_who_finds_no_path_is_told_a_walk_that_goes_further(base: Path) -> None:
@@ -274,6 +322,41 @@ def test_an_import_beside_a_type_is_answered_with_the_collection_to_make(tmp_pat
     (tmp_path / "a.jsonl").write_text('{"id": "d"}\n', "utf-8")
     error = run_in(base, ["import", "notes2", str(tmp_path / "a.jsonl"), "--json"]).error
     assert error["suggestion"] == "duckkb col init notes2 --policy knowledge-base"
+
+
+def test_an_import_of_a_file_that_is_not_there_leads_to_those_beside_it(tmp_path: Path, base: Path) -> None:
+    notes, lost = tmp_path / "notes.jsonl", ("note.jsonl", "other.csv", "folder/other.csv")
+    empty = run_in(base, ["import", "notes", str(tmp_path / "note.jsonl"), "--json"]).error["suggestion"]
+    assert empty == f"ls {tmp_path}" and run_script(empty, base).returncode == 0
+    for file in (tmp_path / "a.csv", notes):
+        file.write_text('{"id": "d"}\n', "utf-8")
+    for name in lost:
+        suggestion = run_in(base, ["import", "notes", str(tmp_path / name), "--json"]).error["suggestion"]
+        assert suggestion == f"duckkb import notes {notes} --dry-run"
+    assert run_in(base, shlex.split(suggestion)[1:]).code == 0
+
+
+def test_a_collection_of_documents_that_is_not_there_leads_to_the_nearest(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    (root / "runbooks").mkdir()
+    assert run_in(root, ["collection", "add", "runbooks"]).code == 0
+    for slip, meant in (("ls runbook", "ls runbooks"), ("collection remove runbook", "collection show runbooks")):
+        suggestion = run_in(root, [*slip.split(), "--json"]).error["suggestion"]
+        assert suggestion.removesuffix(" --json") == f"duckkb {meant}"
+        assert run_in(root, shlex.split(suggestion)[1:]).code == 0
+
+
+def test_a_statement_that_a_shell_split_is_answered_with_the_statement(base: Path) -> None:
+    slips = {
+        "select * from notes": "select * from notes",
+        "SELECT count FROM notes --limit 1": "SELECT count(*) FROM notes",
+        "sql select count from notes": "select count(*) from notes",
+        "'select id from notes'": "select id from notes",
+    }
+    for slip, statement in slips.items():
+        suggestion = run_script(f"duckkb {slip}", base).stderr.partition("try: ")[2]
+        assert shlex.split(suggestion)[:3] == ["duckkb", "sql", statement]
+        assert run_script(suggestion, base).returncode == 0
 
 
 @pytest.mark.parametrize(("verb", "formats"), [("review", "markdown, html, github, sarif"), ("growth", "jsonl, json")])
@@ -307,6 +390,7 @@ def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
         kb.put("vectors", {"id": "v", "tensor": [1, 0]})
     (root / "more.jsonl").write_text('{"id": "d"}\n', "utf-8")
     slips = (
+        (["find", "notes", "x", "-m", "--sort", "year"], '"a b"'),
         (["update", "notes", "a b", '{"content": "it\'s"}'], '"updated":1'),
         (["put", "notes", '[{"id": "e"}, {"id": "f"}]'], '"inserted":2'),
         (["put", "notes", "@more.jsonl"], '"inserted":1'),
@@ -343,9 +427,9 @@ def test_an_example_of_a_record_writes_nothing(base: Path) -> None:
         assert run_in(base, ["get", "notes", "..."]).code == 1
 
 
-def test_an_option_without_its_value_is_answered_with_the_line_without_it(base: Path) -> None:
-    suggestion = run_in(base, ["--json", "find", "notes", "x", "-w"]).error["suggestion"]
-    assert suggestion == "duckkb --json find notes x"
+def test_an_option_without_its_value_is_answered_with_the_line_without_it_or_its_values(base: Path) -> None:
+    for slip, meant in (("find notes x -w", "find notes x"), ("propose --branch", "branches")):
+        assert run_in(base, ["--json", *slip.split()]).error["suggestion"] == f"duckkb --json {meant}"
 
 
 def test_a_path_inside_a_value_that_no_record_has_is_said_with_the_near_one(base: Path) -> None:
@@ -381,7 +465,8 @@ def test_a_filter_names_the_case_in_which_records_have_its_text(base: Path) -> N
         ran = run_in(base, ["find", "plans", "-w", where, "--json"])
         (notice,) = (notice for notice in ran.line["notices"] if notice["code"] == "W_NO_VALUE")
         assert ran.code == 1 and "there is" in notice["message"]
-        assert run_in(base, ["find", "plans", *shlex.split(notice["remedy"])]).line["id"] in ("c0", "c1")
+        assert ran.error["suggestion"] == f"duckkb find plans {notice['remedy']}"
+        assert run_in(base, shlex.split(ran.error["suggestion"])[1:]).line["id"] in ("c0", "c1")
     for where in ("meta.plan = 'PRO' AND id = 'x'", "meta.plan = 'Pro' AND id = 'x'", "lower(id) = 'C0'"):
         said = run_in(base, ["find", "plans", "-w", where]).err
         assert ("there is 'Pro'" in said or "there is 'pro'" in said) == ("PRO" in where)

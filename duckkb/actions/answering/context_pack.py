@@ -123,7 +123,7 @@ def context_pack(
     `errors.NotFound`."""
     text = (text_or_none(question, "a question") or "").strip()
     if not text:
-        raise UsageError("give a question", suggestion='as in "how do we roll back a release"')
+        raise UsageError("give a question", suggestion='duckkb pack "how do we roll back a release"')
     positive(budget, "the budget")
     kinds, policy_notices = searched_kinds(base, types)
     hits = query(base, Intent(text, limit=positive(limit), kinds=tuple(kinds)), ModelBudget())

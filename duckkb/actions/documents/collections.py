@@ -27,9 +27,9 @@ from duckkb.documents.source import contexts, within
 from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of, refuse_taken
 from duckkb.engine.write import writable
-from duckkb.errors import Finding, NotFound, UsageError
+from duckkb.errors import Finding, NotFound, UsageError, shell_word
 from duckkb.ontology.model import MARKDOWN_FILES, DocumentSource, NodeType
-from duckkb.ontology.names import is_folder, is_policy_name, name_known
+from duckkb.ontology.names import is_folder, is_policy_name, nearest
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
 from duckkb.truth.commit import outside, protocol
 from duckkb.truth.commit.journal import digest
@@ -258,8 +258,12 @@ def _find_collection(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
     if kind is not None:
         raise UsageError(f"{kind.name} has no folder of files", suggestion=f"duckkb list {kind.name}")
     collection_names = [collection.name for collection in documents_of(base)]
-    near = name_known(name, collection_names) if collection_names else "duckkb collection add FOLDER"
-    raise NotFound(f"no document collection {name!r}", code="E_UNKNOWN_TYPE", suggestion=near)
+    near = nearest(name, collection_names)
+    otherwise = "duckkb collection list" if collection_names else "duckkb collection add FOLDER"
+    suggestion = f"duckkb collection show {shell_word(near)}" if near else otherwise
+    error = NotFound(f"no document collection {name!r}", code="E_UNKNOWN_TYPE", suggestion=suggestion)
+    error.correction = (name, near) if near else None
+    raise error
 
 
 def _line(base: Base, kind: NodeType) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from duckkb.engine.draft import Upsert
 from duckkb.engine.write import WriteOptions
 from duckkb.errors import Finding, InvalidRecord, UsageError, shell_word
 from duckkb.ontology.model import RecordType
+from duckkb.ontology.names import nearest
 from duckkb.queries import ImportSummary, Notice, Receipt
 from duckkb.truth.files.line import LineError, parse_json, parse_objects
 from duckkb.truth.files.part import collector_paused
@@ -130,6 +131,17 @@ def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
         ) from None
 
 
+def _suggest_file(type: str, path: Path) -> str:
+    """The import, as a trial, of the file beside a path where none is that has the nearest name, or the type's; else what lies there."""
+    folder = next(folder for folder in path.parents if folder.is_dir())
+    files = {file.name: file for file in folder.glob("*") if file.suffix.lower() in _FORMATS}
+    near = nearest(path.name, files) or min(files, key=lambda name: (files[name].stem != type, name), default="")
+    file = files.get(near)
+    if file is None:
+        return f"ls {shell_word(str(folder))}"
+    return f"duckkb import {shell_word(type)} {shell_word(str(file))} --dry-run"
+
+
 class _ImportSource:
     """One file that is open to read, in the form that its name or its first bytes show."""
 
@@ -143,7 +155,12 @@ class _ImportSource:
         elif Path(path).is_dir():
             raise _refuse_documents(f"{path} is a folder", path)
         else:
-            self._file = opened.enter_context(regular_file(base, path, "a file to import").open("rb"))
+            try:
+                file = regular_file(base, path, "a file to import")
+            except UsageError as problem:
+                problem.suggestion = _suggest_file(request.type, Path(path))
+                raise
+            self._file = opened.enter_context(file.open("rb"))
         head = self._file.read(_HEAD)
         self._file.seek(0)
         self._encoding = request.encoding or marked_encoding(head) or "utf-8"

@@ -169,10 +169,10 @@ def _find_collection(base: Base, scope: str | None) -> NodeType:
     if scope in scopes:
         return scopes[scope]
     near = did_you_mean(scope, scopes) if scope else ""
-    remedy = f"`{_suggest_init('NAME' if scope is None else scope)}`, typed by who runs the knowledge base, makes it"
-    remedy += "; so does memory_put over MCP, where `scope` names it" if scope is None else ""
-    message = "there is no scope for memories yet" if scope is None else f"no scope {scope!r}"
-    raise NotFound(message + (f"; {near}" if near else ""), "E_SCOPE", remedy)
+    message = f"no scope {scope!r}"
+    if scope is None:
+        message = "there is no scope for memories yet; memory_put over MCP makes the one that `scope` names"
+    raise NotFound(message + (f"; {near}" if near else ""), "E_SCOPE", _suggest_init(scope or "notes"))
 
 
 def _suggest_init(scope: str) -> str:

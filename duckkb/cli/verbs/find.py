@@ -25,6 +25,7 @@ from duckkb.settings import NO_MODEL
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
+    from duckkb.queries import Notice
 
 
 @verb("find", action="find")
@@ -80,7 +81,11 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
             out.tell(result.notices)
-            out.raise_no_results(result_object(result, []), "no results", "loosen the query or the filter")
+            out.raise_no_results(
+                result_object(result, []),
+                "no results",
+                _suggest_filter(type_name, query, result.notices) or _suggest_wider(type_name, query, how["where"]),
+            )
         origins = kb.provenance.of(result) if provenance else ()
         hit_pairs = hit_lines(result, origins, full=full)
         for _, form in hit_pairs if no_chunk else ():
@@ -213,6 +218,21 @@ def neighbors_command(
     if result.truncated:
         on = f", or go on with --after {shell_word(result.next)}" if result.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", f"raise --limit{on}")
+
+
+def _suggest_filter(type_name: str, query: str | None, notices: "Sequence[Notice]") -> str:
+    """The search with the filter that a notice knows to be meant; empty without one."""
+    option = next((notice.remedy for notice in notices if notice.remedy.startswith("-w ")), "")
+    words = (type_name,) if query is None else (type_name, query)
+    return f"duckkb find {' '.join(map(shell_word, words))} {option}" if option else ""
+
+
+def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:
+    """The search that asks less than one without results: without the filter, else of all types, else what there is."""
+    words = [type_name, query] if query and condition else ["all", query] if query and type_name != "all" else []
+    if words:
+        return f"duckkb find {' '.join(map(shell_word, words))}"
+    return f"duckkb list {shell_word(type_name)}" if type_name != "all" else "duckkb schema"
 
 
 def _suggest_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def _build_unknown_error(root: Path, name: str) -> StateError:
     if repository_of(root).is_shallow:
         message = f"git knows no revision {name!r} here: this clone is shallow, and has the newest history alone"
         return StateError(message, code="E_REVISION", suggestion=_DEEPEN)
-    hint = "`git log --oneline` and `git branch -a` list what there is"
+    hint = "git branch -a"
     return StateError(f"git knows no revision {name!r} here", code="E_REVISION", suggestion=hint)
 
 

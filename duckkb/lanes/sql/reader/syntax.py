@@ -5,11 +5,12 @@ What comes back is plain JSON: an expression is an object with `class` and `type
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
 
-from duckkb.errors import FilterError
+from duckkb.errors import FilterError, shell_word
 from duckkb.lanes.sql.process.engine import Engine
 
 Node = Mapping[str, Any]
@@ -121,10 +122,16 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
         place = {"query_location": offset}
         return source.refused(f"nothing behind the operator {sign[1]}", "write what it compares with", place)
     where = f" at character {position}" if position else ""
+    advice = "check quotes, brackets and operators; strings take single quotes, odd field names double ones"
+    if not source.is_filter:
+        word, _, tail = source.text.strip().partition(" ")
+        near = get_close_matches(word.upper(), ("SELECT", "SHOW", "DESCRIBE", "WITH"), 1, 0.7)
+        statement = f"{near[0]} {tail}" if near and near[0] != word.upper() else "SHOW TABLES"
+        advice = f"duckkb sql {shell_word(statement)}"
     return FilterError(
         f"The {'condition' if source.is_filter else 'statement'} does not parse{where}.",
         code=source.code,
-        suggestion="check quotes, brackets and operators; strings take single quotes, odd field names double ones",
+        suggestion=advice,
         details={"construct": "syntax", "position": position},
     )
 
