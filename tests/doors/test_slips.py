@@ -168,7 +168,6 @@ LINES = [
     ("policy show knowlege-base", "policy show knowledge-base"),
     ("sql 'selct author from notes'", "sql 'SELECT author from notes'"),
     ("sql -c 'select 1'", "sql 'select 1'"),
-    ("sql 'select ((1'", "sql 'SHOW TABLES'"),
     (".tables", "sql 'SHOW TABLES'"),
     ("show tables", "sql 'SHOW TABLES'"),
     ("-c 'select 1'", "sql 'select 1'"),

@@ -123,11 +123,10 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
         return source.refused(f"nothing behind the operator {sign[1]}", "write what it compares with", place)
     where = f" at character {position}" if position else ""
     advice = "check quotes, brackets and operators; strings take single quotes, odd field names double ones"
-    if not source.is_filter:
-        word, _, tail = source.text.strip().partition(" ")
-        near = get_close_matches(word.upper(), ("SELECT", "SHOW", "DESCRIBE", "WITH"), 1, 0.7)
-        statement = f"{near[0]} {tail}" if near and near[0] != word.upper() else "SHOW TABLES"
-        advice = f"duckkb sql {shell_word(statement)}"
+    word, _, tail = source.text.strip().partition(" ")
+    near = get_close_matches(word.upper(), ("SELECT", "SHOW", "DESCRIBE", "WITH"), 1, 0.7)
+    if not source.is_filter and near and near[0] != word.upper():
+        advice = f"duckkb sql {shell_word(f'{near[0]} {tail}')}"
     return FilterError(
         f"The {'condition' if source.is_filter else 'statement'} does not parse{where}.",
         code=source.code,
