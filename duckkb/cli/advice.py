@@ -493,7 +493,8 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
-    if slip.path == ["check"] and len(extra) == 1 and not Path(extra[0]).exists():
+    is_revision = len(extra) == 1 and not Path(extra[0]).exists() and extra[0] not in type_names(slip.ctx)
+    if slip.path == ["check"] and is_revision:
         yield [*kept_words, "--since", extra[0]]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])

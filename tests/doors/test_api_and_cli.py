@@ -91,7 +91,7 @@ READS = [
     find("-w", "content LIKE '%数据%' OR size = 5", where="content LIKE '%数据%' OR size = 5"),
     Case(["find", "vectors", "--vector", "-", "-w", "id <> 'z'", "--fields", f"{EVERY},tensor"], lambda kb: kb.find("vectors", vector=[0.0, 2.0], where="id <> 'z'"), "[0, 2]", hits),
     Case(["get", "kv", "语言"], lambda kb: kb.get("kv", "语言"), shown=lambda line: [line]),
-    Case(["list", "notes", "--after", "n1", "-l", "9"], lambda kb: kb.list("notes", after="n1", limit=9), shown=list),
+    Case(["list", "notes", "--after", "n1", "-l", "9", "--fields", "+__id,__created_at,__updated_at"], lambda kb: kb.list("notes", after="n1", limit=9), shown=list),
     Case(["export", "notes"], lambda kb: kb.export("notes"), shown=list),
     Case(["col", "list"], lambda kb: kb.collections.list()),
     Case(["col", "show", "vectors"], lambda kb: kb.collections.show("vectors"), shown=lambda line: [line]),
