@@ -232,7 +232,8 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     if problem.better:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
     if is_below and problem.ctx is not None:
-        yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
+        if problem.word not in _USUAL:  # else it is no word for another verb
+            yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
         yield from _suggest_usual_verb(_Slip(problem.ctx), before)
         yield before
     elif not problem.better:
@@ -247,7 +248,7 @@ def _replace_verb(problem: NoSuchVerb, words: _Line) -> _Line:
         return ["sql", join_words(plain), *words[len(plain) :]]
     if command == ["backup", "restore"] and len(plain) == 2 and problem.ctx and base_root(problem.ctx):
         return [*command, plain[1], name_restored(plain[1]), *after[1:]]
-    return [*command, *(after if command == ["sql"] or command[0] != "sql" else ())]
+    return command if command[0] == "sql" and len(command) > 1 else [*command, *after]
 
 
 def _format_git(ctx: click.Context | None, words: _Line) -> str:
@@ -493,8 +494,8 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
-    is_revision = len(extra) == 1 and not Path(extra[0]).exists() and extra[0] not in type_names(slip.ctx)
-    if slip.path == ["check"] and is_revision:
+    is_revision = slip.path == ["check"] and len(extra) == 1 and not Path(extra[0]).exists()
+    if is_revision and extra[0] not in type_names(slip.ctx):
         yield [*kept_words, "--since", extra[0]]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])

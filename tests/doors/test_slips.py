@@ -179,6 +179,8 @@ LINES = [
     ("log -p notes wal", "log notes wal"),
     ("embed --all", "index build"),
     ("propose", "branches"),
+    ("backup list", "backup create"),
+    ("collection status", "collection list"),
     ("pr list", "branches"),
     ("index --force", "index status"),
     ("propose -b b put notes '{}'", "propose --branch b put notes '{}'"),
