@@ -27,7 +27,7 @@ import yaml
 from quality import CONFIG, Collection, read
 
 import duckkb
-from duckkb.actions.answering.ask import Declined, as_object, judged
+from duckkb.actions.answering.ask import Declined, convert_answer_to_object, gather_evidence
 from duckkb.actions.folder import OpenOptions
 from duckkb.app.knowledge import KnowledgeBase
 from duckkb.llm import chat_model, read_registry
@@ -74,7 +74,7 @@ def measure(name: str, home: Path, asked: Iterable[Judged], *, shows_all: bool) 
     count, passed = Counter[str](), Counter[str]()
     with duckkb.open(home) as kb, kb._now() as base:
         for kind, question in asked:
-            found = judged(base, question)
+            found = gather_evidence(base, question)
             count[kind] += 1
             passed[kind] += not isinstance(found, Declined)
             if shows_all:
@@ -104,7 +104,7 @@ def answered(url: str, name: str, budget: int, most: int, *, shows_all: bool) ->
             for one in questions:
                 outcome = kb.ask(one["question"], budget=budget)
                 if shows_all:
-                    print(as_object(outcome), flush=True)
+                    print(convert_answer_to_object(outcome), flush=True)
                 if isinstance(outcome, Declined):
                     found["no answer" if outcome.model else "refused before"] += 1
                     continue

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckkb
-from duckkb.actions.answering.claims import checked
+from duckkb.actions.answering.claims import check_sentences
 from duckkb.actions.answering.context_pack import whole_text
 from duckkb.actions.answering.sentences import sentences
 
@@ -95,7 +95,7 @@ def main() -> int:
             answer = change(said)
             if name not in ("as it stands", ELSEWHERE) and answer == said:
                 continue
-            held = checked(cited(answer), {1: other if name == ELSEWHERE else source})
+            held = check_sentences(cited(answer), {1: other if name == ELSEWHERE else source})
             faults = [mark.fault for one in held for mark in one.marks]
             tried[name] += 1
             marked[name] += bool(faults)

@@ -34,7 +34,7 @@ def main() -> None:
         warm_code = _ask_warm_process(sys.argv[1:])
         code = _run(sys.argv[1:]) if warm_code is None else warm_code
     except BaseException:  # a signal before or after `run`, or while something was imported
-        if not stop.asked():
+        if not stop.is_stop_requested():
             raise
     _seal()
     # Files are closed and streams flushed: tearing down what the native libraries keep would only cost time, and a
@@ -72,7 +72,7 @@ def _ask_warm_process(words: list[str]) -> int | None:
         return code
     from duckkb.cli import main
 
-    return main.unanswered(words, problem)
+    return main.report_unanswered(words, problem)
 
 
 def _run(words: list[str]) -> int:
@@ -89,9 +89,9 @@ def _run(words: list[str]) -> int:
             stream.flush()
     wiring = sys.modules.get("duckkb.app.wiring")
     if wiring is not None and warm_client.verb(words) in warm_client.SERVED and wiring.wants_to_be_warm():
-        from duckkb.serving.warm.starting import after_a_question
+        from duckkb.serving.warm.starting import start_after_question
 
-        after_a_question(warm_client.named_base(words))
+        start_after_question(warm_client.find_named_base(words))
     return code
 
 

@@ -1,9 +1,9 @@
 """Until when somebody waits for what this thread does. Whoever answers for others sets it; what may take long heeds it.
 
 >>> with bounded(5, "ann"):
-...     at_most(3_600) <= 5, at_most(2)
+...     limit_seconds(3_600) <= 5, limit_seconds(2)
 (True, 2)
->>> at_most(3_600), is_over()
+>>> limit_seconds(3_600), is_over()
 (3600, False)
 """
 
@@ -44,7 +44,7 @@ class Deadline:
         return 0.0 if self.is_cancelled else max(0.0, self._end - monotonic())
 
     @contextmanager
-    def interrupting(self, interrupt: Callable[[], object]) -> Iterator[None]:
+    def interrupt_when_cancelled(self, interrupt: Callable[[], object]) -> Iterator[None]:
         """`interrupt` is called where the deadline is cancelled before the block ends, or was before; not after it has ended."""
         with self._lock:
             self._interrupts.append(interrupt)
@@ -66,7 +66,7 @@ def current() -> Deadline:
 
 
 @contextmanager
-def heeded(deadline: Deadline) -> Iterator[None]:
+def apply_deadline(deadline: Deadline) -> Iterator[None]:
     """The block, in this thread and those that take its context over, works for this call."""
     before = _CURRENT.set(deadline)
     try:
@@ -76,16 +76,16 @@ def heeded(deadline: Deadline) -> Iterator[None]:
 
 
 @contextmanager
-def bounded(seconds: float | None, owner: str) -> Iterator[None]:
+def bound_block(seconds: float | None, owner: str) -> Iterator[None]:
     """The block works for `owner`, and is over after so many seconds (None: no bound of its own)."""
-    with heeded(current()):
+    with apply_deadline(current()):
         current().owner = owner
         if seconds is not None:
             current().shorten(seconds)
         yield
 
 
-def at_most(seconds: float) -> float:
+def limit_seconds(seconds: float) -> float:
     """So many seconds, or those that are left."""
     return min(seconds, current().left)
 

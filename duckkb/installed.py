@@ -39,12 +39,12 @@ def remember_running() -> None:
     _running = current()
 
 
-def running() -> str | None:
+def get_running_version() -> str | None:
     """The version that was remembered; None where none was."""
     return _running
 
 
-def replaced() -> str:
+def describe_replacement() -> str:
     """Why no process of the version that runs here can be started any more; empty where one can."""
     if _running is None or (now := current()) == _running:
         return ""

@@ -34,7 +34,7 @@ def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
     return True
 
 
-def open_locked(path: Path, open_file: Callable[[], int], deadline: float) -> int | None:
+def open_and_lock(path: Path, open_file: Callable[[], int], deadline: float) -> int | None:
     """Open a file that its last holder removes, and lock it alone; return its descriptor, None at the `deadline`.
 
     `open_file` opens `path`, and does so again where the file was removed meanwhile. Raises what it raises, and OSError.

@@ -9,7 +9,7 @@ NO_FOLLOW: int = _UNBLOCKED | getattr(os, "O_NOFOLLOW", 0)
 """Flags of `os.open` for a file that is read or written as it stands at its path: no link is followed, no FIFO waited for."""
 
 
-def open_unblocked(path: str | Path, *, follow: bool = False) -> BinaryIO:
+def open_without_blocking(path: str | Path, *, follow: bool = False) -> BinaryIO:
     """Open a file to be read, which waits for no FIFO. Raises OSError, for a folder too, and for a link unless `follow`. What else
     is no regular file is for the caller to look at.
 

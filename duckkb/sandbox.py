@@ -58,7 +58,7 @@ def start(
 
 
 @contextmanager
-def killed_after(seconds: float, process: "subprocess.Popen[bytes]") -> Iterator[None]:
+def kill_after(seconds: float, process: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Kill a process that is still awaited after so many seconds in this block. Raises RuntimeError where no thread starts."""
     clock = threading.Timer(seconds, process.kill)
     clock.daemon = True

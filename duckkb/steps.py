@@ -26,7 +26,7 @@ _UNTIMED = nullcontext()
 
 
 @contextmanager
-def recorded() -> Iterator[list[Step]]:
+def record_steps() -> Iterator[list[Step]]:
     """Write down the steps of what this thread, and those that take its context over, do meanwhile."""
     steps: list[Step] = []
     before = _FOUND.set(steps)
@@ -36,7 +36,7 @@ def recorded() -> Iterator[list[Step]]:
         _FOUND.reset(before)
 
 
-def wanted() -> bool:
+def is_recording() -> bool:
     """Whether somebody writes them down."""
     return _FOUND.get() is not None
 
@@ -54,7 +54,7 @@ def step(name: str) -> AbstractContextManager[None]:
     return _UNTIMED if sink is None else _time_step(name, sink)
 
 
-def stepped(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Value]]:
+def count_step(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Value]]:
     """Each call of the function is one."""
 
     def around(function: Callable[Given, Value]) -> Callable[Given, Value]:

@@ -127,7 +127,7 @@ def identity(root: str) -> list[bytes]:
     ]
 
 
-def framed(kind: bytes, body: bytes = b"") -> bytes:
+def make_frame(kind: bytes, body: bytes = b"") -> bytes:
     return kind + len(body).to_bytes(HEAD, "little") + body
 
 
@@ -135,7 +135,7 @@ def _read_mode() -> str:
     return os.environ.get("DUCKKB_DAEMON", "").strip().lower()
 
 
-def named_base(words: list[str]) -> str | None:
+def find_named_base(words: list[str]) -> str | None:
     """The folder that a command line or DUCKKB_KB names as the base; None for the nearest one."""
     folder = os.environ.get("DUCKKB_KB") or None
     for at, word in enumerate(words):
@@ -151,7 +151,7 @@ def named_base(words: list[str]) -> str | None:
 def _find_root(words: list[str]) -> str:
     """The folder of the base that a command line seems to mean. It is no more than where a socket is looked for: which base is
     meant is read by whoever answers."""
-    base = named_base(words)
+    base = find_named_base(words)
     if base:
         return os.path.realpath(os.path.expanduser(base))
     folder = os.path.realpath(os.getcwd())
@@ -187,7 +187,7 @@ def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> A
         if uid != os.geteuid():
             raise Cold("the process that listens is another user's")
         # No descriptor goes with it: one that a stopped process has not taken would keep a pipe open behind this command.
-        line.sendall(framed(BEGUN, body))
+        line.sendall(make_frame(BEGUN, body))
         return _parse_answer(_answer(line, pid))
     finally:
         line.close()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.actions.reading import line_of, row_named
-from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
+from duckkb.actions.reading import find_row, line_of
+from duckkb.actions.resolve import GivenIdentity, find_kind, positive, text_or_none
 from duckkb.engine import boot, graph, vectors
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
@@ -81,7 +81,7 @@ def find(
 def _select_kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
     """One type, or for `all` those that the mode can serve."""
     if type_name != "all":
-        return [kind_named(base, type_name, partial(_find_elsewhere, type_name, intent))]
+        return [find_kind(base, type_name, partial(_find_elsewhere, type_name, intent))]
     has_query = bool(intent.text and intent.text.strip()) or intent.vector is not None
     usable_kinds = servable(list(base.ontology), intent.mode if has_query else "where")
     if not usable_kinds:
@@ -110,7 +110,7 @@ class Count(Struct, frozen=True):
 
 def count(base: Base, type: str, *, where: str | None = None) -> Count:
     """Count the records of a type, or those that satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
-    kind, condition = kind_named(base, type), text_or_none(where, "a filter")
+    kind, condition = find_kind(base, type), text_or_none(where, "a filter")
     if condition is None:
         return Count(kind.name, base.tree.count(kind))
     ids, notices = queries.match_filter(base, kind, condition)
@@ -174,10 +174,10 @@ def path(
 
 
 def _load_node(base: Base, type_name: str, identity: GivenIdentity) -> graph.Node:
-    kind = kind_named(base, type_name)
+    kind = find_kind(base, type_name)
     if not isinstance(kind, NodeType):
         raise UsageError(f"{kind.name} is an edge type", suggestion="name a node type; `duckkb schema` lists them")
-    _, row = row_named(base, type_name, identity)
+    _, row = find_row(base, type_name, identity)
     return graph.Node(kind, row)
 
 
@@ -189,7 +189,7 @@ def _build_steps(base: Base, label: str | Sequence[str] | None, direction: Direc
     names = [label] if isinstance(label, str) else label
     if names is None:
         return graph.Steps(direction)
-    kinds = [kind_named(base, name) for name in names]
+    kinds = [find_kind(base, name) for name in names]
     wrong = [kind.name for kind in kinds if not isinstance(kind, EdgeType)]
     if wrong:
         raise UsageError(
@@ -215,7 +215,7 @@ def near(base: Base, type: str, identity: GivenIdentity, *, limit: int = 10) -> 
     where that is not among the 200 nearest of the chunk. Raises `errors.UsageError` (E_INTENT) where the type has no vectors, and
     `errors.NotFound` (E_NO_RESULTS) where the record has none."""
     positive(limit)
-    kind, row = row_named(base, type, identity)
+    kind, row = find_row(base, type, identity)
     if not kind.vectors:
         message = f"records of {kind.name} have no vectors"
         raise UsageError(message, "E_INTENT", "add `search.vectors` to the type in the ontology")
@@ -231,10 +231,10 @@ def near(base: Base, type: str, identity: GivenIdentity, *, limit: int = 10) -> 
 def _find_nearest(
     base: Base, kind: RecordType, row: StoredRow, limit: int
 ) -> tuple[list[tuple[StoredRow, float]] | None, tuple[Notice, ...]]:
-    from duckkb.engine.vectors import fill_pending
+    from duckkb.engine.vectors import compute_missing_vectors
     from duckkb.review.check.near_duplicates import nearest
 
-    notices = fill_pending(base, [kind])
+    notices = compute_missing_vectors(base, [kind])
     return nearest(base, kind, row.record.id, limit, max(_NEAR_DEPTH, limit + 1)), notices
 
 
@@ -242,7 +242,7 @@ def citing(base: Base, type: str, identity: GivenIdentity, *, limit: int = 100) 
     """The records in which a citation of this one stands (`duckkb://TYPE/IDENTITY`, of whatever commit), in the order of types and
     files. Every record of the base is looked at."""
     positive(limit)
-    kind, row = row_named(base, type, identity)
+    kind, row = find_row(base, type, identity)
     lines = [line_of(*pair) for pair in islice(_find_citations(base, kind, row), limit + 1)]
     return Neighbors(tuple(lines[:limit]), len(lines) > limit)
 

@@ -23,7 +23,7 @@ from duckkb.review import propose
 from duckkb.review.merging import install
 from duckkb.review.merging import merge as merges
 from duckkb.review.merging import resolve as resolving
-from duckkb.review.merging.broken import broken, note_whole
+from duckkb.review.merging.broken import find_broken_records, note_whole
 from duckkb.review.merging.conflicts import ConflictAnswer, OpenConflict, read_answers
 from duckkb.review.merging.merge import MergeOptions, Outcome
 from duckkb.review.merging.resolve import Resolved, ResolveOptions
@@ -142,7 +142,7 @@ def abort(unopened: Unopened, lock_timeout: float) -> Merge:
 
 def answers_file(root: Path, file: "str | Path") -> bytes:
     """The bytes of a file with answers; raises `errors.UsageError` (E_PATH)."""
-    return outside.regular(file, root, config.around(root), "a file with answers").read_bytes()
+    return outside.regular(file, root, config.read_environment(root), "a file with answers").read_bytes()
 
 
 def resolve(
@@ -200,13 +200,13 @@ def page(resolution: Resolution) -> Iterator[str]:
 
 def refuse_place(root: Path, named: "str | Path") -> None:
     """Raise `errors.UsageError` (E_PATH) where `save_page` would not write."""
-    outside.writable(named, root, config.around(root))
+    outside.writable(named, root, config.read_environment(root))
 
 
 def save_page(root: Path, named: "str | Path", resolution: Resolution, *, force: bool) -> None:
     """Write `page` to a file. Raises `errors.UsageError` (E_PATH)."""
     pieces = (piece.encode() for piece in page(resolution))
-    outside.write(named, pieces, root, config.around(root), force=force)
+    outside.write(named, pieces, root, config.read_environment(root), force=force)
 
 
 def git_install(root: Path) -> list[str]:
@@ -233,7 +233,7 @@ def rules_at(root: Path) -> RulesByTable:
 def _load_rules(root: Path) -> tuple[RulesByTable, Shrink, int]:
     """How records are merged, how many may go, and how deep they may nest."""
     try:
-        configuration = config.load(root, config.around(root))
+        configuration = config.load(root, config.read_environment(root))
     except OntologyError:
         return (
             RulesByTable() if repository.tracks_state(root) else merge_rules.load(root),
@@ -246,7 +246,7 @@ def _load_rules(root: Path) -> tuple[RulesByTable, Shrink, int]:
 
 def _check_ontology(root: Path) -> tuple[Finding, ...]:
     try:
-        config.load(root, config.around(root))
+        config.load(root, config.read_environment(root))
     except OntologyError as problem:
         return tuple(problem.findings)
     return ()
@@ -267,7 +267,7 @@ def _open_and_check(
     """The base, open until the stack is closed, and what its records break; None for a base that cannot be opened."""
     try:
         base = stack.enter_context(closed_base.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
-        return base, broken(base)
+        return base, find_broken_records(base)
     except OntologyError as problem:
         return None, tuple(problem.findings)
     except DuckkbError as problem:
@@ -315,7 +315,7 @@ class Proposing:
         name = wish.branch if wish.branch is not None else propose.branch_name(verb, subject, token_hex(3))
         self._target: Branch = git_changes.branch(self._root, name)
         self._remote = propose.remote(self._root)
-        self._writer = config.around(self._root).writer or state.clone_id(self._root)
+        self._writer = config.read_environment(self._root).writer or state.clone_id(self._root)
         self._parent: Revision = self._start()
         self.proposed = Proposed(name, self._parent.commit)
 
@@ -326,7 +326,7 @@ class Proposing:
     def _start(self) -> Revision:
         """What the first commit is made of."""
         name, base = self._target.name, self._wish.base
-        pushed_tip = git_changes.pushed(self._root, self._remote.name, name) if self._remote else None
+        pushed_tip = git_changes.find_pushed_revision(self._root, self._remote.name, name) if self._remote else None
         tip = self._target.tip or pushed_tip
         if tip is not None:
             self._refuse_anothers(tip)
@@ -361,6 +361,6 @@ class Proposing:
         commit = git_changes.commit(self._root, self._target, self._parent, files, message, self._writer)
         self._parent = revisions.revision(self._root, commit)
         self._target = Branch(self._target.name, self._parent)
-        opening = propose.opening(self._remote, self._target.name, repository.branch(self._root))
+        opening = propose.build_opening(self._remote, self._target.name, repository.branch(self._root))
         self.proposed.commit, self.proposed.files = commit, tuple(sorted(files))
         self.proposed.push, self.proposed.url = opening.push, opening.url

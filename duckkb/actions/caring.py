@@ -26,7 +26,7 @@ from duckkb.ontology.model import Ontology
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
-from duckkb.review.check.questions import lost_answers
+from duckkb.review.check.questions import iter_lost_answers
 from duckkb.review.health import examine
 from duckkb.review.health import growth as grown
 from duckkb.review.health.check import Check, Surroundings
@@ -35,7 +35,7 @@ from duckkb.review.merging import verify
 from duckkb.settings import Settings
 from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place, open_all, size
-from duckkb.store.place import kept as kept_places
+from duckkb.store.place import iter_kept_folders as kept_places
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_rules import rules_of
@@ -50,7 +50,7 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
 
         return check_since(base, since, branch)
     if base.is_narrowed:
-        return findings.of_records(base)
+        return findings.check_records_alone(base)
     plan.sample_caches(base)
     report = findings.check(base)
     merge_findings = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
@@ -60,7 +60,7 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
         for notice in unsearchable(base, [kind])
     ]
     lost_findings = (
-        lost_answers(base, config.load(base.root, base.wiring.env).documents) if base.wiring.questions else ()
+        iter_lost_answers(base, config.load(base.root, base.wiring.env).documents) if base.wiring.questions else ()
     )
     return replace(report, findings=(*report.findings, *merge_findings, *search_findings, *lost_findings))
 
@@ -92,7 +92,7 @@ def growth(base: Base, *, limit: int = 50, timeout: float = 60.0) -> dict[str, A
     history = history_of(base, grown.places, limit)
     if history is None:
         return report
-    history_sizes = grown.counted(base, history, timeout)
+    history_sizes = grown.count_commits(base, history, timeout)
     commits = [
         sample_line(sample)
         | {"types": {name: {"records": both[0], "bytes": both[1]} for name, both in sorted(sizes.items())}}
@@ -110,7 +110,7 @@ def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
     """As `KnowledgeBase.status`, without opening a base that somebody is writing: who does (`locked_by`), with None for
     what the records would say."""
     root = find(path)
-    env = config.around(root)
+    env = config.read_environment(root)
     configuration, holder = config.load(root, env), lock.holder(root)
     notes, name = BaseStore(Place.of(env.cache_home, root)), str(holder or "a process that does not say its name")
     return _describe_base(root, notes, configuration.settings, configuration.ontology, name)
@@ -129,7 +129,7 @@ def _describe_base(
         "unverified": None,
         "team_cache": None,
         "model": settings.embedding.model,
-        "trust": config.is_trusted(root, settings, config.around(root), ontology),
+        "trust": config.is_trusted(root, settings, config.read_environment(root), ontology),
         "endpoints": {name: value for name, value in demands.items() if name.endswith("base_url")},
         "locked_by": locked_by,
         "read_only": None,
@@ -163,8 +163,8 @@ def doctor(
 ) -> Health:
     """As `app.doctor`; `engines` are what shows that each works here."""
     root = unopened.root
-    env = config.around(root)
-    with _borrowed(env.cache_home.expanduser()) as cache_home:
+    env = config.read_environment(root)
+    with _link_models(env.cache_home.expanduser()) as cache_home:
         options = OpenOptions(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
 
         def demands() -> tuple[dict[str, str], bool]:
@@ -180,7 +180,7 @@ def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
     """As `app.repair`."""
     root = unopened.root
     open_options = OpenOptions(lenient=True, lock_timeout=options.timeout)
-    place = Place.of(config.around(root).cache_home, root)
+    place = Place.of(config.read_environment(root).cache_home, root)
     return repairing.repair(place, options, lambda: unopened.wire(root, open_options)[1])
 
 
@@ -206,7 +206,7 @@ def cleanup(
     except StateError:
         if path is not None:
             raise
-    env = config.around(root)
+    env = config.read_environment(root)
     open_all(env.cache_home)
     if limit is not None:
         most = config.byte_count(limit)
@@ -253,7 +253,7 @@ def _collect_models(
 
 
 @contextmanager
-def _borrowed(cache_home: Path) -> Iterator[Path]:
+def _link_models(cache_home: Path) -> Iterator[Path]:
     """A folder that shows the user's converted models by links: what a model would write, it writes beside them."""
     try:
         folder = TemporaryDirectory(prefix="duckkb-doctor-")

@@ -14,22 +14,22 @@ from duckkb.actions.packing import (
     pack,
     parts_of,
     refuse_incomplete,
-    refuse_reserved,
+    reject_reserved_name,
     unfit,
     unpack,
 )
-from duckkb.actions.resolve import kind_named, regular_file
+from duckkb.actions.resolve import find_kind, regular_file
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_past
-from duckkb.engine.guard import refuse_agent_of, refuse_documents, refuse_taken
-from duckkb.engine.write import emptying, writable
+from duckkb.engine.guard import refuse_agent_of, refuse_documents, refuse_existing_type
+from duckkb.engine.write import mark_last_part_removal, writable
 from duckkb.errors import Conflict, Finding, NotFound, OntologyError, Refused, UsageError
 from duckkb.ontology.load import load
 from duckkb.ontology.model import EVERY, Ontology, Policy, RecordType, SearchField
 from duckkb.ontology.names import is_policy_name, nearest
 from duckkb.ontology.presets import find_policy, presets
 from duckkb.ontology.rules import MODES
-from duckkb.ontology.snapshot import collection_of, define, path_of, renamed
+from duckkb.ontology.snapshot import collection_of, define, path_of, rename_definition
 from duckkb.ontology.source import read_yaml
 from duckkb.truth import layout
 from duckkb.truth.commit import outside, protocol
@@ -64,7 +64,7 @@ class Collections:
         Raises `errors.UsageError` (E_POLICY, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
         with self._base() as base:
-            collection_name, chosen_policy = checked_name(name), policy_named(base, policy)
+            collection_name, chosen_policy = validate_collection_name(name), resolve_policy(base, policy)
             if chosen_policy.name == DOCUMENTS:
                 message = f"the policy {DOCUMENTS} is for the files of a folder"
                 raise UsageError(
@@ -80,30 +80,30 @@ class Collections:
     def show(self, name: str) -> dict[str, Any]:
         """One collection: as in `list`, with its fields as stored, and how they are searched."""
         with self._base() as base:
-            return _describe_collection(base, collection_named(base, name))
+            return _describe_collection(base, find_collection(base, name))
 
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
         """Delete files and definition; raises `errors.Refused` (E_SHRINK) for one with records that is not `confirmed`, and
         (E_EDGES) where edges touch them."""
         with self._base() as base:
-            kind = collection_named(base, name)
+            kind = find_collection(base, name)
             with writable(base):
                 definition = own_file(base, kind)
                 again = "" if confirmed or kind.source else f"duckkb col rm {kind.name} --yes"
-                return removed(base, [kind], path_of(kind.name), definition, again)
+                return remove_types(base, [kind], path_of(kind.name), definition, again)
 
     def rename(self, name: str, new: str) -> Changed:
         """Give a collection another name; its records keep ids, identities and times."""
         with self._base() as base:
-            kind, new = collection_named(base, name), checked_name(new)
+            kind, new = find_collection(base, name), validate_collection_name(new)
             with writable(base):
                 refuse_agent_of(base, kind)
                 definition = own_file(base, kind)
-                refuse_reserved(new)
-                refuse_taken(base, new)
-                refuse_named(base, kind)
+                reject_reserved_name(new)
+                refuse_existing_type(base, new)
+                refuse_referenced_collections(base, kind)
                 refuse_incomplete(base, kind)
-                new_definition = renamed(definition, new)
+                new_definition = rename_definition(definition, new)
                 target, findings = collection_of(new_definition, path_of(new))
                 if target is None:
                     raise unfit(new, findings)
@@ -116,12 +116,12 @@ class Collections:
                             protocol.FileChange(new_path, None, data),
                             protocol.FileChange(path, digest(data), None),
                         ]
-                return committed(base, new, base.tree.count(kind), changes)
+                return commit_ontology(base, new, base.tree.count(kind), changes)
 
     def snapshot(self, name: str, path: str | Path, *, force: bool = False) -> int:
         """Write a collection to one self-contained file; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
         with self._base() as base:
-            kind = collection_named(base, name)
+            kind = find_collection(base, name)
             refuse_documents([kind])
             data = pack(base, kind)
             outside.write(path, [data], base.root, base.wiring.env, force=force)
@@ -131,9 +131,11 @@ class Collections:
         """Put a snapshot back, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
         with self._base() as base:
             snapshot_bytes = regular_file(base, path, "a snapshot").read_bytes()
-            kind, definition, parts = unpack(base, snapshot_bytes, None if name is None else checked_name(name))
+            kind, definition, parts = unpack(
+                base, snapshot_bytes, None if name is None else validate_collection_name(name)
+            )
             with writable(base):
-                refuse_taken(base, kind.name)
+                refuse_existing_type(base, kind.name)
                 if any((base.root / folder_of(kind)).glob("*/part_*.jsonl")):
                     message = f"{folder_of(kind)} holds records already, of no type that the ontology declares"
                     raise Conflict(message, code="E_EXISTS", suggestion="restore under another name: --as NAME")
@@ -160,7 +162,7 @@ class Collections:
     def policy(self, name: str) -> dict[str, Any]:
         """One policy as it is written, with where it stands."""
         with self._base() as base:
-            policy = policy_named(base, name)
+            policy = resolve_policy(base, name)
             return _describe_policy(policy) | {"policy": dict(policy.source)}
 
 
@@ -188,21 +190,21 @@ def create(base: Base, name: str, definition: bytes, seen: Base | None = None) -
 
 
 def _add_files(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
-    refuse_reserved(name)
-    refuse_taken(base, name)
+    reject_reserved_name(name)
+    refuse_existing_type(base, name)
     changes = [protocol.FileChange(path_of(name), None, definition)]
     changes += [protocol.FileChange(path, None, data) for path, data in parts.items()]
-    return committed(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
+    return commit_ontology(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
 
 
-def committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
+def commit_ontology(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
     """Commit, once the ontology as it will be has been read. Raises `errors.Refused` for a proposal, which has records alone."""
     refuse_past(base)
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
     refuse_unfit(base, name, definitions)
     format_bytes = render.format_change(base.root)
     extra = [protocol.FileChange(layout.FORMAT_PATH, None, format_bytes)] if format_bytes is not None else []
-    with emptying(base, changes):
+    with mark_last_part_removal(base, changes):
         protocol.commit(base.root, [*changes, *extra])
     base.take_in({change.path: None for change in changes if change.path in base.tree.parts and change.data is None})
     return Changed(name, records, tuple(sorted(change.path for change in changes)))
@@ -217,7 +219,7 @@ def refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None])
         raise unfit(name, problem.findings) from problem
 
 
-def removed(base: Base, kinds: Sequence[RecordType], path: str, definition: bytes, again: str) -> Changed:
+def remove_types(base: Base, kinds: Sequence[RecordType], path: str, definition: bytes, again: str) -> Changed:
     """Delete the records of some types and the file that defines these; the caller holds the exclusive lock. Raises
     `errors.Refused` (E_EDGES) where edges of other types touch the records, and (E_SHRINK) where there are any and a command
     says how they are confirmed (`again`)."""
@@ -229,9 +231,9 @@ def removed(base: Base, kinds: Sequence[RecordType], path: str, definition: byte
     for kind in kinds:
         refuse_agent_of(base, kind)
         _refuse_edges(base, kind, kinds)
-        refuse_named(base, kind, kinds)
+        refuse_referenced_collections(base, kind, kinds)
         changes += [protocol.FileChange(part, digest(data), None) for part, data in parts_of(base, kind).items()]
-    return committed(base, name, count, changes)
+    return commit_ontology(base, name, count, changes)
 
 
 def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> None:
@@ -250,7 +252,7 @@ def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> 
         )
 
 
-def refuse_named(base: Base, kind: RecordType, going: Sequence[RecordType] = ()) -> None:
+def refuse_referenced_collections(base: Base, kind: RecordType, going: Sequence[RecordType] = ()) -> None:
     """The ontology names collections as ends of edge types, in files that this write leaves alone."""
     stored_edges = (edge for edge in base.ontology.edges.values() if edge.source is None and edge not in going)
     naming = [edge for edge in stored_edges if kind.name in (*edge.from_types, *edge.to_types)]
@@ -261,10 +263,10 @@ def refuse_named(base: Base, kind: RecordType, going: Sequence[RecordType] = ())
         )
 
 
-def collection_named(base: Base, name: str) -> RecordType:
+def find_collection(base: Base, name: str) -> RecordType:
     """The collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for a type that is none."""
     command = "duckkb col list"
-    kind = kind_named(base, name, lambda near: command)
+    kind = find_kind(base, name, lambda near: command)
     if not kind.is_collection:
         message = f"{kind.name} is a type of the ontology, not a collection"
         raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
@@ -286,7 +288,7 @@ def _load_declarations(base: Base, files: Sequence[str | Path]) -> Ontology:
     return ontology
 
 
-def policy_named(base: Base, name: str) -> Policy:
+def resolve_policy(base: Base, name: str) -> Policy:
     """The policy of this name or alias; raises `errors.UsageError` (E_POLICY) that names the nearest."""
     policy = find_policy(name, base.ontology.policies)
     if policy is None:
@@ -296,7 +298,7 @@ def policy_named(base: Base, name: str) -> Policy:
     return policy
 
 
-def checked_name(name: str) -> str:
+def validate_collection_name(name: str) -> str:
     if not is_policy_name(name):
         raise UsageError(
             f"{name!r} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64, not `all`",

@@ -95,7 +95,7 @@ def diff_object(
     import shlex
 
     from duckkb.review.diff.model import DiffOptions
-    from duckkb.review.diff.report import as_json
+    from duckkb.review.diff.report import iter_json
 
     range = range_of(base, range, branch)
     request = DiffRequest(parse_range(range), tuple(only), tuple(ignore), ops=tuple(ops))
@@ -113,7 +113,7 @@ def diff_object(
     options = DiffOptions(
         budget=budget, after=after, again=lambda more: shlex.join([*before, *more.split(" "), *names])
     )
-    answer: dict[str, Any] = json.loads("".join(as_json(difference, options)))
+    answer: dict[str, Any] = json.loads("".join(iter_json(difference, options)))
     return answer
 
 
@@ -190,7 +190,7 @@ def _find_visible_branches(part: NarrowedBase) -> dict[str, Counts]:
 
 
 def _format_branch_range(root: Path, name: str) -> str:
-    return f"HEAD...{branches.named(root, name).name}"
+    return f"HEAD...{branches.resolve_branch(root, name).name}"
 
 
 def _format_tip_range(tip: branches.BranchTip) -> str:
@@ -327,7 +327,7 @@ def _find_by_vector(opener: _Opener, range: Range, difference: Diff) -> "Sequenc
 
 def configuration_files(root: Path) -> Files:
     """How the configuration of a base is read as it was in another version."""
-    env = config.around(root)
+    env = config.read_environment(root)
 
     def load(instead: Mapping[str, bytes | None]) -> Described:
         configuration = config.load(root, env, instead)
@@ -387,10 +387,10 @@ def _collect_changes(comparison: Comparison, request: DiffRequest, opener: _Open
     diff = replace(diff, findings=findings, prefix=revisions.prefix(root), is_judged=request.whole)
     if not request.whole:
         return diff
-    from duckkb.review.check.findings import in_order
+    from duckkb.review.check.findings import sort_findings
 
     near = _find_by_vector(opener, range, diff) if opener is not None else ()
-    return replace(diff, findings=in_order([*findings, *near, *_check_merge(root, range, diff)]))
+    return replace(diff, findings=sort_findings([*findings, *near, *_check_merge(root, range, diff)]))
 
 
 def _parse_targets(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:
@@ -435,7 +435,7 @@ def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _Of
         ids: list[Container[int]] = []
         problems: list[FilterError] = []
         for tree in (older, newer):
-            record_type = tree.ontology.by_table(kind, table)
+            record_type = tree.ontology.find_by_table(kind, table)
             if record_type is None:  # a version that does not know the type neither accepts nor refuses
                 continue
             try:

@@ -60,7 +60,7 @@ def embed_input(
         data, name, exit_code = _encode_argument(text), "the argument", 2
     else:
         data, name, exit_code = stdin.read(most + 1) if stdin else b"", "stdin", 2
-    whole = decoded(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
+    whole = decode_input(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
     return _check_texts(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
 
 
@@ -71,7 +71,7 @@ def _encode_argument(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def decoded(data: bytes, name: str, most: int, exit_code: int) -> str:
+def decode_input(data: bytes, name: str, most: int, exit_code: int) -> str:
     """Bytes as text; raises `errors.UsageError` that says in what they are none."""
     if len(data) > most:
         message = f"{name} has more bytes than limits.max_record_bytes ({most:,})"

@@ -151,7 +151,7 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
         raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="duckkb init FOLDER")
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
-    outside.refuse_kept(path, config.environment())
+    outside.refuse_protected_path(path, config.environment())
     _refuse_outside(root)
     if install is not None and not github:
         raise UsageError("--install says what workflows install: give --github with it")
@@ -173,7 +173,7 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
     )
 
 
-def around(root: Path) -> Path | None:
+def find_outer_base(root: Path) -> Path | None:
     """The base that another one lies in; None where it lies in none."""
     return next((folder for folder in root.resolve().parents if (folder / "config.yaml").is_file()), None)
 
@@ -194,7 +194,7 @@ def make(root: Path, *, lfs: bool = False) -> FilesMade:
     root.mkdir(parents=True, exist_ok=True)
     with lock.exclusive(root, _LOCK_S):
         _refuse_base(root)  # another process may have made it meanwhile
-        return _made(root, lfs=lfs)
+        return _make_files(root, lfs=lfs)
 
 
 def _refuse_base(root: Path) -> None:
@@ -202,7 +202,7 @@ def _refuse_base(root: Path) -> None:
         raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
 
 
-def _made(root: Path, *, lfs: bool) -> FilesMade:
+def _make_files(root: Path, *, lfs: bool) -> FilesMade:
     """The files of a base, for who is alone; config.yaml comes last."""
     files = {
         "config.yaml": _CONFIG.encode(),
@@ -284,7 +284,7 @@ def recover(
     root = find(path)
     refuse_tracked_state(root)
     if action == "show":
-        open_merge = begun_merge.left(root)
+        open_merge = begun_merge.read_begun_merge(root)
         return protocol.show(root) | ({"merge": open_merge.theirs} if open_merge else {})
     with lock.exclusive(root, lock_timeout):
         run = {None: protocol.recover, "forward": protocol.forward, "abort": protocol.abort}[action]
@@ -300,7 +300,7 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
     their own behind a comma), and whether this machine accepts all of it; with `accept`, it does from now. Of a `model` (as `config.other_model` takes it) what the configuration
     would demand with it, which is accepted beside what is accepted already."""
     root = find(path)
-    env = config.around(root)
+    env = config.read_environment(root)
     configuration = config.load(root, env)
     settings = configuration.settings if model is None else config.other_model(configuration, model).settings
     commands = config.commands(settings, configuration.ontology) if model is None else {}
@@ -326,6 +326,6 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
 
 def config_show(path: "str | Path | None" = None) -> dict[str, Any]:
     """The whole configuration, normalised, each value with its origin."""
-    from duckkb.config.show import normalised
+    from duckkb.config.show import normalize_config
 
-    return normalised(config.load(find(path), config.environment()))
+    return normalize_config(config.load(find(path), config.environment()))

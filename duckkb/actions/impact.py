@@ -23,7 +23,7 @@ from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import questions_in
 from duckkb.ontology.model import Ontology
 from duckkb.ports import Embedder
-from duckkb.review.check.guards import allowed, of_questions
+from duckkb.review.check.guards import allow_weakening, guard_questions
 from duckkb.review.diff.model import Label
 from duckkb.review.diff.versions import parse_range
 from duckkb.review.health.growth import places
@@ -85,7 +85,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     side_questions = [
         options.told(judged.read([item for document in of for item in questions_in(document)])) for of in documents
     ]
-    findings = tuple(of_questions(*documents))
+    findings = tuple(guard_questions(*documents))
     questions = (
         side_questions[1]
         if allow_weaker
@@ -97,7 +97,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     before, after = (_ask_side(of, side, questions, k, side_findings) for of, side in ((old, older), (new, newer)))
     removed_questions = [question for question in side_questions[0] if judged.milder(question, side_questions[1])]
     rows = judged.side_by_side(questions, before, after, k)
-    findings = (*side_findings, *(allowed(findings) if allow_weaker else findings))
+    findings = (*side_findings, *(allow_weakening(findings) if allow_weaker else findings))
     return ImpactReport(
         old.label, new.label, k, rows, tuple(removed_questions), fail_on, findings, prefix=revisions.prefix(root)
     )
@@ -106,13 +106,13 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
 def impact_object(base: Base, *, range: str | None = None, branch: str | None = None, k: int = 10) -> dict[str, Any]:
     """What `duckkb impact --format json` prints: of HEAD against the files as they are, of a range, or of what a branch brings. Raises
     as `impact`, and as `diffing.range_of`. Who sees a part of the base is told of the questions about its types, and no finding."""
-    from duckkb.review.impact.impact_report import as_object
+    from duckkb.review.impact.impact_report import convert_report_to_object
 
     resolved_range = range_of(base, range, branch)
     if (part := part_of(base)) is None:
-        return as_object(impact(Unopened.around(base), resolved_range, ImpactOptions(k)))
+        return convert_report_to_object(impact(Unopened.around(base), resolved_range, ImpactOptions(k)))
     report = impact(Unopened.around(part.whole), resolved_range, ImpactOptions(k, lenient=True, types=part.types))
-    answer = as_object(replace(report, findings=()))
+    answer = convert_report_to_object(replace(report, findings=()))
     return answer | {"degraded": ["answered in part without vectors"] if answer["degraded"] else []}
 
 
@@ -139,7 +139,7 @@ def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 
     history = history_of(base, _list_places, limit)
     if history is None or not rows:
         return answer | none
-    samples, commits_left = evaluation.over(base, history, evaluate, timeout)
+    samples, commits_left = evaluation.evaluate_history(base, history, evaluate, timeout)
     commits = [
         sample_line(entry.sample) | {"ndcg": dict(entry.ndcg)} | ({"problem": entry.problem} if entry.problem else {})
         for entry in samples

@@ -20,10 +20,10 @@ def record_or_document(
 ) -> dict[str, Any]:
     """What `get` gives for a type and an identity, `cited` for a citation, or `get_document` for a document. Raises as these do."""
     if citation is not None and (type, identity, document, first, lines) == (None,) * 5:
-        from duckkb.actions.tracing import resolved  # few ask for one, and it brings what reads git
+        from duckkb.actions.tracing import resolve_citation  # few ask for one, and it brings what reads git
         from duckkb.review.provenance.citation import parse
 
-        return resolved(base, parse(citation))
+        return resolve_citation(base, parse(citation))
     if (
         citation is None
         and document is None

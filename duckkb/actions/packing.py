@@ -8,10 +8,10 @@ from typing import Any
 from duckkb.engine.base import Base
 from duckkb.errors import Conflict, Finding, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, Ontology, RecordType
-from duckkb.ontology.names import reserved
-from duckkb.ontology.snapshot import collection_of, path_of, renamed
+from duckkb.ontology.names import describe_reservation
+from duckkb.ontology.snapshot import collection_of, path_of, rename_definition
 from duckkb.ontology.validate import Validator
-from duckkb.rules.integrity import duplicates, id_clashes, spelling
+from duckkb.rules.integrity import check_spelling, duplicates, id_clashes
 from duckkb.rules.view import BaseView
 from duckkb.truth import layout
 from duckkb.truth.commit import journal
@@ -61,11 +61,11 @@ def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, 
     if kind.name != head["name"]:
         raise _report_damage(f"its definition is of {kind.name!r}, not of {head['name']!r}")
     if name is not None:
-        definition = renamed(definition, name)
+        definition = rename_definition(definition, name)
         kind, findings = collection_of(definition, "definition")
         if kind is None:
             raise unfit(name, findings)
-    refuse_reserved(kind.table)
+    reject_reserved_name(kind.table)
     parts = _cut(kind, head["parts"], body)
     _refuse_flaws(base, kind, parts, head["records"])
     return kind, definition, parts
@@ -108,8 +108,8 @@ def refuse_incomplete(base: Base, kind: RecordType) -> None:
         )
 
 
-def refuse_reserved(name: str) -> None:
-    if why := reserved(name):
+def reject_reserved_name(name: str) -> None:
+    if why := describe_reservation(name):
         raise UsageError(f"{name!r} {why}", code="E_RESERVED", suggestion="choose another name")
 
 
@@ -193,7 +193,7 @@ def _find_flaws(tree: Tree, kind: RecordType) -> list[Finding]:
     if findings:
         return findings
     view = BaseView(tree, lambda kind: Validator(kind, tree.ontology), lambda kind: {})
-    findings = [flaw for row in tree.rows(kind) for flaw in spelling(row) if flaw.code == "E_INCOMPLETE"]
+    findings = [flaw for row in tree.rows(kind) for flaw in check_spelling(row) if flaw.code == "E_INCOMPLETE"]
     return [*findings, *duplicates(view, kind), *id_clashes(view, kind)]
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.actions.resolve import GivenIdentity, identity_named, kind_named, positive, text_or_none
+from duckkb.actions.resolve import GivenIdentity, convert_identity, find_kind, positive, text_or_none
 from duckkb.config.keys import DEFAULT, KEYS, Key
 from duckkb.engine.base import Base
-from duckkb.engine.draft import not_found, plain_identity
+from duckkb.engine.draft import make_not_found_finding, plain_identity
 from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, NodeType, Policy, RecordType, SearchField
 from duckkb.ontology.rules import MODES
@@ -45,49 +45,49 @@ def line_of(kind: RecordType, row: StoredRow) -> dict[str, Any]:
 
 def field_names(base: Base, type: str) -> tuple[str, ...]:
     """The fields of a type: those that its schema declares, then those that its records have besides."""
-    kind = kind_named(base, type)
+    kind = find_kind(base, type)
     return tuple(dict.fromkeys([*kind.identity_fields, *kind.properties, *base.observed(kind).types()]))
 
 
-def given_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
+def list_caller_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
     """By the name of a type (of each for "all") its fields that hold vectors which callers gave."""
-    kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
+    kinds = list(base.ontology) if type == "all" else [find_kind(base, type)]
     return {kind.name: tuple(kind.given_vectors) for kind in kinds}
 
 
 def document_types(base: Base, type: str) -> frozenset[str]:
     """Those of a type (of all for "all") whose records are documents, by name."""
-    kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
+    kinds = list(base.ontology) if type == "all" else [find_kind(base, type)]
     return frozenset(kind.name for kind in kinds if isinstance(kind, NodeType) and kind.source is not None)
 
 
 def identity_fields(base: Base, type: str) -> dict[str, tuple[str, ...]]:
     """By the name of a type (of each for "all") the fields that name its records."""
-    kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
+    kinds = list(base.ontology) if type == "all" else [find_kind(base, type)]
     return {kind.name: kind.identity_fields for kind in kinds}
 
 
 def get(base: Base, type: str, identity: GivenIdentity) -> dict[str, Any]:
     """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
-    return line_of(*row_named(base, type, identity))
+    return line_of(*find_row(base, type, identity))
 
 
-def row_named(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, StoredRow]:
+def find_row(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, StoredRow]:
     """A type, and its record with this identity; raises `errors.NotFound`, in the revision that is read."""
-    kind, stored_identity = identified(base, type, identity)
+    kind, stored_identity = parse_identity(base, type, identity)
     row = base.tree.get(kind, stored_identity)
     if row is None:
-        missing = not_found(kind, stored_identity)
+        missing = make_not_found_finding(kind, stored_identity)
         is_past = base.wiring.at is not None and base.wiring.proposal is None  # a proposal has no name yet
         at = f" --at {base.wiring.at.name}" if is_past and base.wiring.at else ""
         raise NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
     return kind, row
 
 
-def identified(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, Identity]:
+def parse_identity(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, Identity]:
     """A type, and an identity as its records carry it, whether there is one with it or not."""
-    kind = kind_named(base, type)
-    return kind, plain_identity(base.tree, kind, identity_named(base, kind, identity))
+    kind = find_kind(base, type)
+    return kind, plain_identity(base.tree, kind, convert_identity(base, kind, identity))
 
 
 def page(
@@ -96,8 +96,8 @@ def page(
     """Return the records that satisfy a filter, or all, in the order of their identities, behind `after`: a page that iterates over its
     records. Raises `errors.NotFound`, `errors.FilterError`."""
     limit, condition = positive(limit), text_or_none(where, "a filter")
-    kind = kind_named(base, type)
-    behind = None if after is None else identified(base, type, after)[1]
+    kind = find_kind(base, type)
+    behind = None if after is None else parse_identity(base, type, after)[1]
     notices: tuple[Notice, ...] = ()
     if condition is None:
         rows, total = base.tree.in_order(kind, behind), base.tree.count(kind)
@@ -117,7 +117,7 @@ def page(
 
 def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
     """Every record of a type as `import` takes it: fields and times."""
-    kind = kind_named(base, type)
+    kind = find_kind(base, type)
     rows = base.tree.in_order(kind)  # those of the moment of the call: only lines are made later
     times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
     return ({**record.fields, **both} for record, both in times)
@@ -125,14 +125,14 @@ def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
 
 def export_file(base: Base, type: str, path: str | Path, *, force: bool = False) -> int:
     """Write `export` to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
-    shape = LineShape(kind_named(base, type).identity_fields)
+    shape = LineShape(find_kind(base, type).identity_fields)
     lines = (encode(line, shape) + b"\n" for line in export(base, type))
     return outside.write(path, lines, base.root, base.wiring.env, force=force)
 
 
-def described(base: Base, type: str | None) -> list[tuple[RecordType, list[Record]]]:
+def describe_types(base: Base, type: str | None) -> list[tuple[RecordType, list[Record]]]:
     """One type, or all, each with the records that say what its columns are; none where its schema alone does."""
-    kinds = list(base.ontology) if type is None else [kind_named(base, type)]
+    kinds = list(base.ontology) if type is None else [find_kind(base, type)]
     return [(kind, [row.record for row in base.tree.rows(kind)] if kind.is_collection else []) for kind in kinds]
 
 
@@ -167,7 +167,7 @@ _HELD = (
 def settings(base: Base, type: str) -> dict[str, Any]:
     """How the records of a type are searched and kept: its fields by lane, its policy (None without one), and the settings that hold
     for it, each with its `origin`: the `type`, its `policy`, the `configuration`, or `default`."""
-    kind = kind_named(base, type)
+    kind = find_kind(base, type)
     return {
         "type": kind.name,
         "policy": None if kind.policy is None else _describe_policy(kind.policy),
@@ -212,5 +212,5 @@ def _describe_policy(policy: Policy) -> dict[str, Any]:
 
 def schema(base: Base, type: str) -> dict[str, Any]:
     """The JSON Schema of one type."""
-    kind = kind_named(base, type)
+    kind = find_kind(base, type)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": kind.name, **kind.schema}

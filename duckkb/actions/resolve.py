@@ -31,7 +31,7 @@ GivenIdentity = str | int | Sequence[str | int | Sequence[str | int] | Mapping[s
 `{"type": TYPE, "id": IDENTITY}`."""
 
 
-def kind_named(base: Base, name: str, otherwise: Callable[[str], str] = lambda near: "duckkb schema") -> RecordType:
+def find_kind(base: Base, name: str, otherwise: Callable[[str], str] = lambda near: "duckkb schema") -> RecordType:
     """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, if any, and
     suggests what `otherwise` makes of that (of the empty string, where none is near)."""
     kind = base.ontology.find(name) if isinstance(name, str) else None
@@ -56,11 +56,11 @@ _WORDS_OF_EDGES = frozenset(
 
 
 def kind_to_write(base: Base, name: str) -> RecordType:
-    """As `kind_named`, for records that are to be written: where there is no such type, it can be made."""
+    """As `find_kind`, for records that are to be written: where there is no such type, it can be made."""
     if str(name).casefold() in _WORDS_OF_EDGES and base.ontology.find(name) is None:
         raise _make_edge_type_error(base, name)
     suggestion = f"duckkb col init {name} --policy knowledge-base" if is_policy_name(str(name)) else "duckkb schema"
-    return kind_named(base, name, lambda near: suggestion)
+    return find_kind(base, name, lambda near: suggestion)
 
 
 def _make_edge_type_error(base: Base, name: str) -> NotFound:
@@ -74,7 +74,7 @@ def _make_edge_type_error(base: Base, name: str) -> NotFound:
     )
 
 
-def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
+def convert_identity(base: Base, kind: RecordType, value: Any) -> Identity:
     """An identity as the API or CLI gives it, typed by the schema; that of a document may have the form that its file system gives
     names. Raises `errors.UsageError`."""
     if kind.source is not None and isinstance(value, str):
@@ -97,24 +97,24 @@ def text_or_none(value: Any, name: str) -> str | None:
 
 
 def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
-    """As `identity_named`, for an identity that a record is to get; raises `errors.InvalidRecord` (E_IDENTITY)."""
-    identity = identity_named(base, kind, value)
+    """As `convert_identity`, for an identity that a record is to get; raises `errors.InvalidRecord` (E_IDENTITY)."""
+    identity = convert_identity(base, kind, value)
     fields = dict(zip(kind.identity_fields, map(component_value, identity), strict=True))
     findings = ids.identity_findings(kind.identity_fields, fields, edge=kind.kind == "edge")
     if findings:
         raise _make_invalid_error(
-            kind, [placed(finding, "", kind, identity_text(identity)) for finding in findings], single=True
+            kind, [place_finding(finding, "", kind, identity_text(identity)) for finding in findings], single=True
         )
     return identity
 
 
-def granted(base: Base, path: str | Path) -> Path:
+def grant_path(base: Base, path: str | Path) -> Path:
     """A path that a caller named. Typing it is the grant; under DUCKKB_SANDBOX only paths inside the base are. Raises
     `errors.UsageError` (E_PATH)."""
-    return outside.granted(path, base.root, base.wiring.env)
+    return outside.grant_outside_path(path, base.root, base.wiring.env)
 
 
-def confined(base: Base, path: str | Path) -> Path:
+def confine_path(base: Base, path: str | Path) -> Path:
     """A path that a program named: relative to the base, and resolved. Raises `errors.UsageError` (E_PATH) where it leads
     out of the base, or to what git or duckkb keep for themselves."""
     root = base.root.resolve()
@@ -131,7 +131,7 @@ def regular_file(base: Base, path: str | Path, wanted: str) -> Path:
     return outside.regular(path, base.root, base.wiring.env, wanted)
 
 
-def given_records(
+def check_records(
     base: Base,
     kind: RecordType,
     items: Iterable[tuple[str, Mapping[str, Any] | LineError]],
@@ -144,13 +144,13 @@ def given_records(
     `items` are (place, object or the reason why it is none). `single` decides the exit code: 2 for one object given as
     an argument, 1 for a stream or a file. `partial` leaves the schema to the merged record.
     """
-    records, wrong = sorted_out(base, kind, items, partial=partial)
+    records, wrong = split_valid_records(base, kind, items, partial=partial)
     if wrong:
         raise _make_invalid_error(kind, [finding for findings in wrong for finding in findings], single)
     return records
 
 
-def sorted_out(
+def split_valid_records(
     base: Base, kind: RecordType, items: Iterable[tuple[str, Mapping[str, Any] | LineError]], *, partial: bool
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
     """The records that can be written, and for each of the others what is wrong with it."""
@@ -178,7 +178,7 @@ def _find_length_problems(kind: RecordType, record: Given, lengths: dict[str, in
             lengths[name] = lengths[name] or len(value)
             if message := length_problem(value, lengths[name]):
                 finding = Finding("E_SCHEMA", message, field=f"/{name}", remedy=length_remedy(lengths[name]))
-                problems.append(placed(finding, record.place, kind, identity_text(record.identity)))
+                problems.append(place_finding(finding, record.place, kind, identity_text(record.identity)))
     return problems
 
 
@@ -187,7 +187,7 @@ def _check_record(
 ) -> tuple[list[Finding], Given | None]:
     kind = validator.kind
     if isinstance(item, LineError):
-        return [placed(finding, place, kind) for finding in item.findings], None
+        return [place_finding(finding, place, kind) for finding in item.findings], None
     is_bare = PRINTED.isdisjoint(item)
     fields = dict(item) if is_bare else {name: value for name, value in item.items() if name not in PRINTED}
     problems = [*_name_problems(tuple(fields))]
@@ -198,13 +198,13 @@ def _check_record(
         fields = _complete_identity(base, kind, validator.coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
-        return [placed(finding, place, kind) for finding in (*problems, *error.findings)], None
+        return [place_finding(finding, place, kind) for finding in (*problems, *error.findings)], None
     if not partial:
         has_null = None in fields.values()
         present_fields = {name: value for name, value in fields.items() if value is not None} if has_null else fields
         problems += validator.findings(present_fields)
     if problems:
-        return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None
+        return [place_finding(finding, place, kind, identity_text(identity)) for finding in problems], None
     if is_bare:
         return [], Given(identity, fields, place)
     times = item.get(CREATED_AT), item.get(UPDATED_AT)
@@ -221,11 +221,11 @@ def _complete_identity(base: Base, kind: RecordType, fields: dict[str, Any], par
         text = fields.get(key_rule.of)
         for row in base.holders(kind, text) if isinstance(text, str) else ():
             return {**fields, kind.identity_fields[0]: component_value(row.record.identity[0])}  # it has a key already
-        return made_key(base, kind, ids.with_key(fields, kind.identity_fields, key_rule))
+        return build_key(base, kind, ids.with_key(fields, kind.identity_fields, key_rule))
     return fields if partial else {kind.identity_fields[0]: str(uuid.uuid4()), **fields}
 
 
-def made_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str, Any]:
+def build_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str, Any]:
     """Fields whose key was made of a text, with a further one where a record with another text holds that key (somebody
     edited it by hand): it must not be overwritten."""
     (name,), key_rule = kind.identity_fields, kind.generated
@@ -283,7 +283,7 @@ def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
     return problems
 
 
-def placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
+def place_finding(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
     """A finding about what was given at a place: `stdin:3` is line 3."""
     path, _, line = place.rpartition(":")
     if line.isdigit():

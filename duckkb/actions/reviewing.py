@@ -56,13 +56,13 @@ def lines(
 def refuse_places(unopened: Unopened, files: Iterable[str]) -> None:
     """Raise `errors.UsageError` (E_PATH) where `save` would not write."""
     for file in files:
-        outside.writable(file, unopened.root, config.around(unopened.root))
+        outside.writable(file, unopened.root, config.read_environment(unopened.root))
 
 
 def save(unopened: Unopened, named: str, pieces: Iterable[str], *, force: bool) -> None:
     """Write pieces of a report to a file. Raises `errors.UsageError` (E_PATH)."""
     root = unopened.root
-    outside.write(named, (f"{piece}\n".encode() for piece in pieces), root, config.around(root), force=force)
+    outside.write(named, (f"{piece}\n".encode() for piece in pieces), root, config.read_environment(root), force=force)
 
 
 def _refuse_usage(problem: DuckkbError) -> None:

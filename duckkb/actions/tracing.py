@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from duckkb import config
 from duckkb.actions.collecting import BaseNow
 from duckkb.actions.folder import OpenOptions
-from duckkb.actions.reading import identified, line_of, row_named
-from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
+from duckkb.actions.reading import find_row, line_of, parse_identity
+from duckkb.actions.resolve import GivenIdentity, find_kind, positive, text_or_none
 from duckkb.engine.at import config_files
 from duckkb.engine.base import Base
-from duckkb.engine.draft import not_found
+from duckkb.engine.draft import make_not_found_finding
 from duckkb.errors import DuckkbError, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import EXTRACTED, Ontology, RecordType
 from duckkb.queries import Hit, Mode
@@ -30,7 +30,7 @@ from duckkb.settings import Settings
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.git import repository, revisions, run
 from duckkb.truth.git.revisions import Revision
-from duckkb.truth.git.sampled import History, Sample, sampled
+from duckkb.truth.git.sampled import History, Sample, sample_history
 
 
 class Provenance:
@@ -55,7 +55,7 @@ class Provenance:
         (numbers of lines of the file, from 1) for the lines between these, front matter too. Empty for what is no text that was
         read as it is. Raises `errors.NotFound`, also for such lines, and `errors.UsageError`."""
         with self._base() as base:
-            kind, row = row_named(base, type, identity)
+            kind, row = find_row(base, type, identity)
             fields, name = row.record.fields, f"{kind.name} {identity_text(row.record.identity)}"
             text, begin = fields.get("text"), fields.get("text_line", 1)
             command = record_arguments(kind.name, row.record.identity)
@@ -87,7 +87,7 @@ class Provenance:
     def cited(self, cited: Citation) -> dict[str, Any]:
         """`resolved`, also in a base that was opened at the commit that is cited."""
         with self._base() as base:
-            return resolved(base, cited)
+            return resolve_citation(base, cited)
 
 
 def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
@@ -95,7 +95,7 @@ def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
     found_in = ground(base)
     origins_by_id: dict[tuple[str, int], Origin] = {}
     for name in dict.fromkeys(hit.type for hit in hits):
-        kind = kind_named(base, name)
+        kind = find_kind(base, name)
         rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
         origins = history.origins(found_in, kind, rows)
         origins_by_id |= {(name, number): origin for number, origin in origins.items()}
@@ -103,7 +103,7 @@ def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
     return [_cite_origin(origins_by_id[hit.type, hit.id], base, hit, is_read_alike) for hit in hits]
 
 
-def resolved(base: Base, cited: Citation) -> dict[str, Any]:
+def resolve_citation(base: Base, cited: Citation) -> dict[str, Any]:
     """The record that a citation names as it was then: with `_chunk` where it names one, and with `_since` where it is otherwise
     now: `changed` in which `fields`, `renamed` to which `identity`, or `deleted`. Raises `errors.NotFound`, also for one that
     is no longer at the version that is cited; `errors.Refused` (E_FORBIDDEN) for a commit, of which who sees a part of the base
@@ -124,7 +124,7 @@ def resolved(base: Base, cited: Citation) -> dict[str, Any]:
 
 
 def _read_citation(base: Base, citation: Citation) -> dict[str, Any]:
-    kind, row = row_named(base, citation.type, citation.identity)
+    kind, row = find_row(base, citation.type, citation.identity)
     line = line_of(kind, row)
     if citation.version not in ("", line["_etag"]):
         name = f"{kind.name} {identity_text(row.record.identity)}"
@@ -159,7 +159,7 @@ def _since(now: Base, citation: Citation, then: Mapping[str, Any]) -> dict[str, 
 
 def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = None) -> list[FieldOrigin]:
     """As `Provenance.blame`, of a base."""
-    kind, row = row_named(base, type, identity)
+    kind, row = find_row(base, type, identity)
     name, command = (
         f"{kind.name} {identity_text(row.record.identity)}",
         record_arguments(kind.name, row.record.identity),
@@ -175,10 +175,10 @@ def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = No
 
 def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
     """As `Provenance.log`, of a base."""
-    kind, record_identity = identified(base, type, identity)
+    kind, record_identity = parse_identity(base, type, identity)
     entries = history.changes(ground(base), kind, record_identity, base.tree)
     if not entries:
-        missing = not_found(kind, record_identity)
+        missing = make_not_found_finding(kind, record_identity)
         raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
     return entries
 
@@ -197,7 +197,7 @@ def why(
     positive(limit)
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
-    kind, row = row_named(base, type, identity)
+    kind, row = find_row(base, type, identity)
     return explanation.why(base, kind, row, Intent(query, mode, where, limit, kinds=(kind,)))
 
 
@@ -257,7 +257,7 @@ def history_of(base: Base, places: Callable[[Path, Ontology], Sequence[str]], mo
         return History()
     at = ground(base).at
     assert at is not None, "there is a commit"
-    return sampled(base.root, at, places(base.root, base.ontology), most)
+    return sample_history(base.root, at, places(base.root, base.ontology), most)
 
 
 def sample_line(sample: Sample) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def _cite_origin(
     origin: Origin, base: Base, hit: Hit, is_read_alike: Callable[[str], Callable[[RecordType], bool]]
 ) -> Origin:
     """Without the chunk where the commit does not cut the record so."""
-    kind = kind_named(base, hit.type)
+    kind = find_kind(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
     has_chunk = hit.chunk is not None and (origin.by is None or is_read_alike(origin.by.commit)(kind))

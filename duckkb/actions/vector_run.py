@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.errors import UsageError
-from duckkb.ontology.names import name_known
+from duckkb.ontology.names import suggest_known_names
 from duckkb.truth.files.line import Limits, LineError, parse_json
 
 _HINT = "duckkb vector schema"
@@ -117,7 +117,7 @@ def _parse_object(value: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
 
 def _find_action(name: Any) -> VectorAction:
     if not isinstance(name, str) or name not in ACTIONS:
-        raise UsageError(f"unknown action {name!r}", suggestion=name_known(str(name), list(ACTIONS)))
+        raise UsageError(f"unknown action {name!r}", suggestion=suggest_known_names(str(name), list(ACTIONS)))
     return ACTIONS[name]
 
 
@@ -127,7 +127,7 @@ def _find_argument(name: str, action: VectorAction, key: str) -> str:
         if key in _list_spellings(argument) or (argument == "path" and _to_snake_case(key) in _PATHS):
             return argument
     message = f"{name}: unknown argument {key!r}"
-    raise UsageError(message, suggestion=name_known(key, list(action.arguments)))
+    raise UsageError(message, suggestion=suggest_known_names(key, list(action.arguments)))
 
 
 def _check(name: str, argument: str, rule: Mapping[str, Any], value: Any) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from duckkb.actions import vector_run, writing
-from duckkb.actions.collecting import BaseNow, checked_name, create, policy_named
-from duckkb.actions.embedding import decoded, flaw
+from duckkb.actions.collecting import BaseNow, create, resolve_policy, validate_collection_name
+from duckkb.actions.embedding import decode_input, flaw
 from duckkb.actions.folder import make
-from duckkb.actions.resolve import confined, given_records, granted, made_key, positive, regular_file
+from duckkb.actions.resolve import build_key, check_records, confine_path, grant_path, positive, regular_file
 from duckkb.engine import boot, vectors
 from duckkb.engine.base import Base
-from duckkb.engine.vectors import fill_pending
+from duckkb.engine.vectors import compute_missing_vectors
 from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
@@ -169,7 +169,7 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _check_text(text, TEXT), VALUE: value}
     if value is None:
         raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
-    given_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
+    check_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
     vectors.embed_before(base, kind, TEXT, text)
     if not is_there:
         with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
@@ -178,14 +178,14 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
 
 @boot.answered
 def _embed_rows(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> VectorRows:
-    notices = fill_pending(base, [kind])
+    notices = compute_missing_vectors(base, [kind])
     pairs = zip(rows, vectors.embeddings(base, kind, TEXT, rows), strict=True)
     return VectorRows(tuple({**_describe_row(row), "embedding": embedding} for row, embedding in pairs), notices)
 
 
 @boot.answered
 def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> VectorRows:
-    notices = fill_pending(base, [kind])
+    notices = compute_missing_vectors(base, [kind])
     rows_by_id = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
     same = frozenset(row.record.id for row in _find_holders(base, kind, text))
     if same - rows_by_id.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
@@ -201,11 +201,11 @@ def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text:
 def _read(base: Base, path: str | Path, *, typed: bool) -> str:
     """The text of a file, its path `typed` by a person, else inside the base. Raises `errors.UsageError`: E_PATH, or for one
     that is empty, too large or no text."""
-    place, most = granted(base, path) if typed else confined(base, path), base.limits.max_record_bytes
+    place, most = grant_path(base, path) if typed else confine_path(base, path), base.limits.max_record_bytes
     if place.is_dir():
         raise UsageError(f"{path} is a folder", code="E_PATH", suggestion="import its files one by one")
     with regular_file(base, place, "a text file").open("rb") as file:
-        text = decoded(file.read(most + 1), str(path), most, exit_code=1)
+        text = decode_input(file.read(most + 1), str(path), most, exit_code=1)
     return _check_text(text, str(path), exit_code=1)
 
 
@@ -238,8 +238,8 @@ def _find_database(base: Base) -> Path | None:
 
 def _resolve_folder(base: Base, path: str | Path, *, typed: bool) -> Path:
     """The folder that the actions are to work on, resolved: `typed` by a person, else inside the base."""
-    target = (granted(base, path) if typed else confined(base, path)).resolve()
-    outside.refuse_kept(path if typed else target, base.wiring.env, base.root)
+    target = (grant_path(base, path) if typed else confine_path(base, path)).resolve()
+    outside.refuse_protected_path(path if typed else target, base.wiring.env, base.root)
     there = next(place for place in (target, *target.parents) if os.path.lexists(place))
     if not there.is_dir():
         message = f"{path} is not a folder" if there == target else f"{path} cannot be: {there} is not a folder"
@@ -250,7 +250,7 @@ def _resolve_folder(base: Base, path: str | Path, *, typed: bool) -> Path:
 def _find_collection(base: Base, name: str) -> tuple[NodeType, bool]:
     """The collection, and whether it is there; else as it would be made. Raises `errors.UsageError` (E_INTENT) for one
     whose records do not pair a text with a value."""
-    kind: RecordType | None = base.ontology.find(checked_name(name))
+    kind: RecordType | None = base.ontology.find(validate_collection_name(name))
     is_there = kind is not None
     if kind is None:
         kind, _ = collection_of(_build_definition(base, name), path_of(name))
@@ -270,7 +270,7 @@ def _is_vector_store(kind: NodeType) -> bool:
 
 
 def _build_definition(base: Base, name: str) -> bytes:
-    return define(name, policy_named(base, POLICY), {})
+    return define(name, resolve_policy(base, POLICY), {})
 
 
 def _make_key(base: Base, kind: NodeType, text: str) -> str:
@@ -283,7 +283,7 @@ def _make_key(base: Base, kind: NodeType, text: str) -> str:
         return key if key in holders else min(holders)
     if key is None:
         return str(uuid.uuid4())
-    return str(made_key(base, kind, {field: key, TEXT: text})[field])
+    return str(build_key(base, kind, {field: key, TEXT: text})[field])
 
 
 def _find_holders(base: Base, kind: RecordType, text: str) -> list[StoredRow]:

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from duckkb.actions.resolve import (
     GivenIdentity,
-    given_records,
-    identity_named,
-    kind_named,
+    check_records,
+    convert_identity,
+    find_kind,
     kind_to_write,
     new_identity,
-    placed,
+    place_finding,
     regular_file,
-    sorted_out,
+    split_valid_records,
 )
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert, plain_identity
@@ -26,7 +26,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, parse_objects
-from duckkb.truth.files.part import collector_paused
+from duckkb.truth.files.part import pause_collector
 
 Item = tuple[str, Mapping[str, Any] | LineError]
 _CONSTANT = "(?:true|false|null|True|False|None)"
@@ -74,14 +74,14 @@ def put_json(
     return upsert(base, Upsert(kind, (), merge), items, options, single=single)
 
 
-@collector_paused()
+@pause_collector()
 def put_batch(
     base: Base, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
 ) -> Receipt:
     """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
     the others, and its counts and their number add up to the lines read."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
-    valid_records, wrong = sorted_out(base, kind, _stream(base, type, data), partial=merge)
+    valid_records, wrong = split_valid_records(base, kind, _stream(base, type, data), partial=merge)
     while True:
         try:
             receipt = write(base, Upsert(kind, valid_records, merge), options)
@@ -126,7 +126,7 @@ class _Versions:
         if version is None or not version.place:
             return finding
         bare = replace(finding, message=finding.message.removeprefix(f"{version.place}: "))
-        return placed(bare, version.place, self._kind, finding.identity)
+        return place_finding(bare, version.place, self._kind, finding.identity)
 
 
 def _remove_refused_records(
@@ -177,8 +177,8 @@ def delete(
     dry_run: bool = False,
 ) -> Receipt:
     """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
-    kind = kind_named(base, type)
-    record_identities = tuple(identity_named(base, kind, identity) for identity in identities)
+    kind = find_kind(base, type)
+    record_identities = tuple(convert_identity(base, kind, identity) for identity in identities)
     if not record_identities:
         raise UsageError("give an identity to delete", suggestion=f"duckkb delete {type} IDENTITY")
     if if_match is not None and len(record_identities) != 1:
@@ -201,8 +201,8 @@ def delete(
 
 def rename(base: Base, type: str, old: GivenIdentity, new: GivenIdentity, *, dry_run: bool = False) -> Receipt:
     """Give a record another identity; its `__id` stays and its edges follow."""
-    kind = kind_named(base, type)
-    request = Rename(kind, identity_named(base, kind, old), new_identity(base, kind, new))
+    kind = find_kind(base, type)
+    request = Rename(kind, convert_identity(base, kind, old), new_identity(base, kind, new))
     return write(base, request, WriteOptions(dry_run=dry_run))
 
 
@@ -232,7 +232,7 @@ def apply_patch(
 def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
     """Write what was given, with where it stood, by a request that has no records yet, all or nothing. Raises as `put`, each
     finding at its place."""
-    records = given_records(base, request.kind, items, single=single, partial=request.merge)
+    records = check_records(base, request.kind, items, single=single, partial=request.merge)
     return store(base, replace(request, given=records), options)
 
 
@@ -288,7 +288,7 @@ def _parse_argument(base: Base, type_name: str, data: bytes) -> Item:
     except LineError as error:
         if error.findings[0].code != "E_JSON":
             return "", error
-        json_text = as_json(data)
+        json_text = repair_json(data)
         remedy = (
             f"duckkb put {shell_word(type_name)} {shell_word(json_text)}"
             if json_text
@@ -314,7 +314,7 @@ def _suggest_put(type_name: str, data: bytes, is_list: bool = False) -> str:
     return f'{put} \'{{"id": "..."}}\' --dry-run'
 
 
-def as_json(data: bytes) -> str:
+def repair_json(data: bytes) -> str:
     """What is nearly a JSON object, as Python or JavaScript write one, as JSON; the empty string where it is neither.
 
     >>> as_json(b"{id: 'a', ok: true,}")

@@ -19,8 +19,22 @@ if TYPE_CHECKING:
     from duckkb.review.health.examine import Health
 
 __all__ = [
-    "KnowledgeBase", "check", "cleanup", "diff", "doctor", "drop_sealed", "grant_published", "models", "open", "publish", "repair", "restore_backup", "try_models",
-    "unopened", "verify_backup", "verify_published",
+    "KnowledgeBase",
+    "check",
+    "cleanup",
+    "diff",
+    "doctor",
+    "drop_sealed",
+    "grant_published",
+    "models",
+    "open",
+    "prepare_unopened",
+    "publish",
+    "repair",
+    "restore_backup",
+    "try_models",
+    "verify_backup",
+    "verify_published",
 ]  # fmt: skip
 
 
@@ -64,10 +78,10 @@ def open(
         command=command,
         backend=backend,
     )
-    return opened(find(path, backend), options)
+    return open_chosen(find(path, backend), options)
 
 
-def opened(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
+def open_chosen(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
     """The base in a folder, or what is published of it, as was chosen. Raises as `open`, and `errors.UsageError` for what is
     published at a revision."""
     from duckkb.app.knowledge import KnowledgeBase
@@ -100,7 +114,7 @@ def publish(
 
     request = publishing.PublishRequest(ref, full, rewind, pending, dry_run, embedder)
     with closing(wiring.target_at(to)) as target:
-        return publishing.publish(unopened(path), target, request)
+        return publishing.publish(prepare_unopened(path), target, request)
 
 
 def verify_published(
@@ -111,16 +125,16 @@ def verify_published(
     from duckkb.app import wiring
 
     with closing(wiring.target_at(to)) as target:
-        return publishing.verify(unopened(path), target, embedder)
+        return publishing.verify(prepare_unopened(path), target, embedder)
 
 
-def unopened(path: "str | Path | None" = None) -> "Unopened":
+def prepare_unopened(path: "str | Path | None" = None) -> "Unopened":
     """A base for what needs none that loads: `duckkb.actions.branches`, `impact` and `proposing`. Raises `errors.StateError`
     (E_NO_KB)."""
     from duckkb.actions.folder import Unopened, find
     from duckkb.app import wiring
 
-    return Unopened(find(path), wiring.wire, wiring.matching)
+    return Unopened(find(path), wiring.wire, wiring.match_records)
 
 
 def grant_published(path: "str | Path | None" = None, *, to: str, role: str, types: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +143,7 @@ def grant_published(path: "str | Path | None" = None, *, to: str, role: str, typ
     from duckkb.app import wiring
 
     with closing(wiring.target_at(to)) as target:
-        return publishing.grant(unopened(path), target, role, types)
+        return publishing.grant(prepare_unopened(path), target, role, types)
 
 
 def check(
@@ -148,7 +162,9 @@ def check(
     if since is not None or staged:
         from duckkb.actions.diffing import check_change
 
-        return check_change(unopened(path), since, staged=staged, allow_weaker=allow_weaker, allow_shrink=allow_shrink)
+        return check_change(
+            prepare_unopened(path), since, staged=staged, allow_weaker=allow_weaker, allow_shrink=allow_shrink
+        )
     with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
         return kb.check()
 
@@ -185,7 +201,7 @@ def diff(
     request = diffing.DiffRequest(
         ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where, tuple(ops)
     )
-    return diffing.diff(unopened(path), request)
+    return diffing.diff(prepare_unopened(path), request)
 
 
 def doctor(
@@ -200,7 +216,7 @@ def doctor(
     from duckkb.actions import caring
     from duckkb.app import wiring
 
-    return caring.doctor(unopened(path), clock or wiring.SystemClock(), wiring.self_tests(), embedder, on_check)
+    return caring.doctor(prepare_unopened(path), clock or wiring.SystemClock(), wiring.self_tests(), embedder, on_check)
 
 
 def repair(
@@ -211,7 +227,7 @@ def repair(
     from duckkb.actions import caring
     from duckkb.engine.index.repair import RepairOptions
 
-    return caring.repair(unopened(path), RepairOptions(everything, check_only, lock_timeout))
+    return caring.repair(prepare_unopened(path), RepairOptions(everything, check_only, lock_timeout))
 
 
 def cleanup(
@@ -260,7 +276,7 @@ def verify_backup(path: "str | Path") -> dict[str, Any]:
     from duckkb.actions.folder import Unopened
     from duckkb.app import wiring
 
-    return restore.verify(path, lambda root: Unopened(root, wiring.wire, wiring.matching))
+    return restore.verify(path, lambda root: Unopened(root, wiring.wire, wiring.match_records))
 
 
 def restore_backup(

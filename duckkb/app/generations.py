@@ -65,14 +65,14 @@ class Generations:
                 except boot.BEHIND:
                     read.is_behind = looks = True
                     continue
-                return held(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
+                return hold_source(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
         with self._looking, ExitStack() as stack:  # one at a time: each fills two cores
             with around():
                 base = self._load()
             base.is_generation = base.in_memory = True
             stack.callback(base.close, alone=False)
             answer = question(base)
-            return held(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
+            return hold_source(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
 
     @property
     def newest(self) -> Base:
@@ -135,7 +135,7 @@ def _do_nothing() -> None:
     return
 
 
-def held(answer: Iterator[Answer], stack: ExitStack) -> Any:
+def hold_source(answer: Iterator[Answer], stack: ExitStack) -> Any:
     """The same, with what it is read from."""
 
     def to_its_end() -> Generator[Answer | None, None, None]:

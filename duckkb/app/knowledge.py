@@ -15,7 +15,7 @@ from duckkb.actions.folder import OpenOptions
 from duckkb.app.call_lock import CallLock, give_back_import_lock
 from duckkb.app.generations import Generations
 from duckkb.app.use_cases import Deferred, asks, changes
-from duckkb.app.wiring import matching, unbounded, wire
+from duckkb.app.wiring import match_records, note_missing_bounds, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base, Wiring
 from duckkb.indexing.cache import SearchCache
@@ -137,7 +137,7 @@ class KnowledgeBase:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
-        return (*self._answer(booting.notices, looks=False), *unbounded(self._chosen), *config.told_of_sealing())
+        return (*self._answer(booting.notices, looks=False), *note_missing_bounds(self._chosen), *config.note_sealing())
 
     find = asks(asking.find)
     sql = asks(asking.sql)
@@ -156,7 +156,7 @@ class KnowledgeBase:
     schema = asks(reading.schema)
     settings = asks(reading.settings)
     field_names = asks(reading.field_names)
-    given_vectors = asks(reading.given_vectors)
+    given_vectors = asks(reading.list_caller_vectors)
     identity_fields = asks(reading.identity_fields)
     document_types = asks(reading.document_types)
     put = changes(writing.put)
@@ -184,14 +184,14 @@ class KnowledgeBase:
     fmt = changes(care.fmt)
     dedupe = changes(care.dedupe)
     index_status = asks(plan.status)
-    index_plan = asks(plan.planned)
+    index_plan = asks(plan.plan_index)
     index_refresh = changes(jobs.refresh)
     index_build = changes(jobs.build)
     index_rebuild = changes(jobs.rebuild)
     index_shards = asks(sharding.shard_plan)
     index_build_shard = asks(sharding.build_shard)
     index_adopt = changes(sharding.adopt)
-    _described = asks(reading.described)
+    _described = asks(reading.describe_types)
 
     def run(
         self, name: str, given: "Mapping[str, object]", caller: "Caller | None" = None, *, strict: bool = False
@@ -201,10 +201,10 @@ class KnowledgeBase:
         from duckkb.actions.registry.offered import ACTIONS
         from duckkb.actions.registry.run import prepare, run
         from duckkb.caller import Caller
-        from duckkb.engine.narrowed import loaded_for
+        from duckkb.engine.narrowed import load_for_caller
 
         caller = caller or Caller()
-        around = partial(loaded_for, caller.types)
+        around = partial(load_for_caller, caller.types)
         if name not in ACTIONS or not ACTIONS[name].writes:
             return self._answer(
                 lambda base: run(base, name, given, caller, strict=strict),
@@ -249,7 +249,7 @@ class KnowledgeBase:
 
         with self._lock:
             budget = MigrationBudget(limit, max_seconds)
-            apart = Unopened(self.root, wire, matching)
+            apart = Unopened(self.root, wire, match_records)
             return migrate(apart, to, self._chosen, budget, dry_run=dry_run, listen=listen)
 
     def scheduler(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from duckkb.actions.branches import Proposing, Wish
 from duckkb.actions.folder import OpenOptions
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
-from duckkb.engine.narrowed import loaded_for
+from duckkb.engine.narrowed import load_for_caller
 
 if TYPE_CHECKING:
     from duckkb.app.knowledge import KnowledgeBase
@@ -30,7 +30,7 @@ class Proposals:
         the branch alone: a commit is a hash over all of it, a remote is its owner's. Raises as `KnowledgeBase.run`."""
         title, sees_all = f"{name} {given.get('type', '')}".strip(), caller.types is None
         with self._turn, ExitStack() as stack:
-            with loaded_for(caller.types):
+            with load_for_caller(caller.types):
                 proposal = Proposing(root, Wish(title, self._branches.get(caller.tenant), message=message))
                 opening = proposal.opening(lenient=self._lenient or not sees_all)
                 kb = stack.enter_context(self._opened(root, opening))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from duckkb import config
 from duckkb.actions.folder import OpenOptions
 from duckkb.app.call_lock import CallLock
-from duckkb.app.generations import held
+from duckkb.app.generations import hold_source
 from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import target_at, wire
 from duckkb.engine import boot as booting
@@ -93,7 +93,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
                     self._is_open = False
                     self._held.__exit__(type(problem), problem, problem.__traceback__)
                 raise
-            return held(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
+            return hold_source(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
 
     def _fresh(self) -> Base:
         raise Refused(

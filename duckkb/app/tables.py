@@ -15,10 +15,10 @@ from duckkb.app import wiring
 from duckkb.errors import Finding, Refused, Unavailable, UsageError
 from duckkb.ports import Embedder, Reranker
 from duckkb.tables.asked import RERANKED, SCORE, Neighbour, NeighbourSearch, SafeNames, check, threshold_flaw, unit
-from duckkb.tables.catalogue import find_table, listed
+from duckkb.tables.catalogue import find_table, list_tables
 from duckkb.tables.names import invalid, refuse, table_name
 from duckkb.tables.postgres import Postgres
-from duckkb.tables.reranked import reranked
+from duckkb.tables.reranked import rerank_rows
 
 MOST_DIMENSIONS = 1_024
 _THRESHOLDS = {"text-embedding-v4": 0.8}
@@ -84,7 +84,7 @@ class VectorTables:
         `dimension` of vectors that declare one, `indexes` by cosine, `labels` of an enum. Raises as `vector_search`."""
         if table is None:
             with self._postgres.reading() as cursor:
-                return listed(cursor)
+                return list_tables(cursor)
         names = table_name(table)
         refuse([] if names else [invalid("table", table)])
         with self._postgres.reading() as cursor:
@@ -159,7 +159,7 @@ class VectorTables:
         if judge is None:
             return [{**row.values, SCORE: row.score} for row in rows[:final]]
         with _stage("rerank"):
-            scored_rows = reranked(judge, self._models.settings.rerank, text, rows, rerank_threshold or 0.0)
+            scored_rows = rerank_rows(judge, self._models.settings.rerank, text, rows, rerank_threshold or 0.0)
         return [{**row.values, SCORE: row.score, RERANKED: score} for row, score in scored_rows[:final]]
 
     def _find_neighbours(self, search: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
-    env = config.around(root)
+    env = config.read_environment(root)
     models_env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     revision = _find_revision(root, chosen.at)
     configuration = config.load(
@@ -99,8 +99,8 @@ def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
     except StateError:
         if path is not None or config.environment().kb is not None:
             raise
-        return Models(None, Settings(), config.around(None), chosen)
-    env = config.around(root)
+        return Models(None, Settings(), config.read_environment(None), chosen)
+    env = config.read_environment(root)
     configuration = config.load(root, env)
     return Models(root, configuration.settings, env, chosen, configuration.ontology)
 
@@ -116,7 +116,7 @@ def keep_models(on: bool) -> None:
     """Have the offline model stay in memory for the next base that this process opens, or go."""
     from duckkb.llm.providers import local
 
-    local.keep_loaded(on)
+    local.share_loaded_models(on)
 
 
 def warm_up(root: Path) -> None:
@@ -150,7 +150,7 @@ def _read_configuration(root: Path, revision: "Revision | None") -> Mapping[str,
     return configuration(root, revision, config.paths(root))
 
 
-def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
+def note_missing_bounds(chosen: OpenOptions) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
     if sandbox.is_bounded() or chosen.sql_in_process or chosen.first_filter is None:
         return ()
@@ -167,9 +167,9 @@ def _start_engine(options: OpenOptions) -> "Engine":
 
     engine = Isolated()
     if options.first_filter is not None:
-        from duckkb.lanes.sql.simple import written
+        from duckkb.lanes.sql.simple import parse_comparisons
 
-        if not written(options.first_filter):
+        if not parse_comparisons(options.first_filter):
             engine.start()
     if options.command or options.first_filter is not None:
         return engine
@@ -182,7 +182,7 @@ def _start_engine(options: OpenOptions) -> "Engine":
     return Engines(engine, Isolated()), Engines(first, Isolated())
 
 
-def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
+def match_records(tree: Tree, kind: RecordType, where: str) -> IdSet:
     """The ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
     from duckkb.lanes.memory_rows import MemoryRows
 
@@ -210,7 +210,7 @@ def self_tests() -> dict[str, Callable[[], None]]:
     def duckdb() -> None:
         from duckkb.lanes import self_test
 
-        self_test.confined()
+        self_test.check_confinement()
 
     def tantivy() -> None:
         from duckkb.indexing.tokens import PlainTokenizer

@@ -487,9 +487,9 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
         fields = dict(word.split("=", 1) for word in (pair, *extra))
         yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
     if last == "json_text":
-        from duckkb.actions.writing import as_json
+        from duckkb.actions.writing import repair_json
 
-        json_text = as_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
+        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
         line = [word if word != pair else json_text or '{"id": "..."}' for word in kept_words]
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():

@@ -39,7 +39,7 @@ def base_ontology(ctx: click.Context) -> "Ontology | None":
 
     root = base_root(ctx)
     with suppress(DuckkbError, OSError):
-        return config.load(root, config.around(root)).ontology if root else None
+        return config.load(root, config.read_environment(root)).ontology if root else None
     return None
 
 
@@ -48,7 +48,7 @@ def base_root(ctx: click.Context) -> Path | None:
     from duckkb import config
 
     with suppress(DuckkbError, OSError):
-        return config.find_root(Path.cwd(), named_base(ctx), config.environment())
+        return config.find_root(Path.cwd(), read_base_name(ctx), config.environment())
     return None
 
 
@@ -60,7 +60,7 @@ def name_restored(file: str) -> str:
     return f"{folder}-restored" if Path(folder).exists() else folder
 
 
-def named_base(ctx: click.Context) -> str | None:
+def read_base_name(ctx: click.Context) -> str | None:
     """The base that the line names."""
     base_path: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
     return base_path
@@ -89,7 +89,7 @@ def find_fitting_type(ctx: click.Context, names: Sequence[str], condition: str) 
     take it. None where there is none, or no base to ask."""
     from duckkb import app
 
-    with suppress(DuckkbError, OSError), app.open(named_base(ctx), command=True) as kb:
+    with suppress(DuckkbError, OSError), app.open(read_base_name(ctx), command=True) as kb:
         fitting = [(name, better) for name in names if (better := _fit_filter(kb, name, condition))]
         fitting.sort(key=lambda line: not [*kb.find(line[0], where=line[1], limit=1)])
         return next(iter(fitting), None)

@@ -8,7 +8,7 @@ import click
 from msgspec import Struct
 
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.parameters import described
+from duckkb.actions.registry.parameters import describe_parameter
 from duckkb.cli.options import Callback, Option, Seconds, WholeNumber
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ActionOptions(Struct, frozen=True):
         """Make them, of the command's action where none is named."""
         schema = ACTIONS[self.action or action].input
         for name in self.names or schema["properties"]:
-            rule, text = schema["properties"][name], described(self.action or action, name)
+            rule, text = schema["properties"][name], describe_parameter(self.action or action, name)
             if name in schema["required"]:
                 value, is_list = _find_item_schema(rule)
                 yield click.Argument([name], type=_type(value), nargs=-1 if is_list else 1, required=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from duckkb.cli import formats
-from duckkb.cli.printed import without_commands
+from duckkb.cli.printed import escape_workflow_commands
 from duckkb.review.reports import markup
 
 Line = Mapping[str, Any]
@@ -15,7 +15,7 @@ _BREAKS = {"\r": "&#13;"}
 _TEXTS = ("snippet", "body", "text")
 
 
-def as_files(lines: Sequence[Line]) -> list[str]:
+def format_as_files(lines: Sequence[Line]) -> list[str]:
     """`#docid,score,uri`, with the context in quotes where there is one; what was left out is marked."""
     return [_format_file(line) for line in lines]
 
@@ -29,7 +29,7 @@ def _format_file(line: Line) -> str:
     )
 
 
-def as_markdown(lines: Sequence[Line]) -> list[str]:
+def format_as_markdown(lines: Sequence[Line]) -> list[str]:
     """A block a document: a heading, what there is to know, and its text in a fence that nothing in it ends."""
     blocks = []
     for line in lines:
@@ -42,11 +42,11 @@ def as_markdown(lines: Sequence[Line]) -> list[str]:
         blocks += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in properties), ""]
         text = next((line[name] for name in _TEXTS if name in line), None)
         if text is not None:
-            blocks += [markup.block(without_commands(text).rstrip("\n").split("\n")), ""]
+            blocks += [markup.block(escape_workflow_commands(text).rstrip("\n").split("\n")), ""]
     return blocks
 
 
-def as_xml(lines: Sequence[Line]) -> list[str]:
+def format_as_xml(lines: Sequence[Line]) -> list[str]:
     """One root, an element a document; characters that XML 1.0 has no place for are left out."""
     from xml.sax.saxutils import escape, quoteattr  # and with it what fetches URLs
 
@@ -69,11 +69,11 @@ def _clean_xml_text(text: str) -> str:
     return _NOT_IN_XML.sub("", text)
 
 
-def as_csv(lines: Sequence[Line]) -> list[str]:
+def format_as_csv(lines: Sequence[Line]) -> list[str]:
     """A header, also alone, and a row a document, as RFC 4180 has it."""
     columns = CSV if not lines or "snippet" in lines[0] else _choose_columns(lines[0])
     columns += ("_filled",) if any("_filled" in line for line in lines) else ()
-    return list(formats.as_csv(lines, columns).lines)
+    return list(formats.format_csv(lines, columns).lines)
 
 
 def _choose_columns(line: Line) -> tuple[str, ...]:
@@ -87,9 +87,9 @@ def _choose_columns(line: Line) -> tuple[str, ...]:
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Line]], list[str]]] = {
-    "files": as_files,
-    "md": as_markdown,
-    "xml": as_xml,
-    "csv": as_csv,
+    "files": format_as_files,
+    "md": format_as_markdown,
+    "xml": format_as_xml,
+    "csv": format_as_csv,
 }
 """By name, beside json and jsonl: what documents are printed as."""

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.cli import printed
-from duckkb.cli.printed import one_line, without_commands
+from duckkb.cli.printed import escape_workflow_commands, one_line
 from duckkb.review.reports import markup
 
 Record = Mapping[str, Any]
@@ -108,7 +108,7 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
     return field_names
 
 
-def as_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
+def format_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     """A header and a line a record; quoted as RFC 4180 has it, values as they are."""
     import csv
 
@@ -120,15 +120,17 @@ def as_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     return RowLines(tuple(lines))
 
 
-def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
+def format_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
     mentions anybody, or hides."""
-    names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
+    names = (
+        name if not name or _PLAIN.fullmatch(name) else markup.cell(escape_workflow_commands(name)) for name in columns
+    )
     head = ("| " + " | ".join(names) + " |", "|" + " --- |" * len(columns))
     return RowLines((*head, *(_format_markdown_line([record.get(name) for name in columns]) for record in records)))
 
 
-def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> RowLines:
+def format_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> RowLines:
     """Aligned columns, cut to `width` (0: not at all), or to fit the terminal where there is one."""
     from shutil import get_terminal_size
 
@@ -194,7 +196,7 @@ def _make_row(record: Record, columns: Sequence[str]) -> list[str]:
 def _format_markdown_line(values: Sequence[Any]) -> str:
     def shown(value: Any) -> str:
         is_text = not isinstance(value, bool | int | float) and value not in (None, "")
-        return markup.cell(without_commands(cell(value))) if is_text else cell(value)
+        return markup.cell(escape_workflow_commands(cell(value))) if is_text else cell(value)
 
     return "| " + " | ".join(map(shown, values)) + " |"
 
@@ -217,9 +219,9 @@ class RowFormat(Struct, frozen=True):
 
 
 ROWS: Mapping[str, RowFormat] = {
-    "csv": RowFormat(as_csv, "a header, then a record a row", is_verbatim=True),
-    "md": RowFormat(as_markdown, "a table for GitHub"),
-    "table": RowFormat(as_table, "aligned columns for a terminal", show=printed.drawn, by_field=True),
+    "csv": RowFormat(format_csv, "a header, then a record a row", is_verbatim=True),
+    "md": RowFormat(format_markdown, "a table for GitHub"),
+    "table": RowFormat(format_table, "aligned columns for a terminal", show=printed.print_drawing, by_field=True),
 }
 """By name: the one place where a format of rows is added. Choices, help and documentation follow."""
 FORMATS = ("jsonl", "json", *ROWS)

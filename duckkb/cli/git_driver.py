@@ -45,7 +45,7 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
     if outcome.conflicts and size != 7:
         from duckkb.truth.merge import conflict
 
-        data = conflict.written(conflict.read(data) or [], size)
+        data = conflict.join_blocks(conflict.read(data) or [], size)
     atomic_write.replace_file(files[1], data, durable=False)
     if not data.strip():
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.actions.registry.record_lines import OF_RECORDS, FieldChoice, Line, Projection, listed_lines
 from duckkb.cli import formats
-from duckkb.cli.options import chosen_format
+from duckkb.cli.options import choose_format
 from duckkb.cli.out import tell
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
 
 
-def known_columns(asked: FieldChoice | None) -> tuple[str, ...]:
+def list_known_columns(asked: FieldChoice | None) -> tuple[str, ...]:
     """The columns that are known without a record."""
     return asked.paths if asked and not asked.are_more else ()
 
@@ -31,7 +31,7 @@ def project(
 
     vector_names = kb.given_vectors(of) if of else {}
     identity = kb.identity_fields(of or lines[0][0]["_type"]) if asked and lines else {}
-    projection = Projection(asked, own, vector_names, chosen_format() in formats.ROWS, identity)
+    projection = Projection(asked, own, vector_names, choose_format() in formats.ROWS, identity)
     records, notices = projected(lines, projection, kb.field_names)
     tell(notices)
     return records

@@ -130,18 +130,18 @@ def run(args: Sequence[str]) -> int:
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
-        return _report_interrupt() if stop.asked() else _report_error(problem, args)
+        return _report_interrupt() if stop.is_stop_requested() else _report_error(problem, args)
     return result if isinstance(result, int) else 0
 
 
-def unanswered(args: Sequence[str], problem: BaseException) -> int:
+def report_unanswered(args: Sequence[str], problem: BaseException) -> int:
     """The exit code of a command that a warm process was asked to answer, and could not, or of which the answer could not be
     printed. A signal came, stdout takes no more, or nobody answers (which is an error under DUCKKB_DAEMON=require alone)."""
     _set_up_messages(args)
-    if stop.asked():
+    if stop.is_stop_requested():
         return _report_interrupt()
     if isinstance(problem, OSError):
-        return _report_error(printed.lost(problem))
+        return _report_error(printed.make_print_error(problem))
     return printed.error(f"no warm process answers: {problem}", "E_WARM", "duckkb serve --warm", 1)
 
 
@@ -203,9 +203,9 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
 
 def _note_findings(findings: "Sequence[Finding]") -> None:
     """Findings for people, those that say the same once and no more than a screen has room for."""
-    from duckkb.review.reports.findings import told
+    from duckkb.review.reports.findings import summarize_groups
 
-    groups = told(findings)
+    groups = summarize_groups(findings)
     for finding in groups[:_MOST_FINDINGS]:
         printed.note(printed.brief(str(finding)))
     if len(groups) > _MOST_FINDINGS:

@@ -91,15 +91,15 @@ def split_front(args: Sequence[str]) -> tuple[list[str], list[str]]:
     return [*base, *front], [*words, *args[at:]]
 
 
-def chosen() -> dict[str, Any]:
+def read_front_options() -> dict[str, Any]:
     """What the options of all verbs said, before the verb or behind it."""
     settings: dict[str, Any] = click.get_current_context().ensure_object(dict)
     return settings
 
 
-def chosen_format(default: str = "jsonl") -> str:
+def choose_format(default: str = "jsonl") -> str:
     """The format that the command line asks for, else the verb's `default`."""
-    form: str = "json" if chosen().get("json") else chosen().get("format") or default
+    form: str = "json" if read_front_options().get("json") else read_front_options().get("format") or default
     params = click.get_current_context().command.params
     format_types = (
         format_type.type for format_type in params if isinstance(format_type.type, Format)
@@ -109,20 +109,20 @@ def chosen_format(default: str = "jsonl") -> str:
 
 def wants_json() -> bool:
     """Whether a verb with metadata prints all of its answer as one object."""
-    return chosen_format() == "json"
+    return choose_format() == "json"
 
 
-def asked_backend() -> str | None:
+def read_backend() -> str | None:
     """The address of the target that is asked instead of a clone, by --backend or DUCKKB_BACKEND."""
     from duckkb import config
 
-    address: str | None = chosen().get("backend")
+    address: str | None = read_front_options().get("backend")
     return address or config.environment().backend
 
 
 def lock_timeout() -> float:
     """How long to wait for another process, in seconds."""
-    return float(chosen().get("lock_timeout", 60.0))
+    return float(read_front_options().get("lock_timeout", 60.0))
 
 
 def agree(given: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
     return store
 
 
-def of_all(callback: Callback, own_formats: tuple[str, ...] = ()) -> Callback:
+def add_common_options(callback: Callback, own_formats: tuple[str, ...] = ()) -> Callback:
     """--kb, --format, --json, --lenient and --lock-timeout behind the verb; those before it are read by the group."""
     form = Format(*own_formats)
     options = (

@@ -9,7 +9,7 @@ import click
 
 from duckkb.cli import formats, printed
 from duckkb.cli.formats import dumps
-from duckkb.cli.options import Format, chosen, chosen_format, wants_json
+from duckkb.cli.options import Format, choose_format, read_front_options, wants_json
 
 if TYPE_CHECKING:
     from duckkb.queries import Notice, Receipt
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field, and one of each list of objects
     in it. An array is JSON alone."""
-    form = chosen_format()
+    form = choose_format()
     line = _add_commit(line) if isinstance(line, Mapping) else line
     if form not in formats.ROWS:
         printed.result(dumps(line))
@@ -39,7 +39,7 @@ def lines(
 ) -> None:
     """Results on stdout, a record a line. `columns` of csv, md and table, where they are known without a record: then
     the header is printed without one too. With --format json one object, which has them `under` that name, and `more`."""
-    form = chosen_format()
+    form = choose_format()
     records = map(_add_commit, records)
     if form == "json":
         printed.result(dumps({under: list(records), **_add_commit(more)}))
@@ -64,13 +64,13 @@ def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) ->
 
 def _add_commit(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """A line with the commit that it is from, where that is what is published."""
-    commit = chosen().get("commit")
+    commit = read_front_options().get("commit")
     return {**line, "_commit": commit} if commit and "_commit" not in line else line
 
 
 def only_json(what: str) -> None:
     """Raise `click.UsageError` where the command line asks for rows of what has none."""
-    form = chosen_format()
+    form = choose_format()
     if form in formats.ROWS:
         command = click.get_current_context().command
         kind = next((param.type for param in command.params if isinstance(param.type, Format)), Format())

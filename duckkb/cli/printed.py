@@ -32,13 +32,13 @@ def one_line(text: str) -> str:
     >>> one_line("a\x1b[31mb\n")
     'a\\u001b[31mb\\u000a'
     """
-    return without_commands(_ENDS.sub(lambda match: _escape(match[0]), visible(text, _escape)))
+    return escape_workflow_commands(_ENDS.sub(lambda match: _escape(match[0]), visible(text, _escape)))
 
 
-def without_commands(text: str) -> str:
+def escape_workflow_commands(text: str) -> str:
     r"""A text for people in which no line is a command to the forge that runs the job.
 
-    >>> without_commands("::error file=a::b\nok ##[group]")
+    >>> escape_workflow_commands("::error file=a::b\nok ##[group]")
     '\\u003a:error file=a::b\nok \\u0023#[group]'
     """
     return _COMMAND.sub(lambda match: (match["indent"] or "") + _escape(match[0][-1]), text)
@@ -65,10 +65,10 @@ def _print_text(text: str, color: bool | None = None) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise lost(error) from error
+        raise make_print_error(error) from error
 
 
-def lost(error: OSError) -> Unavailable:
+def make_print_error(error: OSError) -> Unavailable:
     """What is said where a result cannot be printed."""
     return Unavailable(
         f"stdout takes no more output: {error.strerror or error}; the command itself was carried out",
@@ -77,14 +77,14 @@ def lost(error: OSError) -> Unavailable:
     )
 
 
-def drawn(text: str) -> None:
+def print_drawing(text: str) -> None:
     """Print lines for people on stdout in which data was made visible already, with colours as they are. Raises as `result`."""
-    _print_text(without_commands(text) + "\n", color=True)
+    _print_text(escape_workflow_commands(text) + "\n", color=True)
 
 
 def comment(text: str) -> None:
     """Print Markdown, a result, with no command in it where stdout is the log of a job. Raises as `result`."""
-    result(without_commands(text) if into_log() else text)
+    result(escape_workflow_commands(text) if into_log() else text)
 
 
 def into_log() -> bool:
@@ -92,12 +92,12 @@ def into_log() -> bool:
     from duckkb import config
 
     try:
-        return config.in_workflow() and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+        return config.is_in_workflow() and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError):
         return True
 
 
-def on_terminal() -> bool:
+def is_on_terminal() -> bool:
     """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 

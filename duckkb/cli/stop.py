@@ -31,7 +31,7 @@ def listen() -> None:
     sys.unraisablehook = _handle_unraisable
 
 
-def asked() -> bool:
+def is_stop_requested() -> bool:
     """Whether a signal came."""
     return bool(_asked)
 
@@ -42,7 +42,7 @@ def exit_code(code: int) -> int:
 
 
 @contextmanager
-def expected() -> Iterator[None]:
+def await_stop() -> Iterator[None]:
     """Around what goes on until a signal comes: that is its end, and no failure."""
     try:
         yield

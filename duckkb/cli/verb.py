@@ -14,7 +14,7 @@ from duckkb.actions.registry.action import first_sentence
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import ActionCommand, parameters
-from duckkb.cli.options import chosen, lock_timeout
+from duckkb.cli.options import lock_timeout, read_front_options
 from duckkb.cli.overview import BY_NAME
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def verb(
         own_params = callback.__dict__.pop("__click_params__", [])
         says = ACTIONS[action].description if action else _read_summary(name) if group is None else ""
         settings.update(_build_help(says, callback), **({"action": action} if action else {}))
-        options.of_all(callback, formats).__dict__["__click_params__"] += own_params
+        options.add_common_options(callback, formats).__dict__["__click_params__"] += own_params
         command = click.command(name, cls=cls, **settings)(callback)
         if group is not None:
             group.add_command(command)
@@ -65,7 +65,9 @@ def base_verb(
         @wraps(callback)
         def run(**given: Any) -> None:
             only_reads = reads or "at" in given
-            with opened(first_filter=given.get(first_filter), at=given.pop("at", None), reads=only_reads) as kb:
+            with open_named_base(
+                first_filter=given.get(first_filter), at=given.pop("at", None), reads=only_reads
+            ) as kb:
                 answer = callback(kb, **given)
                 if under:
                     out.lines(answer, under=under)
@@ -102,7 +104,7 @@ def group(name: str) -> Callable[[_Callback], click.Group]:
     from duckkb.cli.slips import Group
 
     return lambda callback: click.group(name, cls=Group, **_build_help(_read_summary(name), callback))(
-        options.of_all(callback)
+        options.add_common_options(callback)
     )
 
 
@@ -127,27 +129,29 @@ def end(code: int = 1) -> NoReturn:
     raise click.exceptions.Exit(code)
 
 
-def unopened() -> "Unopened":
+def prepare_unopened() -> "Unopened":
     """The base that the command line names, for what needs none that loads."""
     from duckkb import app
 
-    return app.unopened(chosen().get("kb"))
+    return app.prepare_unopened(read_front_options().get("kb"))
 
 
 @contextmanager
-def opened(*, first_filter: str | None = None, at: str | None = None, reads: bool = False) -> "Iterator[KnowledgeBase]":
+def open_named_base(
+    *, first_filter: str | None = None, at: str | None = None, reads: bool = False
+) -> "Iterator[KnowledgeBase]":
     """The base that the command line names, closed afterwards. `first_filter` and `at` as for `app.open`; for what only `reads` as
     it is at HEAD, which is said, while its files are in conflict."""
     from duckkb import app
     from duckkb.errors import NotFound, OntologyError, Unreadable
 
-    settings = chosen()
+    settings = read_front_options()
     if "proposing" in settings:
         opening = settings["proposing"]().opening(lenient=bool(settings.get("lenient")))
-        with app.KnowledgeBase(unopened().root, opening) as kb:
+        with app.KnowledgeBase(prepare_unopened().root, opening) as kb:
             yield kb
         return
-    backend = options.asked_backend()
+    backend = options.read_backend()
     open_at = partial(
         app.open,
         settings.get("kb"),
@@ -184,11 +188,11 @@ def _find_operation() -> str:
     """What git has begun in the repository of the base and not ended, such as a merge."""
     from duckkb.truth.git import repository
 
-    return repository.operation_in_progress(unopened().root) or ""
+    return repository.operation_in_progress(prepare_unopened().root) or ""
 
 
 @contextmanager
-def judging() -> "Iterator[None]":
+def report_missing_verdict() -> "Iterator[None]":
     """Around a command that gives a verdict: where it cannot, a format whose readers do not see stderr says so on stdout,
     and the error in JSON carries `outcome`, as exit code 1 is that of findings too."""
     from duckkb.errors import DuckkbError
@@ -199,7 +203,7 @@ def judging() -> "Iterator[None]":
         from duckkb.review.reports.findings import COULD_NOT_RUN
         from duckkb.review.reports.formats import STOPPED
 
-        form = options.chosen_format()
+        form = options.choose_format()
         for line in STOPPED[form].lines(problem, _prefix()) if form in STOPPED else ():
             printed.result(line)
         problem.details = {**problem.details, "outcome": COULD_NOT_RUN}
@@ -213,7 +217,7 @@ def _prefix() -> str:
     from duckkb.truth.git import run
 
     with suppress(DuckkbError, OSError):
-        root = config.find_root(Path.cwd(), chosen().get("kb"), config.environment())
+        root = config.find_root(Path.cwd(), read_front_options().get("kb"), config.environment())
         repository = run.find_repository(root)
         return repository.prefix if repository else ""
     return ""

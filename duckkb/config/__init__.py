@@ -1,14 +1,14 @@
 """Configuration: config.yaml, ontology/**/*.yaml and the environment -> Settings, Ontology and Environment."""
 
 from duckkb.config.environment import apart as apart
-from duckkb.config.environment import around as around
 from duckkb.config.environment import byte_count as byte_count
 from duckkb.config.environment import environment as environment
 from duckkb.config.environment import forge_page as forge_page
-from duckkb.config.environment import in_workflow as in_workflow
+from duckkb.config.environment import is_in_workflow as is_in_workflow
+from duckkb.config.environment import note_sealing as note_sealing
 from duckkb.config.environment import plain_around as plain_around
+from duckkb.config.environment import read_environment as read_environment
 from duckkb.config.environment import secret as secret
-from duckkb.config.environment import told_of_sealing as told_of_sealing
 from duckkb.config.environment import wants_color as wants_color
 from duckkb.config.load import Loaded as Loaded
 from duckkb.config.load import Stamp as Stamp

@@ -45,15 +45,15 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
     )
 
 
-def around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
+def read_environment(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
     """As `plain_around`; while a key is set (DUCKKB_ENCRYPTION_KEY) the cache folder is one in memory, where what is sealed in the
     user's is opened. Raises `errors.StateError` (E_KEY), `errors.Unavailable` (E_KEY, E_IO)."""
     env, variables = plain_around(root, environ), os.environ if environ is None else environ
     if not variables.get(SEAL_KEY) and not variables.get(SEAL_KEY_FILE):
         return env
-    from duckkb.config.sealing import sealed
+    from duckkb.config.sealing import seal_environment
 
-    return sealed(env, variables)
+    return seal_environment(env, variables)
 
 
 def plain_around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
@@ -107,7 +107,7 @@ def apart(root: Path | None, folder: Path) -> Path:
     return NOWHERE if inside and repository.tracks(root, place) else folder
 
 
-def told_of_sealing() -> "tuple[Notice, ...]":
+def note_sealing() -> "tuple[Notice, ...]":
     """What must be said of derived state that is sealed; nothing while no key is set."""
     sealing: Any = sys.modules.get("duckkb.config.sealing")
     return sealing.told() if sealing is not None else ()
@@ -125,7 +125,7 @@ def wants_color(environ: Mapping[str, str] | None = None) -> bool:
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
-def in_workflow(environ: Mapping[str, str] | None = None) -> bool:
+def is_in_workflow(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this is a job of GitHub's (or of a forge that is like it), where lines of the log can be commands."""
     variables = os.environ if environ is None else environ
     return variables.get("GITHUB_ACTIONS", "").lower() == "true"

@@ -10,7 +10,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from duckkb.errors import Finding
-from duckkb.ontology.names import is_folder, name_known
+from duckkb.ontology.names import is_folder, suggest_known_names
 from duckkb.ontology.policies import OVERRIDES
 from duckkb.ontology.rules import (
     CHUNK_SIZE,
@@ -27,7 +27,7 @@ from duckkb.ontology.rules import (
     Url,
     VariableName,
     Whole,
-    shown,
+    show_value,
 )
 from duckkb.ontology.source import Section
 from duckkb.settings import DEFAULT_MODEL, KNOWN_MODELS, NO_MODEL, Settings
@@ -389,8 +389,8 @@ def _check_answer_model(section: Section, values: Mapping[str, Any]) -> None:
     """The model that answers questions is a row of the registry."""
     model, models = values["global.ask.model"], values["global.models"]
     if model is not None and model not in models:
-        remedy = name_known(model, models) if models else "add it to `global.models`"
-        section.sub("ask").problem(f"there is no chat model {shown(model)}", "model", remedy=remedy)
+        remedy = suggest_known_names(model, models) if models else "add it to `global.models`"
+        section.sub("ask").problem(f"there is no chat model {show_value(model)}", "model", remedy=remedy)
 
 
 def _make_settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:

@@ -14,13 +14,13 @@ from duckkb.config.environment import environment
 from duckkb.config.keys import SECTIONS, read_settings
 from duckkb.config.remembered import OUTSIDE, outside_definitions, outside_files, recall_schemas
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
-from duckkb.ontology.load import in_order
 from duckkb.ontology.load import load as load_ontology
 from duckkb.ontology.load import questions as read_questions
+from duckkb.ontology.load import sort_findings
 from duckkb.ontology.model import Ontology
 from duckkb.ontology.rules import looks_secret
 from duckkb.ontology.source import MAX_BYTES, MAX_FINDINGS, Document, pointer, read_yaml, root_section
-from duckkb.open_files import open_unblocked
+from duckkb.open_files import open_without_blocking
 from duckkb.settings import Environment, Settings
 
 
@@ -48,7 +48,7 @@ def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | Non
     ontology, wrong = load_ontology(parts)
     questions, doubtful = read_questions(parts, ontology)
     secrets = [finding for document in documents for finding in secret_findings(document)]
-    findings = in_order(without_secrets([*setting_findings, *wrong, *doubtful], secrets), documents)
+    findings = sort_findings(drop_secret_findings([*setting_findings, *wrong, *doubtful], secrets), documents)
     if findings:
         raise _make_refusal(findings)
     return Loaded(root, settings, ontology, questions, documents, env)
@@ -186,7 +186,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
 
 def _read(root: Path, path: str) -> Document:
     try:
-        with open_unblocked(root / path) as file:
+        with open_without_blocking(root / path) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return _unread(path, "is not a regular file", "replace it by one, or remove it")
             if not path.endswith(_SUFFIX):
@@ -247,7 +247,7 @@ def secret_findings(document: Document) -> list[Finding]:
     ]
 
 
-def without_secrets(findings: list[Finding], secrets: list[Finding]) -> list[Finding]:
+def drop_secret_findings(findings: list[Finding], secrets: list[Finding]) -> list[Finding]:
     """Secrets' findings, and of the others those that cannot repeat one: what speaks of the same line might."""
     secret_lines = {(finding.path, finding.line) for finding in secrets}
     safe_findings = [finding for finding in findings if _hide_secret_steps(finding.field) == finding.field]

@@ -124,7 +124,7 @@ def _hold_lock(env: Environment, name: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            stack.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))
+            stack.enter_context(lock.hold_lock_beside(folder / _LOCKED, "exclusive", _WAIT_S))
         except OSError as error:
             raise _make_refusal(folder / name, error.strerror or str(error)) from error
         yield

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from duckkb.errors import StateError
 from duckkb.queries import Notice
 from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE, Environment
-from duckkb.store.sealed_home import SealedHome, in_memory
+from duckkb.store.sealed_home import SealedHome, find_memory_folder
 
 _opened: dict[Path, SealedHome] = {}
 _told: list[str] = []
@@ -21,15 +21,15 @@ _lock = Lock()
 _MOST_BYTES = 4096
 
 
-def sealed(env: Environment, given: Mapping[str, str]) -> Environment:
+def seal_environment(env: Environment, given: Mapping[str, str]) -> Environment:
     """The environment with the folder in memory for the user's cache folder, begun once in a process. Temporary files go there as
-    well, and no core file is written. Raises as `environment.around`."""
+    well, and no core file is written. Raises as `environment.read_environment`."""
     with _lock:
         disk = env.cache_home
         if disk not in _opened:
             key = _read_key(given)
             runtime = given.get("XDG_RUNTIME_DIR")
-            memory = in_memory([Path("/dev/shm"), *([Path(runtime)] if runtime else [])])
+            memory = find_memory_folder([Path("/dev/shm"), *([Path(runtime)] if runtime else [])])
             _opened[disk] = SealedHome(disk, memory, key, _told)
             _keep_off_disk(_opened[disk])
         return replace(env, cache_home=_opened[disk].home)

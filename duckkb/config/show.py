@@ -13,7 +13,7 @@ from duckkb.ontology.source import Document, pointer
 from duckkb.settings import ChatModelSettings, Settings
 
 
-def normalised(loaded: Loaded) -> dict[str, Any]:
+def normalize_config(loaded: Loaded) -> dict[str, Any]:
     """The configuration in the shape of config.yaml; each value is `{"value", "origin"}`, where the origin is
     `default`, `path:line`, or the environment variable that gave it."""
     configuration: dict[str, Any] = {}

@@ -100,7 +100,7 @@ def markdown_marks(text: str, headings: Sequence[markdown.Heading]) -> Marks:
     return Marks(scores, sections, fences, True)
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """About how many tokens a text has.
 
     >>> estimated_tokens("A knowledge base, in git."), estimated_tokens("知识库存在文件里")
@@ -109,7 +109,7 @@ def estimated_tokens(text: str) -> int:
     return sum(1 for _ in _TOKEN.finditer(text))
 
 
-def clipped(text: str, tokens: int) -> str:
+def clip_text(text: str, tokens: int) -> str:
     """The beginning of a text that has at most so many estimated tokens."""
     ends = [token.end() for token in islice(_TOKEN.finditer(text), tokens + 1)]
     return text[: ends[-2]] if len(ends) > tokens else text

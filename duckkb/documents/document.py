@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from duckkb.documents import markdown
 from duckkb.documents.extract.result import FORMATS
-from duckkb.documents.text import decoded
+from duckkb.documents.text import decode_text
 from duckkb.ontology.model import Extraction
 from duckkb.ontology.source import read_yaml
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
@@ -101,7 +101,7 @@ def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
         warnings.append("unsupported_extension")
     elif form in FORMATS:
         document = _extract_file(path, form, raw, how, warnings)
-    elif (text_result := decoded(raw)) is None:
+    elif (text_result := decode_text(raw)) is None:
         warnings.append("failed")
     else:
         text, is_guess = text_result
@@ -116,9 +116,9 @@ def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
 
 def _extract_file(path: str, form: str, raw: bytes, how: Extraction, warnings: list[str]) -> Extracted:
     """What a file says that another process reads; headings and links of Markdown, where it gives such."""
-    from duckkb.documents.extract.process import extracted  # and with it all that starts a process
+    from duckkb.documents.extract.process import extract_file_text  # and with it all that starts a process
 
-    file_text = extracted(form, raw, how)
+    file_text = extract_file_text(form, raw, how)
     warnings += file_text.warnings
     outline, names = list[markdown.Heading](), list(file_text.headings)
     if form != "pdf":
@@ -177,12 +177,12 @@ def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[s
 def _place_of(path: str, link: markdown.Link) -> str | None:
     """What a link leads to: a path, or the name that a wiki link has, unless that is a path from its own folder."""
     if not link.is_wiki:
-        return markdown.resolved(path, link.target)
+        return markdown.resolve_link(path, link.target)
     if not link.target.startswith(("./", "../")):
         file_name = path.rpartition("/")[2]
         is_own = link.target.casefold() in (file_name.casefold(), file_name.rpartition(".")[0].casefold())
         return None if is_own else markdown.wiki_end(normalize("NFC", link.target))
-    return markdown.resolved(path, link.target if format_of(link.target) else f"{link.target}.md")
+    return markdown.resolve_link(path, link.target if format_of(link.target) else f"{link.target}.md")
 
 
 def _parse_front_matter(front_text: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:

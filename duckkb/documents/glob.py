@@ -25,7 +25,7 @@ _PIECE = re.compile(r"\\(?P<escaped>.)|\[(?P<not>[!^]?)(?P<set>\]?[^\]]*)\]|.", 
 Parts = tuple[re.Pattern[str] | None, ...]
 
 
-def parsed(pattern: str) -> tuple[Parts, ...]:
+def parse_glob(pattern: str) -> tuple[Parts, ...]:
     """A glob (`guide/**/*.md`, `{a,b}`), as `matches` takes it. Raises `errors.UsageError` for one that is too long, or that stands
     for too many others."""
     if len(pattern) > MOST_CHARACTERS:

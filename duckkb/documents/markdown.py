@@ -158,7 +158,7 @@ def wiki_name(end: object) -> str | None:
     return str(end)[2:-2] if is_wiki else None
 
 
-def resolved(path: str, target: str) -> str | None:
+def resolve_link(path: str, target: str) -> str | None:
     """The path that a link in the file `path` leads to, relative as `path` is; None for a place in the same file.
 
     >>> resolved("guide/a.md", "../b%20c.md#top"), resolved("guide/a.md", "/x.md"), resolved("a.md", "#top")

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.documents import code, markdown
-from duckkb.documents.chunks import PREFIX, Marks, Size, Span, chunks, clipped, estimated_tokens, markdown_marks
+from duckkb.documents.chunks import PREFIX, Marks, Size, Span, chunks, clip_text, estimate_tokens, markdown_marks
 from duckkb.documents.document import format_of
 from duckkb.documents.markdown import Heading
 from duckkb.queries import Excerpt
@@ -38,8 +38,8 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
     text, results = str(fields.get(TEXT) or ""), list[Passage]()
     form = str(fields.get("format"))
     headings, pieces = _cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
-    paths, about = _Paths(headings), clipped(" ".join(contexts), _LINE)
-    title = clipped(str(fields.get("title") or ""), _LINE)
+    paths, about = _Paths(headings), clip_text(" ".join(contexts), _LINE)
+    title = clip_text(str(fields.get("title") or ""), _LINE)
     for start, fresh, end in pieces:
         prefix = _prefix(about, title, paths.to(fresh))
         excerpt = text[start:end]
@@ -127,8 +127,8 @@ class _Paths:
 def _prefix(about: str, title: str, above: Sequence[Heading]) -> str:
     """What the folders are about, and the headings above but for the title, which all of a document have in common: of too many,
     those next to the passage."""
-    path = [clipped(piece.text, _LINE) for piece in above if piece.text]
+    path = [clip_text(piece.text, _LINE) for piece in above if piece.text]
     path = path[1:] if path[:1] == [title] else path
-    while len(path) > 1 and estimated_tokens(" > ".join(path)) > _LINE:
+    while len(path) > 1 and estimate_tokens(" > ".join(path)) > _LINE:
         path = path[1:]
     return "\n".join(filter(None, (" ".join(piece.split()) for piece in (about, " > ".join(path)))))

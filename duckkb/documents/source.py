@@ -54,14 +54,14 @@ def matches(lines: tuple[str, ...], path: str) -> bool:
     return _read_lines(lines).covers(path)
 
 
-def within(source: DocumentSource, path: str) -> str | None:
+def find_inner_path(source: DocumentSource, path: str) -> str | None:
     """The path of a document inside of the source's folder, None where it lies elsewhere; `path` as parts have it. In
     Unicode's form NFC, as identities are, whatever form the name of the file has."""
-    inner = below(source, path)
+    inner = find_inner_file(source, path)
     return inner if inner is None else unicodedata.normalize("NFC", inner)
 
 
-def below(source: DocumentSource, path: str) -> str | None:
+def find_inner_file(source: DocumentSource, path: str) -> str | None:
     """As `within`, with names as the file system has them."""
     if source.path == ".":
         return None if path.startswith("../") else path
@@ -69,7 +69,7 @@ def below(source: DocumentSource, path: str) -> str | None:
     return path.removeprefix(start) if path.startswith(start) else None
 
 
-def placed(source: DocumentSource, path: str) -> str:
+def place_path(source: DocumentSource, path: str) -> str:
     """The inverse of `below`."""
     return path if source.path == "." else f"{source.path}/{path}"
 

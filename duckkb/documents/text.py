@@ -16,17 +16,17 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _MOST_CONTROLS = 0.01
 
 
-def marked_encoding(raw: bytes) -> str:
+def read_byte_order_mark(raw: bytes) -> str:
     r"""The encoding that a text's first bytes name, as one that passes over this mark; empty where there is no mark.
 
-    >>> marked_encoding(b"\xef\xbb\xbfid,name"), marked_encoding(b"id,name")
+    >>> read_byte_order_mark(b"\xef\xbb\xbfid,name"), read_byte_order_mark(b"id,name")
     ('utf-8-sig', '')
     """
     name = next((name for mark, name in _MARKS if raw.startswith(mark)), "")
     return "utf-8-sig" if name == "utf-8" else name[:6]  # which end comes first is what the mark says
 
 
-def decoded(raw: bytes) -> tuple[str, str] | None:
+def decode_text(raw: bytes) -> tuple[str, str] | None:
     """The text of a file, and the encoding that was guessed (empty where there is no doubt); None where it is no text.
 
     Line ends are those of the file, but for one without any LF, whose CR are LF. What cannot be read of a guessed encoding is U+FFFD.

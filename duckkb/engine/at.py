@@ -15,7 +15,7 @@ from duckkb.ontology.model import Ontology
 from duckkb.truth import layout
 from duckkb.truth.files import document_parts
 from duckkb.truth.files.ignored import IgnoreFiles, places_above
-from duckkb.truth.files.part import Part, Stamp, collector_paused
+from duckkb.truth.files.part import Part, Stamp, pause_collector
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import REGULAR, Revision, TreeEntry
@@ -98,7 +98,7 @@ def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry], ignored: IgnoreFil
     }
     content = revisions.contents(wiring.root, {file: entries[file] for file in parts_by_file})
     parts, findings = dict[str, Part](), list[Finding]()
-    with collector_paused():
+    with pause_collector():
         for file, file_parts in parts_by_file.items():
             if file in content:
                 parts |= document_parts.parts_at(file_parts, content[file], wiring.limits, _NO_FILE)

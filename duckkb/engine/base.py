@@ -43,7 +43,7 @@ from duckkb.store.lines import Lost, StoredLines
 from duckkb.store.place import Unusable
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, StoredRow, collector_paused
+from duckkb.truth.files.part import Part, StoredRow, pause_collector
 from duckkb.truth.files.tree import Differences, Tree
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class TreeRows:
         return self._base.builder.text(self._kind, self.record(record_id), field, seq)
 
     def records(self) -> Iterator[Record]:
-        with collector_paused():  # what is built from all of them is built out of a great many small objects
+        with pause_collector():  # what is built from all of them is built out of a great many small objects
             yield from self._tree.records(self._kind)
 
     def batches(self, lane: Lane | None = None) -> Iterator[Sequence[Row]]:
@@ -196,15 +196,15 @@ class TreeRows:
         return [Row(record, entries) for record, entries in zip(records, entry_lists, strict=True)]
 
 
-def made_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Concatenate[Base, Given], Made]":
+def make_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Concatenate[Base, Given], Made]":
     """For what is made when it is first asked for: of threads that ask side by side, one makes it."""
 
     @wraps(make)
-    def by_one(base: "Base", /, *given: Given.args, **named: Given.kwargs) -> Made:
+    def make_alone(base: "Base", /, *given: Given.args, **named: Given.kwargs) -> Made:
         with base.turn:
             return make(base, *given, **named)
 
-    return by_one
+    return make_alone
 
 
 class Base:
@@ -274,7 +274,7 @@ class Base:
         """Raise `errors.Refused` for a type whose records a caller who sees this base must not delete or rename."""
 
     @property
-    @made_once
+    @make_once
     def notes(self) -> BaseStore:
         """What is noted beside the lines: counts, rates, the state of jobs. Nothing depends on it."""
         if self._notes is None:
@@ -297,14 +297,14 @@ class Base:
     def limits(self) -> Limits:
         return self.wiring.limits
 
-    @made_once
+    @make_once
     def validator(self, kind: RecordType) -> Validator:
         if kind.name not in self._validators:
             self._validators[kind.name] = Validator(kind, self.ontology)
         return self._validators[kind.name]
 
     @property
-    @made_once
+    @make_once
     def builder(self) -> EntryBuilder:
         """Makes index entries; knows the chunker, the tokenizer, the model's fingerprint and both caches."""
         if self._builder is None:
@@ -325,7 +325,7 @@ class Base:
         """How long the vectors are that the records of a type give, by field; 0 where there is none yet."""
         return self.observed(kind).lengths()
 
-    @made_once
+    @make_once
     def observed(self, kind: RecordType) -> Observed:
         """What the stored lines of a type say of its fields."""
         if kind.name not in self._observed:
@@ -342,7 +342,7 @@ class Base:
         rows = [self.tree.get(kind, (key,)) for key in keys if key is not None]
         return [row for row in rows if row is not None and row.record.fields.get(key_rule.of) == text]
 
-    @made_once
+    @make_once
     def rows(self, kind: RecordType) -> TreeRows:
         """The records of a type as they are now, with their entries where those are asked for."""
         if kind.name not in self._rows:
@@ -352,7 +352,7 @@ class Base:
     def _made_rows(self, kind: RecordType) -> TreeRows:
         return TreeRows(self, kind)
 
-    @made_once
+    @make_once
     def lanes(self, kind: RecordType) -> Lanes:
         """What answers questions about a type. What it derives from the records is made when a question needs it."""
         if self.cache.dropped != self.dropped:  # rows of a file that turned out to be forged may be among them
@@ -367,7 +367,7 @@ class Base:
         return self._lanes[kind.name]
 
     @property
-    @made_once
+    @make_once
     def sql(self) -> Sql:
         """What answers filters and statements."""
         if self._sql is None:

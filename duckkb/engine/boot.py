@@ -46,7 +46,7 @@ def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
             at.tree(wiring, wiring.at),
             cache or caches(wiring),
         )
-    with protocol.reading(wiring.root, wiring.lock_timeout) as read_only:
+    with protocol.lock_for_reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
         load_result = _load_tree(wiring)
         if not wiring.lenient:
@@ -70,8 +70,8 @@ def observe(wiring: Wiring) -> Base:
     lies there must not be taken for truth.
     """
     refuse_tracked_state(wiring.root)
-    with lock.glancing(wiring.root):
-        if journal.sealed_stages(wiring.root):
+    with lock.hold_lock_shared(wiring.root):
+        if journal.list_sealed_stages(wiring.root):
             raise StateError("an interrupted write lies over the files", code="E_RECOVER", suggestion="duckkb recover")
         tree = read.load(wiring.root, wiring.ontology, wiring.limits)
     return Base(wiring, tree, SearchCache.open(wiring.root, wiring.place.shared, looks=True), read_only=True)
@@ -85,7 +85,7 @@ def refresh(base: Base) -> None:
     whole.is_stale = whole.is_stale or (whole.lines is not None and whole.lines.is_dropped)
     if whole.is_stale or _has_changes(whole):
         refuse_tracked_state(root)
-        with protocol.reading(root, whole.wiring.lock_timeout):
+        with protocol.lock_for_reading(root, whole.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
         refuse_unreadable(base.tree, base.whole.root)
@@ -106,7 +106,7 @@ def is_behind(base: Base) -> bool:
 
 def _has_changes(base: Base) -> bool:
     has_edits = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
-    return has_edits or bool(read.changed(base.tree, base.root)) or protocol.pending(base.root)
+    return has_edits or bool(read.list_changed_parts(base.tree, base.root)) or protocol.is_pending(base.root)
 
 
 def sync(base: Base) -> None:
@@ -117,7 +117,7 @@ def sync(base: Base) -> None:
     """
     refuse_past(base)
     whole = base.whole
-    if not whole.is_stale and (paths := read.changed(whole.tree, whole.root)):
+    if not whole.is_stale and (paths := read.list_changed_parts(whole.tree, whole.root)):
         parts = read.reload(whole.tree, whole.root, paths)
         if not any(part.kind.source is None for part in {**whole.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(whole.root, Tree(whole.ontology, whole.limits, {}, whole.tree.findings))
@@ -141,7 +141,7 @@ def answered(
     made anew."""
 
     @wraps(ask)
-    def until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+    def ask_until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
         attempts = 0
         while True:
             drop_count = base.cache.dropped
@@ -162,7 +162,7 @@ def answered(
             if drop_count == base.cache.dropped:
                 return answer
 
-    return until_settled
+    return ask_until_settled
 
 
 def refuse_past(base: Base) -> None:
@@ -185,7 +185,7 @@ def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
     halfway, which is why, that (E_MERGE_IN_PROGRESS)."""
     if tree.unreadable:
         if root is not None:
-            begun_merge.refuse_left(root)
+            begun_merge.refuse_begun_merge(root)
         is_merging = root is not None and repository.operation_in_progress(root)
         remedy = "mend the lines named; `--lenient` reads on without them"
         raise loading.unreadable(tree, "; nothing was changed", "duckkb resolve --list" if is_merging else remedy)
@@ -224,9 +224,9 @@ def _report_absent_files(base: Base) -> list[Notice]:
     if base.wiring.at is not None or base.wiring.published:
         return []
     root, ontology = base.whole.root, base.whole.ontology
-    lacking = filter(base.concerns, absent.missing(root, folders(ontology.nodes.values())))
+    lacking = filter(base.concerns, absent.list_absent_files(root, folders(ontology.nodes.values())))
     paths = [path for path in lacking if absent.is_of_base(path) or type_at(ontology, path) is not None]
-    message = f"{absent.said(paths)}: what stands there is not found" if paths else ""
+    message = f"{absent.describe_absent(paths)}: what stands there is not found" if paths else ""
     return [Notice("W_PARTIAL", message, absent.remedy(root, paths))] if paths else []
 
 
@@ -269,7 +269,7 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     if tree.stored_parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
     if repository.head_has_records(root) and not state.is_emptied(root, repository.head_commit(root)):
-        left_out = absent.missing(root)
+        left_out = absent.list_absent_files(root)
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",

@@ -41,9 +41,9 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
     def joined() -> list[RenderedPart]:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
-        parts = render.compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
+        parts = render.compact_parts(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
         if parts and run.find_repository(base.root) is not None:
-            _refuse_branch_changes(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
+            _refuse_branch_changes(git_changes.find_changes_on_branches(base.root, [part.path for part in parts]))
         return parts
 
     return _mend_parts(base, joined, dry_run)

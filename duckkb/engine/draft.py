@@ -243,7 +243,7 @@ def _delete(request: Delete, state: Drafting) -> Draft:
     for identity in dict.fromkeys(request.identities):
         stored_row = state.tree.get(kind, identity)
         if stored_row is None:
-            state.findings.append(not_found(kind, identity))
+            state.findings.append(make_not_found_finding(kind, identity))
         elif problem := _check_precondition(kind, Given(identity, {}, etag=request.etag), state.tree):
             state.findings.append(problem)
         else:
@@ -258,7 +258,7 @@ def _delete(request: Delete, state: Drafting) -> Draft:
     return Draft(Changeset(tuple(changes)), tuple((kind, row.record.identity) for row in rows))
 
 
-def not_found(kind: RecordType, identity: Identity) -> Finding:
+def make_not_found_finding(kind: RecordType, identity: Identity) -> Finding:
     name = identity_text(identity)
     return Finding(
         "E_NOT_FOUND", f"no {kind.name} {name}", remedy=f"duckkb list {kind.name}", type=kind.name, identity=name
@@ -288,7 +288,7 @@ def _rename(request: Rename, state: Drafting) -> Draft:
     kind, tree = request.kind, state.tree
     stored_row = tree.get(kind, request.old)
     if stored_row is None:
-        raise NotFound(not_found(kind, request.old).message, suggestion=f"duckkb list {kind.name}")
+        raise NotFound(make_not_found_finding(kind, request.old).message, suggestion=f"duckkb list {kind.name}")
     if request.new == request.old:
         return Draft(Changeset(), ((kind, request.new),), 1)
     if tree.get(kind, request.new) is not None:

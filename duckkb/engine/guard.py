@@ -11,15 +11,15 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, identity_text
 from duckkb.rules import integrity
 from duckkb.rules.integrity import refuse_mass_deletion, schema
-from duckkb.rules.view import BaseView, WriteView, named
+from duckkb.rules.view import BaseView, WriteView, name_record
 from duckkb.truth.git import absent, begun_merge, repository
 
 
 def refuse_unready(base: Base) -> None:
     """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
-    begun_merge.refuse_left(base.whole.root)
+    begun_merge.refuse_begun_merge(base.whole.root)
     refuse_unreadable(base.tree)
-    absent.refuse_missing(base.whole.root, base.concerns)
+    absent.refuse_sparse_paths(base.whole.root, base.concerns)
     under_way = repository.operation_in_progress(base.whole.root)
     if under_way:
         raise Refused(
@@ -34,7 +34,7 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
     `errors.Refused`. Without `check_schema` they were held against their types before."""
     rules = [rule for rule in integrity.BEFORE_WRITE if check_schema or rule.find is not schema]
     problems = integrity.findings(WriteView(view(base), changeset, base.holders), rules)
-    findings = tuple(named(one) for one in problems if one.is_error)
+    findings = tuple(name_record(one) for one in problems if one.is_error)
     if findings:
         first, one = findings[0], len(findings) == 1
         where = f"{first.field}: " if first.field.startswith("/") else ""
@@ -65,7 +65,7 @@ def refuse_documents(kinds: Iterable[RecordType]) -> None:
             raise Refused(message, code="E_DOCUMENT", suggestion="edit, add or delete the file itself")
 
 
-def refuse_taken(base: Base, name: str) -> None:
+def refuse_existing_type(base: Base, name: str) -> None:
     """Raise `errors.Conflict` (E_EXISTS) where a type has the name of a new collection. What the files and this machine declare
     now counts, not what they declared when the base was opened; who holds a lock of the base makes sure of it."""
     from duckkb.ontology.snapshot import path_of

@@ -16,7 +16,7 @@ from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place, Unusable
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import collector_paused
+from duckkb.truth.files.part import pause_collector
 from duckkb.truth.files.read import Survey, survey
 from duckkb.truth.files.tree import Tree
 
@@ -59,7 +59,7 @@ def load(ground: Ground) -> Opened:
         return Opened(read.load(ground.root, ground.ontology, ground.limits, file_survey))
     lines = StoredLines.open(ground.place, ground.ontology, ground.limits)
     tree = lines.tree()
-    is_current = not read.changed(tree, ground.root, file_survey)
+    is_current = not read.list_changed_parts(tree, ground.root, file_survey)
     if is_current and lines.is_whole and lines.knows_stamps(tree) and not lines.reason:
         return Opened(tree, lines)
     try:
@@ -76,11 +76,11 @@ def load(ground: Ground) -> Opened:
 
 def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: Survey) -> Opened:
     """The store and the tree as the files were in `file_survey`. Raises OSError, `Unusable`, `errors.Unavailable`."""
-    with lines.writing(ground.lock_timeout) as is_current, collector_paused():
+    with lines.writing(ground.lock_timeout) as is_current, pause_collector():
         if not is_current:
             lines.reopen()
             tree, file_survey = lines.tree(), survey(ground.root, ground.ontology)
-        changed_paths = read.changed(tree, ground.root, file_survey)
+        changed_paths = read.list_changed_parts(tree, ground.root, file_survey)
         anew = [kind for kind in ground.ontology if _is_anew(kind, changed_paths, lines, file_survey)]
         if anew:
             kinds_by_path = {path: kind for path, kind in file_survey.kinds.items() if kind in anew}
@@ -89,7 +89,7 @@ def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: S
                 anew, (part for part in read.read_parts(ground.root, kinds_by_path, ground.limits) if not part.findings)
             )
             tree = lines.tree()
-            changed_paths = read.changed(tree, ground.root, file_survey)
+            changed_paths = read.list_changed_parts(tree, ground.root, file_survey)
         parts = read.reload(tree, ground.root, changed_paths, file_survey)
         lines.save(tree, tree.replace(parts), changed_paths)
     lines.lean(tree)

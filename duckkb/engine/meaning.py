@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Request, Upsert
 from duckkb.errors import OntologyError
-from duckkb.indexing.chunk import nested_texts, searched_value
+from duckkb.indexing.chunk import iter_nested_texts, read_value_at
 from duckkb.ontology.model import RecordType, SearchField
 from duckkb.queries import Notice
 from duckkb.truth.commit import journal
@@ -128,7 +128,7 @@ def has_text(fields: Sequence[SearchField], records: Iterable[Fields]) -> bool:
 
 
 def _find_text(record: Fields, name: str) -> str | list[Any] | None:
-    value = searched_value(record, name)
+    value = read_value_at(record, name)
     return value if isinstance(value, (str, list)) else None
 
 
@@ -138,7 +138,7 @@ def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
     values: dict[str, list[str]] = {}
     for record in records:
         for name, value in record.items():
-            for path, text in [(name, value)] if isinstance(value, str) else nested_texts(name, value):
+            for path, text in [(name, value)] if isinstance(value, str) else iter_nested_texts(name, value):
                 if text.strip() and path not in kind.identity_fields:
                     values.setdefault(path, []).append(text.strip())
     texts_by_field = {name: texts for name, texts in values.items() if not all(map(_NO_WORDS.fullmatch, texts))}

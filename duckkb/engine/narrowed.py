@@ -41,7 +41,7 @@ _CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT", "E_TIMEOUT")
 _CODES_OF_THE_BASE = ("E_MERGE_IN_PROGRESS", "E_NO_KB", "E_READ_ONLY", "E_SPARSE", "E_UNTRUSTED")
 
 
-def narrowed(base: Base, types: frozenset[str] | None, *, tenant: str = "", lenient: bool = False) -> Base:
+def narrow_base(base: Base, types: frozenset[str] | None, *, tenant: str = "", lenient: bool = False) -> Base:
     """The base of a caller who may see the types with these names (None: all) and the memories of its own as a `tenant`, and
     must not be able to tell that there are others. Raises `errors.Unreadable` where records of these types cannot be read, unless `lenient`; `errors.Refused`
     (E_FORBIDDEN) for a part of the base of a revision, unless that is to be proposed to."""
@@ -166,7 +166,7 @@ def forbidden(message: str) -> Refused:
 
 
 @contextmanager
-def loaded_for(types: frozenset[str] | None) -> Iterator[None]:
+def load_for_caller(types: frozenset[str] | None) -> Iterator[None]:
     """Around the loading of the whole base for a caller who may see these types. Whatever is wrong, who sees a part is told one
     and the same; the cause is for the log."""
     try:
@@ -178,7 +178,7 @@ def loaded_for(types: frozenset[str] | None) -> Iterator[None]:
 
 
 @contextmanager
-def told_to(types: frozenset[str] | None, *, asked_again: bool = False) -> Iterator[None]:
+def narrow_errors(types: frozenset[str] | None, *, asked_again: bool = False) -> Iterator[None]:
     """Around what is done for a caller who may see these types: errors as he may read them, but for those after which all is
     asked again."""
     try:
@@ -187,13 +187,13 @@ def told_to(types: frozenset[str] | None, *, asked_again: bool = False) -> Itera
         if (
             types is None
             or (asked_again and isinstance(problem, BEHIND))
-            or (public_error := problem_told(problem)) is problem
+            or (public_error := narrow_error(problem)) is problem
         ):
             raise
         raise public_error from problem
 
 
-def problem_told(problem: DuckkbError) -> DuckkbError:
+def narrow_error(problem: DuckkbError) -> DuckkbError:
     """An error as a caller may read it who sees some types alone: what is wrong with his request as it is; one and the same
     for what is wrong with the whole base, with git or with the machine, which names files, processes and types."""
     if problem.code == "E_MODEL":

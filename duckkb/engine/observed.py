@@ -12,7 +12,7 @@ from typing import Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, component_value
-from duckkb.rules.integrity import keyed_text
+from duckkb.rules.integrity import read_key_text
 from duckkb.store.base_store import BaseStore
 from duckkb.truth.files import ids
 from duckkb.truth.files.part import Part, PartRows
@@ -89,7 +89,9 @@ class Observed:
         for name in self._kind.given_vectors:
             if isinstance(value := record.fields.get(name), list):
                 self._counts["lengths"].setdefault(name, Counter())[str(len(value))] += 1
-        if (text := keyed_text(self._kind, record)) is not None and key_of_text(self._kind, text) != record.identity[0]:
+        if (text := read_key_text(self._kind, record)) is not None and key_of_text(self._kind, text) != record.identity[
+            0
+        ]:
             self._counts["keys"].setdefault(_hash(text), Counter())[
                 json.dumps(component_value(record.identity[0]))
             ] += 1

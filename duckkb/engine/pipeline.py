@@ -86,7 +86,7 @@ def _read(
 
 def _extract_words(question: Question) -> str:
     """What a question says, without what it excludes."""
-    return question.words.relaxed.text if question.words else syntax.plain(syntax.wanted(question.text))
+    return question.words.relaxed.text if question.words else syntax.plain(syntax.drop_exclusions(question.text))
 
 
 def _rerank(
@@ -98,7 +98,7 @@ def _rerank(
     most = base.settings.rerank.max_candidates if budget.candidates is None else budget.candidates
     texts = [(record.key, chunk.text if (chunk := hit(record).chunk) else "") for record in records[:most]]
     query_text = " ".join(filter(None, (question_set.intent, *(question.text for question in question_set.questions))))
-    return rerank(base, syntax.wanted(query_text), texts, budget)
+    return rerank(base, syntax.drop_exclusions(query_text), texts, budget)
 
 
 def _build_account(base: Base, lists: Sequence[RankedList], rerank_result: Reranked[Key]) -> dict[str, Any]:

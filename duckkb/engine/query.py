@@ -37,10 +37,10 @@ from duckkb.queries import (
 from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
-from duckkb.search.ranking import Contribution, Fused, Gate, Profile, QueryKind, RankedList, feedback, fuse, ranked
+from duckkb.search.ranking import Contribution, Fused, Gate, Profile, QueryKind, RankedList, feedback, fuse, rank_keys
 from duckkb.search.spans import LONGEST, fitting_span
 from duckkb.search.typed import Question
-from duckkb.steps import step, stepped
+from duckkb.steps import count_step, step
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 
@@ -125,7 +125,7 @@ def rank(base: Base, intent: Intent) -> Ranked:
     return Ranked(search_plan, reading, fused_records, gate, allowed_ids)
 
 
-@stepped("plan")
+@count_step("plan")
 def _plan(base: Base, intent: Intent) -> Plan:
     return plan(intent, sum(base.tree.count(kind) for kind in intent.kinds), base.settings)
 
@@ -220,7 +220,7 @@ class Search:
         own_phrases = words.phrases if "fts" in lanes else ()
         return replace(words, phrases=(*own_phrases, *limits.phrases), excluded=(*words.excluded, *limits.excluded))
 
-    @stepped("fuse")
+    @count_step("fuse")
     def fuse(self, reading: QuestionReading) -> tuple[list[Fused], Gate | None]:
         """Make one list of a reading by the plan. One lane keeps its own scores; a hybrid search that lost a lane fuses what
         is left. The gate is None where none was needed."""
@@ -320,7 +320,7 @@ class Search:
         if len({name for name, _ in hits}) < 2:
             return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
         scores = {key: hit.score for key, hit in hits.items()}
-        return [(key, scores[key]) for key in ranked(scores, self.tie, depth)]
+        return [(key, scores[key]) for key in rank_keys(scores, self.tie, depth)]
 
     def tie(self, key: Key) -> Any:
         """What records with equal scores are ordered by."""

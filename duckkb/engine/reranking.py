@@ -16,12 +16,12 @@ from duckkb.errors import DuckkbError, Unavailable
 from duckkb.indexing.answers import AnswerCache
 from duckkb.llm.call_pool import CallPool
 from duckkb.llm.waiting import side_by_side
-from duckkb.llm.windows import beginning, estimated_tokens
+from duckkb.llm.windows import clip_to_tokens, estimate_window_tokens
 from duckkb.ports import Reranker
 from duckkb.queries import Notice, Variant
 from duckkb.search import syntax
 from duckkb.settings import Expansion, RerankSettings, Settings
-from duckkb.steps import step, stepped
+from duckkb.steps import count_step, step
 
 Key = TypeVar("Key")
 Answer = TypeVar("Answer")
@@ -80,7 +80,7 @@ def rerank(
     selection = candidates[: rerank_settings.max_candidates if budget.candidates is None else budget.candidates]
     try:
         room = room_for_texts(rerank_settings, question)
-        texts = {text: beginning(text, room) for _, text in selection}
+        texts = {text: clip_to_tokens(text, room) for _, text in selection}
         scores, asked_count = _score_texts(
             base, model, (budget.caller, question), list(dict.fromkeys(texts.values())), until
         )
@@ -111,7 +111,7 @@ def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expand
 
     try:
         if not variants:
-            if estimated_tokens(question) > expand_settings.context_tokens - _REPLY_TOKENS:
+            if estimate_window_tokens(question) > expand_settings.context_tokens - _REPLY_TOKENS:
                 raise _build_length_error("expand")
             late = until + _LATE_S
             pool = CallPool.of(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)
@@ -136,13 +136,13 @@ def feedback_of(settings: Settings) -> Expansion:
 
 def room_for_texts(wanted: RerankSettings, question: str) -> int:
     """The tokens that a reranker reads of a text beside the question; raises `errors.Unavailable` where these are too few."""
-    room = wanted.context_tokens - _PROMPT_TOKENS - estimated_tokens(question)
+    room = wanted.context_tokens - _PROMPT_TOKENS - estimate_window_tokens(question)
     if room < _LEAST_TOKENS:
         raise _build_length_error("rerank")
     return room
 
 
-def judged(model: Reranker, question: str, texts: Sequence[str], seconds: float) -> list[float]:
+def score_texts(model: Reranker, question: str, texts: Sequence[str], seconds: float) -> list[float]:
     """The model's own scores of texts, within so many seconds; whatever it does wrong is `errors.Unavailable` (E_MODEL)."""
     scores = _call_model(lambda: model.scores(question, texts, seconds))
     if len(scores) != len(texts) or not all(math.isfinite(score) for score in scores):
@@ -166,7 +166,7 @@ def _compute_sigmoid(score: float) -> float:
     return 1 / (1 + part) if score >= 0 else part / (1 + part)
 
 
-@stepped("rerank")
+@count_step("rerank")
 def _score_texts(
     base: Base, model: Reranker, asker: tuple[str, str], texts: Sequence[str], until: float
 ) -> tuple[Mapping[str, float], int]:
@@ -181,7 +181,7 @@ def _score_texts(
 
     def ask_some(some: Sequence[str]) -> list[float]:
         with pool.slot(late):
-            return judged(model, question, some, late - time.monotonic())
+            return score_texts(model, question, some, late - time.monotonic())
 
     def ask() -> dict[str, float]:
         new_scores: dict[str, float] = {}

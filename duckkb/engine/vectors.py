@@ -16,7 +16,7 @@ from msgspec import Struct
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.errors import Unavailable
-from duckkb.llm.waiting import side_by_side, within
+from duckkb.llm.waiting import side_by_side, wait_within
 from duckkb.llm.windows import mean_of
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Embedder
@@ -24,7 +24,7 @@ from duckkb.queries import Notice, Plan
 from duckkb.records import Record
 from duckkb.search import syntax
 from duckkb.settings import EmbeddingSettings
-from duckkb.steps import stepped
+from duckkb.steps import count_step
 from duckkb.truth.files.part import StoredRow
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def batch_size(base: Base, kind: RecordType) -> int:
     return settings.batch_size if settings.address else _LOCAL_BATCH
 
 
-def by_length(texts: Texts, size: int) -> "Iterator[Texts]":
+def batch_by_length(texts: Texts, size: int) -> "Iterator[Texts]":
     """Batches of texts of like length, the shortest first: a model pads what it is given together."""
     sorted_items = sorted(texts.items(), key=lambda item: len(item[1]))
     return (dict(batch) for batch in batches(sorted_items, size))
@@ -71,7 +71,7 @@ def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[Ma
     model = base.embedder(kind)
     saved_at = time.monotonic()
     try:
-        for batch in unsaved(base, kind, texts):
+        for batch in stream_unsaved(base, kind, texts):
             _keep(base, model, batch)
             yield batch
             if base.cache.unsaved >= _SAVE_ROWS or time.monotonic() - saved_at > _SAVE_SECONDS:
@@ -81,17 +81,17 @@ def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[Ma
         base.cache.save()
 
 
-def unsaved(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Iterator[MadeVectors]:
+def stream_unsaved(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Iterator[MadeVectors]:
     """As `stream`, for who keeps the vectors elsewhere than in the cache."""
     model = base.embedder(kind)
     results = side_by_side(texts, lambda batch: model.embed_passages(list(batch.values())), _choose_width(base, kind))
-    return (_made(base, model, batch, vectors) for batch, vectors in results)
+    return (_check_vectors(base, model, batch, vectors) for batch, vectors in results)
 
 
 def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray]":
     """Vectors for texts of a type by their key; raises `errors.Unavailable`, and what was made until then is kept."""
     vectors: dict[bytes, np.ndarray] = {}
-    with closing(stream(base, kind, by_length(texts, batch_size(base, kind)))) as made_batches:
+    with closing(stream(base, kind, batch_by_length(texts, batch_size(base, kind)))) as made_batches:
         for batch in made_batches:
             if batch.problem:
                 raise batch.problem
@@ -105,10 +105,10 @@ def embed_until(base: Base, kind: RecordType, texts: Texts, until: float) -> "Ma
     """As `embed`, for one small batch, which is neither saved nor waited for beyond `until` (a time of the monotonic
     clock): then it raises `errors.Unavailable`."""
     model = base.embedder(kind)
-    vectors = within(until - time.monotonic(), lambda: model.embed_passages(list(texts.values())))
+    vectors = wait_within(until - time.monotonic(), lambda: model.embed_passages(list(texts.values())))
     if vectors is None:
         raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
-    batch = _made(base, model, texts, vectors)
+    batch = _check_vectors(base, model, texts, vectors)
     if batch.problem:
         raise batch.problem
     _keep(base, model, batch)
@@ -120,7 +120,7 @@ def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _made(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> MadeVectors:
+def _check_vectors(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> MadeVectors:
     """What the model gave; a problem where that is not of the length that its others have."""
     problem = vectors if isinstance(vectors, Unavailable) else _check_dimension(base, model, vectors.shape[1])
     if problem or isinstance(vectors, Unavailable):
@@ -154,7 +154,7 @@ def _choose_width(base: Base, kind: RecordType) -> int:
     return settings.concurrency or (_REMOTE_WIDTH if settings.address else 1)
 
 
-@stepped("embed")
+@count_step("embed")
 def embed_query(
     base: Base,
     kinds: Sequence[RecordType],
@@ -190,9 +190,9 @@ def _prepare_lanes(
 ) -> "tuple[Mapping[str, Vector], tuple[Notice, ...]]":
     searched_kinds = [kind for kind in kinds if kind.name in vectors]
     notices = (
-        *fill_pending(base, kinds),
+        *compute_missing_vectors(base, kinds),
         *_note_other_lengths(base, searched_kinds),
-        *without_graph(base, searched_kinds),
+        *note_missing_graphs(base, searched_kinds),
     )
     return vectors, notices
 
@@ -201,7 +201,7 @@ def _embed_questions(
     base: Base, kinds: Sequence[RecordType], text: str, search_plan: Plan
 ) -> "tuple[dict[str, Vector], dict[Unavailable, list[str]]]":
     """The question as each type's model sees it, asked once of each model; and why types have none, with their names."""
-    question_text = syntax.wanted(text) if search_plan.mode == "hybrid" else text
+    question_text = syntax.drop_exclusions(text) if search_plan.mode == "hybrid" else text
     answers: dict[Embedder, np.ndarray | Unavailable] = {}
     vectors: dict[str, Vector] = {}
     failures: dict[Unavailable, list[str]] = {}
@@ -228,7 +228,7 @@ def _embed_question(base: Base, model: Embedder, text: str) -> "np.ndarray | Una
     return vector
 
 
-def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
+def compute_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; how many that were, and what is left, is told."""
     computed_keys: set[bytes] = set()
     why = fill_each(base, kinds, time.monotonic() + base.settings.embed_wait_s, computed_keys)
@@ -239,7 +239,7 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
 
 
 @boot.answered
-def count_lacking(base: Base, kinds: Sequence[RecordType]) -> int:
+def count_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> int:
     """How many chunks of these types have no vector."""
     return _count_missing(base, kinds)
 
@@ -268,7 +268,7 @@ def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: se
 
 def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
     """Give the lane the vectors that caches have; then compute the others. Raises `errors.Unavailable` where there is no model."""
-    for batch in by_length(adopt_cached(base, kind, deadline), SMALL_BATCH):
+    for batch in batch_by_length(adopt_cached_vectors(base, kind, deadline), SMALL_BATCH):
         if time.monotonic() > deadline:
             break
         vectors = embed_until(base, kind, batch, deadline)
@@ -276,7 +276,7 @@ def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> Non
         base.lanes(kind).vectors.arrived(vectors)
 
 
-def adopt_cached(base: Base, kind: RecordType, deadline: float) -> Texts:
+def adopt_cached_vectors(base: Base, kind: RecordType, deadline: float) -> Texts:
     """Give the lane the vectors that caches have, also one that this machine did not make, once a sample of it has been recomputed
     and agrees; return the texts that have none. Raises `errors.Unavailable` where there is no model."""
     _discard_other_lengths(base, kind)
@@ -291,12 +291,12 @@ def adopt_cached(base: Base, kind: RecordType, deadline: float) -> Texts:
 
 
 def adopt_each(base: Base, kinds: Iterable[RecordType]) -> None:
-    """`adopt_cached` for each type whose model can be used, for at most `search.embed_wait_s` seconds."""
+    """`adopt_cached_vectors` for each type whose model can be used, for at most `search.embed_wait_s` seconds."""
     deadline = time.monotonic() + base.settings.embed_wait_s
     for kind in kinds:
         if kind.has_text_vectors:
             with suppress(Unavailable):
-                adopt_cached(base, kind, deadline)
+                adopt_cached_vectors(base, kind, deadline)
 
 
 def _has_faiss() -> bool:
@@ -337,7 +337,7 @@ def _note_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice
     return base.told(notices)
 
 
-def without_graph(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
+def note_missing_graphs(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
     """Where all vectors are compared though the settings want a graph, because there is none."""
     notices = []
     for kind in kinds:

@@ -16,7 +16,7 @@ from duckkb.codes import CODES
 from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
 from duckkb.engine.draft import Apply, Draft, Given, Request, Supersede, Upsert, draft, plain_request
-from duckkb.engine.index.notes import carry, known_before
+from duckkb.engine.index.notes import carry, recall_counts
 from duckkb.engine.meaning import ChosenFields, choose_fields, unsearchable_after, with_fields
 from duckkb.engine.vectors import batches, embed
 from duckkb.errors import Unavailable, shell_word
@@ -70,7 +70,7 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
         if field_choice is not None and field_choice.change.old is not None and base.tree.count(field_choice.kind):
             field_choice = None  # another process was first
         if field_choice is not None and field_choice.change.old is None:
-            guard.refuse_taken(base, field_choice.kind.name)
+            guard.refuse_existing_type(base, field_choice.kind.name)
         write_draft = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, write_draft, options)
         guard.refuse_agents(base, write_draft.changeset)
@@ -82,7 +82,7 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
             return _build_receipt(
                 base, write_draft, parts, notices, field_choice, patch=patch_of(base, parts, field_choice)
             )
-        counts_before = known_before(base.whole) if base.wiring.at is None else None
+        counts_before = recall_counts(base.whole) if base.wiring.at is None else None
         commit(base, parts, field_choice)
         if counts_before:
             carry(base.whole, counts_before, write_draft.changeset)
@@ -106,7 +106,7 @@ def writable(base: Base) -> Iterator[None]:
         yield
         return
     boot.refuse_past(base)
-    with protocol.writing(base.whole.root, base.wiring.lock_timeout):
+    with protocol.lock_for_writing(base.whole.root, base.wiring.lock_timeout):
         boot.sync(base)
         guard.refuse_unready(base)
         yield
@@ -125,7 +125,7 @@ def commit(base: Base, parts: Sequence[RenderedPart], chosen: ChosenFields | Non
     root, format_data = base.whole.root, render.format_change(base.whole.root)
     if format_data is not None:
         changes.append(protocol.FileChange(layout.FORMAT_PATH, None, format_data))
-    with emptying(base, changes):
+    with mark_last_part_removal(base, changes):
         facts = protocol.commit(root, changes)
     new_parts = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(new_parts)
@@ -141,29 +141,29 @@ def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> N
 
 
 @contextmanager
-def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[None]:
+def mark_last_part_removal(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[None]:
     """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
     removed_paths = {change.path for change in changes if change.data is None}
     has_additions = any(change.data for change in changes if layout.parse_part(change.path))
     root, stored_parts = base.whole.root, base.whole.tree.stored_parts
     last = bool(stored_parts) and removed_paths.issuperset(stored_parts) and not has_additions
     if last:
-        state.mark_emptied(root, repository.head_commit(root))
+        state.remember_emptying(root, repository.head_commit(root))
     try:
         yield
     except BaseException:
         if last and any((root / path).exists() for path in removed_paths):
-            state.unmark_emptied(root)
+            state.forget_emptying(root)
         raise
     if has_additions:
-        state.unmark_emptied(root)
+        state.forget_emptying(root)
 
 
 def patch_of(base: Base, parts: Iterable[RenderedPart], chosen: ChosenFields | None = None) -> str:
     """The unified diff that git would show for these parts, and the definition for which fields were chosen."""
     files = [(part.path, part.before, part.data) for part in parts]
     files += [(chosen.change.path, chosen.change.old, chosen.change.data)] if chosen is not None and files else []
-    return patch.unified(
+    return patch.format_patch(
         (path, _read_bytes(base, path) if old is not None else None, data) for path, old, data in files
     )
 
@@ -183,7 +183,7 @@ def _fill_caches(base: Base, request: Request) -> tuple[Notice, ...]:
         return ()
     records = [_build_preview(base, request, entry) for entry in request.given]
     base.builder.make_tokens(request.kind, records)
-    missing = dict(base.builder.unembedded(request.kind, records))
+    missing = dict(base.builder.list_texts_to_embed(request.kind, records))
     offer_notices = _offer(base, request.kind, len(missing))
     try:
         if missing:
@@ -291,7 +291,7 @@ def _count_missing_vectors(base: Base, records: Iterable[Record], field_choice: 
     for name, some in by_type.items():
         kind = field_choice.kind if field_choice is not None else base.ontology.find(name)
         if kind is not None and kind.vectors:
-            count += sum(len(base.builder.unembedded(kind, slab)) for slab in batches(some, _SLAB))
+            count += sum(len(base.builder.list_texts_to_embed(kind, slab)) for slab in batches(some, _SLAB))
     return count
 
 

@@ -22,7 +22,7 @@ from duckkb.indexing.cache_rows import (
     Kind,
     content_hash,
     digest,
-    packed,
+    pack_value,
     same_direction,
     tokens_of,
     vector_of,
@@ -77,11 +77,11 @@ def alone(
     """For what one thread does at a time; no model is asked in it."""
 
     @wraps(method)
-    def in_turn(cache: "SearchCache", /, *given: Given.args, **named: Given.kwargs) -> Found:
+    def call_in_turn(cache: "SearchCache", /, *given: Given.args, **named: Given.kwargs) -> Found:
         with cache.turn:
             return method(cache, *given, **named)
 
-    return in_turn
+    return call_in_turn
 
 
 class SearchCache:
@@ -239,11 +239,11 @@ class SearchCache:
 
     def team_keys(self) -> set[bytes]:
         """The keys that the team's files hold, trusted or not."""
-        return self.store.held_keys(tuple(self.team_numbers().values()))
+        return self.store.list_keys(tuple(self.team_numbers().values()))
 
     def keys_of(self, file: TeamFile) -> set[bytes]:
         """The keys that one of the team's files holds, trusted or not."""
-        return self.store.held_keys((self.team_numbers()[file],))
+        return self.store.list_keys((self.team_numbers()[file],))
 
     @alone
     def adopt(self, files: Collection[int]) -> None:
@@ -283,7 +283,9 @@ class SearchCache:
 
     def _add(self, kind: Kind, rows: Mapping[bytes, tuple[str, Any]], fingerprint: Fingerprint) -> None:
         name = str(fingerprint)
-        new_rows = {key: (key, content_hash(text), name, packed(kind, value)) for key, (text, value) in rows.items()}
+        new_rows = {
+            key: (key, content_hash(text), name, pack_value(kind, value)) for key, (text, value) in rows.items()
+        }
         self._made[kind] |= new_rows
         self._weight += sum(len(row[3]) for row in new_rows.values())
         if self._weight > _UNSAVED_BYTES:
@@ -321,8 +323,8 @@ class SearchCache:
     def _iter_segments(self) -> Iterator[Standing]:
         """The team's segments of which every row may be used."""
         for file, number in self._team.numbers().items():
-            keys = self._store.held_keys([number])
-            is_whole = keys == self._store.held_keys([number], vouched=True) and file not in self._team.imperfect
+            keys = self._store.list_keys([number])
+            is_whole = keys == self._store.list_keys([number], vouched=True) and file not in self._team.imperfect
             if is_whole and file.path.startswith(f"{TEAM_FOLDER}/"):
                 with file.opened() as stream:
                     data = stream.read()

@@ -62,7 +62,7 @@ def checksums(kind: Kind, rows: Iterable[CacheRow]) -> list[bytes]:
     return digests
 
 
-def packed(kind: Kind, value: Any) -> bytes:
+def pack_value(kind: Kind, value: Any) -> bytes:
     """The payload of tokens, or of a vector."""
     if kind == "tokens":
         return fts_content(value).encode()

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from duckkb.indexing.cache_rows import ALL_KINDS, KINDS, CacheRow, Kind, checksums
 from duckkb.settings import CACHE_LIMIT
-from duckkb.store.database import Database, Schema, Unusable, untouched_problem
+from duckkb.store.database import Database, Schema, Unusable, describe_damage_untouched
 from duckkb.store.place import make_folder, make_home, room
 
 Item = TypeVar("Item")
@@ -128,7 +128,7 @@ class CacheStore:
         for some in self._query_batches(statement, kind, keys):
             yield from self._iter_sound_rows(kind, some)
 
-    def held_keys(self, files: Sequence[int], *, vouched: bool = False) -> set[bytes]:
+    def list_keys(self, files: Sequence[int], *, vouched: bool = False) -> set[bytes]:
         """The keys in some files; only those that may be used where they must be `vouched` for."""
         counts, id_list = "AND (h.vouched OR r.is_own)" if vouched else "", ",".join(map(str, files))
         statement = f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({id_list}) {counts}"
@@ -272,13 +272,13 @@ class CacheStore:
         """What is wrong with the file, where all of it is looked at; None: nothing, or there is none."""
         if not self.is_there:
             return None
-        message = untouched_problem(self.path) if self._looks and self.path else self.database.problem()
+        message = describe_damage_untouched(self.path) if self._looks and self.path else self.database.problem()
         count = self._count_damage() if message is None else 0
         return f"{count} of its rows are damaged" if count else message
 
     def repair(self) -> int:
         """Keep what is good, and drop the rest: the file where it is damaged itself. How many rows were kept."""
-        if self.database.drop_damaged():
+        if self.database.remove_if_damaged():
             return 0
         self._count_damage()
         self.flush()
@@ -319,7 +319,7 @@ class CacheStore:
         )
         return dict(self._read(oldest, (self.size - int(_KEPT_SHARE * most),)))
 
-    def of_models(self) -> dict[str, dict[int, int]]:
+    def count_rows_by_model(self) -> dict[str, dict[int, int]]:
         """By model's fingerprint the rows of its vectors, with the bytes that each takes, about."""
         rows_by_model: dict[str, dict[int, int]] = {}
         statement = "SELECT CAST(fingerprint AS BLOB), id, length(payload) + 200 FROM row WHERE kind = 'vector'"

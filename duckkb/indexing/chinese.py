@@ -204,7 +204,7 @@ def _count_occurrences(group: bytes, word: str) -> int | None:
 
 
 @cache
-def simplified() -> dict[int, str]:
+def read_simplified_table() -> dict[int, str]:
     """A table for `str.translate` that maps each traditional character to the simplified one used most."""
     from importlib import resources
 

@@ -67,16 +67,16 @@ def field_text(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def searched_value(fields: Any, name: str) -> Any:
+def read_value_at(fields: Any, name: str) -> Any:
     """The value of the field with this name, else what its dotted path leads to, of a list what it leads to in each of its
     objects; None where there is nothing.
 
     >>> ticket = {"ticket": {"subject": "Stuck"}, "comments": [{"body": "Why?"}, {"by": "Ann"}, {"body": "Wait."}]}
-    >>> searched_value(ticket, "ticket.subject"), searched_value(ticket, "comments.body"), searched_value(ticket, "ticket.no")
+    >>> read_value_at(ticket, "ticket.subject"), read_value_at(ticket, "comments.body"), read_value_at(ticket, "ticket.no")
     ('Stuck', ['Why?', 'Wait.'], None)
     """
     if isinstance(fields, list):
-        values = [value for item in fields if (value := searched_value(item, name)) is not None]
+        values = [value for item in fields if (value := read_value_at(item, name)) is not None]
         return [element for value in values for element in (value if isinstance(value, list) else [value])] or None
     if not isinstance(fields, Mapping):
         return None
@@ -84,14 +84,14 @@ def searched_value(fields: Any, name: str) -> Any:
         return fields.get(name)
     steps = name.split(".")
     heads = ((".".join(steps[:at]), ".".join(steps[at:])) for at in range(1, len(steps)))
-    candidates = (searched_value(fields[head], tail) for head, tail in heads if head in fields)
+    candidates = (read_value_at(fields[head], tail) for head, tail in heads if head in fields)
     return next((value for value in candidates if value is not None), None)
 
 
-def nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def iter_nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """The texts that lie inside a field's objects, and objects in lists, each with its dotted path.
 
-    >>> [*nested_texts("ticket", {"subject": "Stuck", "n": 1, "by": [{"name": "Ann"}], "tags": ["a"]}), *nested_texts("tags", ["a"])]
+    >>> [*iter_nested_texts("ticket", {"subject": "Stuck", "n": 1, "by": [{"name": "Ann"}], "tags": ["a"]}), *iter_nested_texts("tags", ["a"])]
     [('ticket.subject', 'Stuck'), ('ticket.by.name', 'Ann'), ('ticket.tags', 'a')]
     """
     for item in value if isinstance(value, list) else [value]:
@@ -100,7 +100,7 @@ def nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
             for text in inside if isinstance(inside, list) else [inside]:
                 if isinstance(text, str):
                     yield path, text
-            yield from nested_texts(path, inside)
+            yield from iter_nested_texts(path, inside)
 
 
 def _find_borders(text: str, size: int) -> dict[int, int]:

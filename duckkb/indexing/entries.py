@@ -16,7 +16,7 @@ from duckkb.documents.passages import Passage
 from duckkb.documents.source import contexts
 from duckkb.entries import Chunk, Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.chunk import FINGERPRINT, chunk, field_text, nested_texts, searched_value
+from duckkb.indexing.chunk import FINGERPRINT, chunk, field_text, iter_nested_texts, read_value_at
 from duckkb.ontology.model import EVERY, RecordType, SearchField
 from duckkb.ontology.validate import vector_problem
 from duckkb.ports import Tokenizer
@@ -159,7 +159,7 @@ class EntryBuilder:
             [text for text in _collect_texts(self._cut_records(kind, some), "lexical") if not text.isascii()]
         )
 
-    def unembedded(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
+    def list_texts_to_embed(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
         """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
         model = self._models(kind)
         texts = list(_iter_meanings(self._cut_records(kind, records))) if model else []
@@ -250,10 +250,10 @@ def _iter_record_fields(
         path
         for name, value in record.fields.items()
         if isinstance(value, (dict, list)) and name not in kind.given_vectors
-        for path, _ in nested_texts(name, value)
+        for path, _ in iter_nested_texts(name, value)
     ]
     for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields, *nested_paths]):
-        value = searched_value(record.fields, name)
+        value = read_value_at(record.fields, name)
         if value is None or name in kind.given_vectors:
             continue
         lexical, vectors = (
@@ -282,7 +282,7 @@ def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chun
     for field in fields:
         text = record.fields.get(field.name)
         if text is None and "." in field.name:
-            text = searched_value(record.fields, field.name)
+            text = read_value_at(record.fields, field.name)
         if type(text) is not str:
             text = field_text(text)
         if field.passages is not None:

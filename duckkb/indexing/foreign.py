@@ -38,7 +38,7 @@ def read(file: IO[bytes], file_hash: str) -> Iterator[Batch]:
     process = sandbox.start(_PROGRAM, [str(size)], stdin=file)
     try:
         assert process.stdout is not None, "it is a pipe"
-        with sandbox.killed_after(_PATIENCE * _compute_seconds(size), process):
+        with sandbox.kill_after(_PATIENCE * _compute_seconds(size), process):
             yield from _read_batches(process.stdout, file_hash)
     finally:
         sandbox.end(process)

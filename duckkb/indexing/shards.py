@@ -180,14 +180,14 @@ class Partial:
 
 
 @contextmanager
-def begun(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> Iterator[Partial]:
+def open_partial_shard(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> Iterator[Partial]:
     """What there is of a shard, for one process at a time, which waits at most so many seconds for another one; `fingerprints`
     name the model of each key. Nothing of it is left where the shard itself is there in the end.
 
     Raises `errors.Unavailable`: E_LOCKED while another process makes it, E_IO or E_READ_ONLY where the folder is none for it."""
     try:
         file.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = locks.open_locked(
+        descriptor = locks.open_and_lock(
             file.partial, lambda: os.open(file.partial, _OPEN, 0o644), time.monotonic() + wait
         )
     except OSError as error:

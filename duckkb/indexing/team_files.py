@@ -79,7 +79,7 @@ class TeamFile(Struct, frozen=True):
             file.seek(-min(4, len(head)), os.SEEK_END)
             _refuse(head, file.read())
 
-    def refuse_misnamed(self, file_hash: str) -> None:
+    def require_matching_hash(self, file_hash: str) -> None:
         """Raise `Damaged` for a segment whose name is not that of its bytes, by their hash."""
         match = _SEGMENT.fullmatch(self.path.rsplit("/", 1)[-1])
         if match and not self.path.endswith(_name(match[1], file_hash)):
@@ -211,7 +211,7 @@ class TeamReader:
         """What is known of a file, which is read where it has to be. Raises `Damaged`, FileNotFoundError, `Unusable`."""
         with file.opened() as stream:
             name = self._store.hash_of(stream, self._root / file.path)
-            file.refuse_misnamed(name)
+            file.require_matching_hash(name)
             status = self._store.known(name)
             if status is None or status.state in ("begun", "made"):
                 return self._read(stream, name, is_made_here=status is not None and status.state == "made")

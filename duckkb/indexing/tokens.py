@@ -22,8 +22,8 @@ from duckkb.indexing.chinese import (
     Segment,
     chinese_words,
     pairs,
+    read_simplified_table,
     segmenter_version,
-    simplified,
     table_version,
 )
 
@@ -120,7 +120,7 @@ class _Tokenizer(ABC):
             sequence, wholes = _tokenize_ascii(text)
             return Tokens(" ".join([sequence, *wholes]) if wholes else sequence, sequence)
         if self._fold == "simplified":
-            text = text.translate(simplified())
+            text = text.translate(read_simplified_table())
         words: list[str] = []
         parts: list[str] = []
         identifiers: list[str] = []

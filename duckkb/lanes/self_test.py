@@ -21,7 +21,7 @@ _TEXTS = {1: "a journal is sealed before files change", 2: "备份是数据在�
 _SECONDS = 10.0
 
 
-def confined() -> None:
+def check_confinement() -> None:
     """DuckDB computes, and neither reads a file nor takes a setting even when asked without our own guards."""
     engine = Confined()
     try:

@@ -20,7 +20,7 @@ from duckkb.messages import (
     ToolSpec,
     message_of,
 )
-from duckkb.ontology.reasons import compiled
+from duckkb.ontology.reasons import compile_rule
 from duckkb.ontology.rules import Choice, Number, Rule, Whole
 from duckkb.ontology.source import pointer
 
@@ -159,7 +159,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _compile_schema(schema: Mapping[str, Any]) -> Any:
     try:
-        return compiled(dict(schema))
+        return compile_rule(dict(schema))
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(

@@ -8,8 +8,8 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from duckkb.errors import Finding, UsageError
-from duckkb.ontology.names import name_known
-from duckkb.ontology.rules import Choice, Flag, Names, Number, Rule, Text, Url, VariableName, Whole, shown
+from duckkb.ontology.names import suggest_known_names
+from duckkb.ontology.rules import Choice, Flag, Names, Number, Rule, Text, Url, VariableName, Whole, show_value
 from duckkb.ontology.source import Document, Section, root_section
 from duckkb.settings import ChatModelSettings, ProviderSettings, Reasoning, Settings
 
@@ -79,7 +79,9 @@ def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
             f"set global.ask.model: {next(iter(models))}",
         )
         raise UsageError(message, "E_NO_MODEL", remedy)
-    raise UsageError(f"There is no chat model {shown(model_name)}.", "E_NO_MODEL", name_known(model_name, models))
+    raise UsageError(
+        f"There is no chat model {show_value(model_name)}.", "E_NO_MODEL", suggest_known_names(model_name, models)
+    )
 
 
 def read_models(section: Section, origins: dict[str, str]) -> dict[str, ChatModelSettings]:
@@ -93,7 +95,7 @@ def _is_name(section: Section, name: str) -> bool:
     if NAME.fullmatch(name):
         return True
     section.problem(
-        f"{shown(name)} cannot name a model", name, remedy="letters, digits and . _ : / - after the first one"
+        f"{show_value(name)} cannot name a model", name, remedy="letters, digits and . _ : / - after the first one"
     )
     return False
 
@@ -111,7 +113,7 @@ def _read_model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSe
                     "says nothing of how reasoning is asked for", remedy="reasoning_body: {enable_thinking: true}"
                 )
         else:
-            row.problem(f"must be a mapping, is {shown(value)}", "providers", index, remedy=_REMEDY)
+            row.problem(f"must be a mapping, is {show_value(value)}", "providers", index, remedy=_REMEDY)
     if not row.value.get("providers"):
         row.problem("needs at least one provider", remedy=_REMEDY)
     return ChatModelSettings(name, tuple(providers), **options)

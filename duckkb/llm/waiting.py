@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-def within(seconds: float, call: Callable[[], Value]) -> Value | None:
+def wait_within(seconds: float, call: Callable[[], Value]) -> Value | None:
     """What a call gives, or raises, if it does so in time; None where it does not.
 
     It runs in a thread of its own, which is then left to itself: it waits for somebody else and keeps nobody from ending.

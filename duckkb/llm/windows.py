@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _BOUNDARIES = tuple(map(re.compile, (r"\n\s*\n", r"\n", r"[。！？]|[.!?]\s", r"[；;，,、：:]", r"\s")))
 
 
-def estimated_tokens(text: str) -> int:
+def estimate_window_tokens(text: str) -> int:
     """Four characters a token, but one for each from the Chinese, Japanese and Korean blocks on.
 
     >>> estimated_tokens("abcdefgh"), estimated_tokens("内存")
@@ -24,13 +24,13 @@ def estimated_tokens(text: str) -> int:
     return wide + math.ceil((len(text) - wide) / 4)
 
 
-def beginning(text: str, tokens: int) -> str:
+def clip_to_tokens(text: str, tokens: int) -> str:
     """As much of a text as is about so many tokens (`estimated_tokens`), all of it where it is no longer.
 
     >>> beginning("abcdefgh", 1), beginning("内存数据库", 2), beginning("内存", 2)
     ('abcd', '内存', '内存')
     """
-    if len(text) <= tokens or estimated_tokens(text) <= tokens:
+    if len(text) <= tokens or estimate_window_tokens(text) <= tokens:
         return text
     quarters = 0
     for place, character in enumerate(text):

@@ -11,8 +11,8 @@ from typing import Any
 from duckkb.errors import Finding
 from duckkb.ontology.kinds import kind_of
 from duckkb.ontology.names import did_you_mean
-from duckkb.ontology.reasons import MOST, compiled
-from duckkb.ontology.rules import shown
+from duckkb.ontology.reasons import MOST, compile_rule
+from duckkb.ontology.rules import show_value
 from duckkb.ontology.source import pointer
 from duckkb.ontology.validate import foreign
 
@@ -55,7 +55,10 @@ class Parameters:
             if name not in self._known:
                 near = did_you_mean(name, self._known) or f"there are: {', '.join(self._known) or 'none'}"
                 yield Finding(
-                    "E_ARGUMENT", f"there is no parameter {shown(name)}", field=pointer(name)[:_LONGEST], remedy=near
+                    "E_ARGUMENT",
+                    f"there is no parameter {show_value(name)}",
+                    field=pointer(name)[:_LONGEST],
+                    remedy=near,
                 )
         for name in self._schema["required"]:
             if name not in arguments:
@@ -88,7 +91,7 @@ class Parameters:
 
     @cached_property
     def _validator(self) -> Any:
-        return compiled(self._schema)
+        return compile_rule(self._schema)
 
 
 def _split_lists(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any, int]]:
@@ -111,7 +114,7 @@ def _describe_problem(keyword: str, rule: Any, error: Any, value: Any) -> str:
     if keyword == "type":
         return f"must be of type {rule['type']}, not {kind_of(value)}"
     if keyword == "enum":
-        return f"must be one of {', '.join(map(shown, rule['enum']))}"
+        return f"must be one of {', '.join(map(show_value, rule['enum']))}"
     if keyword == "anyOf":
         kinds = dict.fromkeys(option.get("type", "another form") for option in rule["anyOf"])
         return f"must be of type {' or '.join(kinds)} as the schema says, not {kind_of(value)}"

@@ -10,7 +10,7 @@ from duckkb.errors import UsageError
 from duckkb.ontology.kinds import ScalarKind, identity_kind
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, RecordType
 from duckkb.ontology.names import did_you_mean
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.records import FROM, TO, Component, Identity, Scalar, TypedEnd, component_value
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -32,7 +32,7 @@ def coerce(kind: RecordType, ontology: Ontology, value: Any) -> Identity:
             return _edge(kind, ontology, value)
         return _parse_node_identity(kind, value)
     except _Unfit as error:
-        message = f"{shown(value)} does not name a {kind.name}: {error}"
+        message = f"{show_value(value)} does not name a {kind.name}: {error}"
         raise UsageError(message, "E_INVALID", f"name it as {_describe_form(kind, ontology)}") from error
 
 
@@ -100,8 +100,8 @@ def _end(names: Sequence[str], ontology: Ontology, value: Any) -> Component:
     if len(components) == 1 or exact:
         return exact[0] if exact else next(iter(components))
     if components:
-        raise _Unfit(f'{shown(value)} fits several types; write {{"type": TYPE, "id": IDENTITY}}')
-    raise _Unfit(f"the end {shown(value)} is {'; '.join(reasons)}")
+        raise _Unfit(f'{show_value(value)} fits several types; write {{"type": TYPE, "id": IDENTITY}}')
+    raise _Unfit(f"the end {show_value(value)} is {'; '.join(reasons)}")
 
 
 def _parse_typed_end(names: Sequence[str], ontology: Ontology, value: Mapping[str, Any]) -> Component:
@@ -110,7 +110,7 @@ def _parse_typed_end(names: Sequence[str], ontology: Ontology, value: Mapping[st
     name = value["type"]
     if not isinstance(name, str) or name not in names:
         hint = did_you_mean(name, names) if isinstance(name, str) else ""
-        raise _Unfit(f"{shown(name)} is not among {', '.join(names)}" + (f"; {hint}" if hint else ""))
+        raise _Unfit(f"{show_value(name)} is not among {', '.join(names)}" + (f"; {hint}" if hint else ""))
     parts = _parse_node_identity(ontology.nodes[name], value["id"])
     # Where one type is allowed the type says nothing, and files carry the bare form.
     return _make_component(parts) if len(names) == 1 else TypedEnd(name, parts)
@@ -133,13 +133,13 @@ def _parse_sequence(value: Any) -> Sequence[Any]:
 
 def _parse_scalar(value: Any, scalar_kind: ScalarKind) -> Scalar:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise _Unfit(f"{shown(value)} is no string or integer")
+        raise _Unfit(f"{show_value(value)} is no string or integer")
     if scalar_kind == "string":
         return str(value)
     text = str(value) if isinstance(value, int) and abs(value) < 2**64 else value
     is_integer = isinstance(text, str) and len(text) <= _LONGEST_INTEGER and _INTEGER.fullmatch(text)
     if not is_integer or not -(2**63) <= int(text) < 2**63:
-        raise _Unfit(f"{shown(value) if isinstance(value, str) else 'it'} is no integer of 64 bits")
+        raise _Unfit(f"{show_value(value) if isinstance(value, str) else 'it'} is no integer of 64 bits")
     return int(text)
 
 

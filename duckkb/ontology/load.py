@@ -6,9 +6,9 @@ from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, Policy, RecordType
-from duckkb.ontology.names import is_inside, name_known
+from duckkb.ontology.names import is_inside, suggest_known_names
 from duckkb.ontology.policies import policy
-from duckkb.ontology.rules import MODES, Choice, Rule, Text, Whole, shown
+from duckkb.ontology.rules import MODES, Choice, Rule, Text, Whole, show_value
 from duckkb.ontology.source import Document, Section, root_section
 from duckkb.ontology.types import LONGEST_CONTEXT, collection, edge_type, links_of, node_type
 from duckkb.records import FROM, TO
@@ -42,7 +42,7 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
     _check(ontology, {**nodes, **collections}, edges, is_whole)
     if is_whole:
         _check_policies(usable, {**nodes, **edges})
-    return ontology, in_order(findings, documents)
+    return ontology, sort_findings(findings, documents)
 
 
 def _read_node_types(
@@ -50,7 +50,9 @@ def _read_node_types(
 ) -> dict[str, NodeType]:
     """Node types, then collections, which are node types that carry their own policy."""
     for name in nodes.keys() & collections.keys():
-        collections[name].problem(f"{shown(name)} is declared already at {nodes[name].place()}", remedy="rename one")
+        collections[name].problem(
+            f"{show_value(name)} is declared already at {nodes[name].place()}", remedy="rename one"
+        )
     collection_types = {name: collection(name, section) for name, section in collections.items() if name not in nodes}
     return {name: node_type(name, section, policies) for name, section in nodes.items()} | collection_types
 
@@ -60,7 +62,7 @@ def _derive_links(nodes: Iterable[NodeType]) -> dict[str, EdgeType]:
     return {links.name: links for links in (links_of(kind) for kind in nodes if kind.source is not None)}
 
 
-def in_order(found: Sequence[Finding], documents: Sequence[Document]) -> list[Finding]:
+def sort_findings(found: Sequence[Finding], documents: Sequence[Document]) -> list[Finding]:
     """Findings in the order of the documents and their lines, each once."""
     rank = {document.path: index for index, document in enumerate(documents)}
     return sorted(dict.fromkeys(found), key=lambda finding: (rank.get(finding.path, -1), finding.line))
@@ -72,7 +74,9 @@ def _collect_sections(key: str, roots: Sequence[Section]) -> dict[str, Section]:
     for root in roots:
         for name, section in _iter_mappings(root, key):
             if name in sections:
-                section.problem(f"{shown(name)} is declared already at {sections[name].place()}", remedy="rename one")
+                section.problem(
+                    f"{show_value(name)} is declared already at {sections[name].place()}", remedy="rename one"
+                )
             else:
                 sections[name] = section
     return sections
@@ -101,7 +105,7 @@ def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]
     for section in types.values():
         name = section.value.get("policy")
         if isinstance(name, str) and name and name not in policies:
-            section.problem(f"unknown policy {shown(name)}", "policy", remedy=name_known(name, policies))
+            section.problem(f"unknown policy {show_value(name)}", "policy", remedy=suggest_known_names(name, policies))
 
 
 def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str, Section], is_whole: bool) -> None:
@@ -142,7 +146,7 @@ def _check_scopes(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
     first: dict[str, str] = {}
     for kind in ontology.nodes.values():
         if kind.scope is not None and first.setdefault(kind.scope, kind.name) != kind.name:
-            message = f"the memories of {shown(kind.scope)} lie in {first[kind.scope]} already"
+            message = f"the memories of {show_value(kind.scope)} lie in {first[kind.scope]} already"
             nodes[kind.name].problem(message, "policy", remedy="give it another scope, or remove one of the two")
 
 
@@ -152,7 +156,7 @@ def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:
         first_kind, first_section = first.setdefault(kind.table, (kind, section))
         if kind.table and first_kind is not kind:
             key = _choose_table_key(kind)
-            message = f"the {key} {shown(kind.table)} is that of {first_kind.name} ({first_section.place(_choose_table_key(first_kind))}) already"
+            message = f"the {key} {show_value(kind.table)} is that of {first_kind.name} ({first_section.place(_choose_table_key(first_kind))}) already"
             section.problem(message, key, remedy=f"give {kind.name} another {key}")
 
 
@@ -162,7 +166,7 @@ def _check_names(sections: list[tuple[RecordType, Section]]) -> None:
     for kind, section in sections:
         first_kind, first_section = first.setdefault(kind.name.casefold(), (kind, section))
         if first_kind is not kind:
-            message = f"{kind.kind} type {shown(kind.name)} has the name of the {first_kind.kind} type at {first_section.place()}"
+            message = f"{kind.kind} type {show_value(kind.name)} has the name of the {first_kind.kind} type at {first_section.place()}"
             section.problem(message, remedy="rename one of them")
     for kind, section in sections:
         first_kind, first_section = first.get(kind.table, (kind, section))
@@ -173,7 +177,7 @@ def _check_names(sections: list[tuple[RecordType, Section]]) -> None:
             and first_kind.name.casefold() != kind.name.casefold()
         ):
             key = _choose_table_key(kind)
-            message = f"the {key} {shown(kind.table)} is the name of another type ({first_section.place()})"
+            message = f"the {key} {show_value(kind.table)} is the name of another type ({first_section.place()})"
             section.problem(message, key, remedy=f"rename that type, or give {kind.name} another {key}")
 
 
@@ -186,11 +190,11 @@ def _check_ends(section: Section, names: tuple[str, ...], key: str, ontology: On
         if name in ontology.nodes:
             continue
         record_type = ontology.find(name)
-        hint = name_known(name, ontology.nodes)
+        hint = suggest_known_names(name, ontology.nodes)
         if record_type is not None and record_type.kind == "node":
             hint = f"did you mean `{record_type.name}`?"
         is_list = isinstance(section.value.get(key), list)
-        section.problem(f"unknown node type {shown(name)}", *((key, index) if is_list else (key,)), remedy=hint)
+        section.problem(f"unknown node type {show_value(name)}", *((key, index) if is_list else (key,)), remedy=hint)
 
 
 _LONGEST = 2_000
@@ -215,7 +219,7 @@ def questions(documents: Sequence[Document], ontology: Ontology) -> tuple[tuple[
                 _check_question(root.entry("questions", index, item), ontology if is_whole else None)
                 entries.append(item)
             else:
-                root.problem(f"must be a mapping, is {shown(item)}", "questions", index)
+                root.problem(f"must be a mapping, is {show_value(item)}", "questions", index)
     return tuple(entries), findings
 
 
@@ -231,11 +235,11 @@ def _check_question(section: Section, ontology: Ontology | None) -> None:
             section.problem(f"needs `{key}`")
     name = section.read(_QUESTION)["type"]
     if ontology and name and ontology.find(name) is None:
-        remedy = name_known(name, [kind.name for kind in ontology])
-        section.problem(f"unknown type {shown(name)}", "type", remedy=remedy)
+        remedy = suggest_known_names(name, [kind.name for kind in ontology])
+        section.problem(f"unknown type {show_value(name)}", "type", remedy=remedy)
     expectation = section.value.get("expected")
     if isinstance(expectation, dict):
         for identity in expectation:
             section.sub("expected").get(identity, _GRADE, 0)
     elif "expected" in section and (not isinstance(expectation, list) or not expectation):
-        section.problem(f"must list identities, or grade them, is {shown(expectation)}", "expected")
+        section.problem(f"must list identities, or grade them, is {show_value(expectation)}", "expected")

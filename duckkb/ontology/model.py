@@ -286,7 +286,7 @@ class Ontology(Struct, frozen=True, dict=True):
         """The type with this name, table or label; case matters only where two differ by it alone."""
         return self._by_name.get(name) or self._by_folded_name.get(name.casefold())
 
-    def by_table(self, kind: str, table: str) -> RecordType | None:
+    def find_by_table(self, kind: str, table: str) -> RecordType | None:
         """The type of kind `node` or `edge` that is stored under this table or label."""
         return self._tables.get((kind, table))
 

@@ -26,7 +26,7 @@ def is_table_name(name: str) -> bool:
     return bool(_TABLE.fullmatch(name)) and not is_taken
 
 
-def reserved(name: str) -> str:
+def describe_reservation(name: str) -> str:
     """Why no new collection, table or label may have a name, as the end of a sentence; empty for one that may.
 
     A base that has such a name already is read as ever: `check` tells of it.
@@ -168,7 +168,7 @@ def paths_to(records: Iterable[Mapping[str, Any]], name: str) -> list[str]:
     return list(paths)
 
 
-def name_known(word: str, known: Iterable[str]) -> str:
+def suggest_known_names(word: str, known: Iterable[str]) -> str:
     """A remedy for an unknown name: the nearest known one, else the first few that there are."""
     names = list(known)
     few = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")

@@ -22,7 +22,7 @@ from duckkb.ontology.rules import (
     Url,
     VariableName,
     Whole,
-    shown,
+    show_value,
 )
 from duckkb.ontology.schema import check_schema
 from duckkb.ontology.source import Section
@@ -57,7 +57,7 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
     """A policy from its mapping; `extra` names keys that only a collection's snapshot has."""
     section.refuse_unknown((*POLICY_KEYS, *extra))
     if not is_policy_name(name):
-        message = f"{shown(name)} cannot name a policy: use letters, digits, _ and -, a letter first, at most 64"
+        message = f"{show_value(name)} cannot name a policy: use letters, digits, _ and -, a letter first, at most 64"
         section.problem(message, remedy="rename it")
     identity, generator = _read_identity(section)
     allowed_intents, default = _read_intents(section.sub("intents"))
@@ -113,7 +113,7 @@ def _read_intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | Non
             section.problem(problem, "allowed", index)
     default = section.get("default", Choice(MODES), None)
     if default and default not in words:
-        section.problem(f"{shown(default)} is not among the allowed intents", "default")
+        section.problem(f"{show_value(default)} is not among the allowed intents", "default")
     return tuple(mode for mode in MODES if mode in words) if "allowed" in section else None, default
 
 
@@ -137,11 +137,11 @@ def _read_generator(section: Section) -> Generated | None:
         return Generated("uuid4")
     namespace = section.value.get("namespace", "")
     if namespace and not (isinstance(namespace, str) and _UUID.fullmatch(namespace)):
-        section.problem(f"must be a UUID in lower case, is {shown(namespace)}", "namespace")
+        section.problem(f"must be a UUID in lower case, is {show_value(namespace)}", "namespace")
         namespace = ""
     if isinstance(value, dict) and set(value) == {"uuid5"} and isinstance(value["uuid5"], str) and value["uuid5"]:
         return Generated("uuid5", value["uuid5"], namespace)
-    section.problem(f"must be uuid4 or {{uuid5: FIELD}}, is {shown(value)}", "generate")
+    section.problem(f"must be uuid4 or {{uuid5: FIELD}}, is {show_value(value)}", "generate")
     return None
 
 
@@ -171,7 +171,7 @@ def _read_lane(section: Section, key: str) -> tuple[SearchField, ...]:
         entry = section.entry(key, index, item if isinstance(item, dict) else {"field": item})
         field = _read_field(entry, GIVEN_RULES if key == "vectors" else {})
         if field and field.name in search_fields:
-            entry.problem(f"names {shown(field.name)} twice")
+            entry.problem(f"names {show_value(field.name)} twice")
         elif field:
             search_fields[field.name] = field
     return tuple(search_fields.values())
@@ -181,7 +181,7 @@ def _read_field(entry: Section, more: Mapping[str, Rule]) -> SearchField | None:
     options = entry.read({**FIELD_RULES, **more}, ("field",))
     name = entry.value.get("field")
     if not isinstance(name, str) or not name or name.startswith("_") or name == EVERY:
-        entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(name)}")
+        entry.problem(f"must be a field's name, or a mapping with `field`, is {show_value(name)}")
         return None
     if options.get("dimension") and not options["given"]:
         entry.problem("only a vector that is `given` has a dimension here", "dimension")
@@ -216,5 +216,5 @@ def _read_params(section: Section) -> dict[str, str]:
         if isinstance(at, str) and _POINTER.fullmatch(at) and at.split("/")[1] in POLICY_KEYS:
             pointers[name] = at
         else:
-            section.problem(f"must be a pointer into the policy, such as /fields/vectors/0, is {shown(at)}", name)
+            section.problem(f"must be a pointer into the policy, such as /fields/vectors/0, is {show_value(at)}", name)
     return pointers

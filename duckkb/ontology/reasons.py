@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from duckkb.ontology.kinds import target
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.ontology.schema import FORMATS, pattern_options, refuse_remote, subschemas
 from duckkb.ontology.source import pointer
-from duckkb.ontology.words import worded
+from duckkb.ontology.words import word_errors
 
 MOST = 100
 """Problems of one record that are told."""
@@ -51,10 +51,10 @@ class Reasons:
 
     def _check_field(self, name: str, value: Any) -> Iterator[tuple[str, str]]:
         alone = {"$defs": self._schema.get("$defs", {}), "properties": {name: self._schema["properties"][name]}}
-        if compiled(alone).is_valid({name: value}):
+        if compile_rule(alone).is_valid({name: value}):
             return
         if self._explodes or _count(value, _MOST_VALUES) > _MOST_VALUES:
-            yield pointer(name), f"does not satisfy its schema, is {shown(value)} (rule: properties)"
+            yield pointer(name), f"does not satisfy its schema, is {show_value(value)} (rule: properties)"
         else:
             yield from _describe_problems(alone, {name: value})
 
@@ -62,7 +62,7 @@ class Reasons:
 _WHOLE = ("", "the record as a whole does not satisfy the schema (rule: schema)")
 
 
-def compiled(rule: Mapping[str, Any]) -> Any:
+def compile_rule(rule: Mapping[str, Any]) -> Any:
     """The quick validator of a part of a schema."""
     import jsonschema_rs
 
@@ -78,10 +78,12 @@ def compiled(rule: Mapping[str, Any]) -> Any:
 def _describe_problems(schema: Mapping[str, Any], instance: dict[str, Any]) -> list[tuple[str, str]]:
     """The slow validator's findings in our words; where it cannot serve, the quick one's own."""
     try:
-        problems = worded(_build_slow_validator(schema).iter_errors(instance), MOST) if _can_describe(schema) else []
+        problems = (
+            word_errors(_build_slow_validator(schema).iter_errors(instance), MOST) if _can_describe(schema) else []
+        )
     except RecursionError:
         problems = []
-    quick_errors = islice(compiled(schema).iter_errors(instance), MOST)
+    quick_errors = islice(compile_rule(schema).iter_errors(instance), MOST)
     return problems or [(pointer(*error.instance_path), _truncate_message(error.message)) for error in quick_errors]
 
 
@@ -97,7 +99,7 @@ def _build_slow_validator(schema: Mapping[str, Any]) -> Any:
 
     formats = FormatChecker(formats=())
     for name in FORMATS:
-        formats.checks(name)(lambda value, name=name: compiled({"format": name}).is_valid(value))
+        formats.checks(name)(lambda value, name=name: compile_rule({"format": name}).is_valid(value))
     return extend(Draft202012Validator, {"pattern": _check_pattern, "properties": _check_properties})(
         dict(schema), registry=Registry(), format_checker=formats
     )
@@ -106,7 +108,7 @@ def _build_slow_validator(schema: Mapping[str, Any]) -> Any:
 def _check_pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
     from jsonschema import ValidationError
 
-    if isinstance(instance, str) and not compiled({"pattern": pattern}).is_valid(instance):
+    if isinstance(instance, str) and not compile_rule({"pattern": pattern}).is_valid(instance):
         yield ValidationError("does not match")
 
 

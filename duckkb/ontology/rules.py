@@ -39,7 +39,7 @@ def looks_secret(text: str) -> bool:
     return ".eyJ" in text and any(_HEADER.search(match[1]) for match in _WEB_TOKEN.finditer(text))
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value as messages show it: short, on one line, and never one that looks like a secret."""
     match value:
         case None:
@@ -89,7 +89,7 @@ class Whole(Struct, frozen=True):
     def problem(self, value: Any) -> str | None:
         if type(value) is int and self.low <= value <= self.high:
             return None
-        return f"must be a whole number from {self.low} to {self.high}, is {shown(value)}{_explain_quotes(value)}"
+        return f"must be a whole number from {self.low} to {self.high}, is {show_value(value)}{_explain_quotes(value)}"
 
 
 class Number(Struct, frozen=True):
@@ -104,7 +104,7 @@ class Number(Struct, frozen=True):
     def problem(self, value: Any) -> str | None:
         if type(value) in (int, float) and math.isfinite(value) and self.low <= value <= self.high:
             return None
-        return f"must be a number from {self.low:g} to {self.high:g}, is {shown(value)}{_explain_quotes(value)}"
+        return f"must be a number from {self.low:g} to {self.high:g}, is {show_value(value)}{_explain_quotes(value)}"
 
 
 class Choice(Struct, frozen=True):
@@ -119,7 +119,7 @@ class Choice(Struct, frozen=True):
         if isinstance(value, str) and value in self.options:
             return None
         hint = did_you_mean(value, self.options) if isinstance(value, str) else ""
-        return f"must be one of {self}, is {shown(value)}" + (f"; {hint}" if hint else "")
+        return f"must be one of {self}, is {show_value(value)}" + (f"; {hint}" if hint else "")
 
 
 class Flag(Struct, frozen=True):
@@ -129,7 +129,7 @@ class Flag(Struct, frozen=True):
         return "true, false"
 
     def problem(self, value: Any) -> str | None:
-        return None if isinstance(value, bool) else f"must be true or false, is {shown(value)}"
+        return None if isinstance(value, bool) else f"must be true or false, is {show_value(value)}"
 
 
 class Text(Struct, frozen=True):
@@ -143,7 +143,7 @@ class Text(Struct, frozen=True):
     def problem(self, value: Any) -> str | None:
         if isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= self.longest:
             return None
-        return f"must be a text on one line, of at most {self.longest} characters, is {shown(value)}"
+        return f"must be a text on one line, of at most {self.longest} characters, is {show_value(value)}"
 
 
 class Url(Struct, frozen=True):
@@ -188,7 +188,7 @@ class Names(Struct, frozen=True):
         return "mapping"
 
     def problem(self, value: Any) -> str | None:
-        return None if isinstance(value, Mapping) else f"must be a mapping, is {shown(value)}"
+        return None if isinstance(value, Mapping) else f"must be a mapping, is {show_value(value)}"
 
 
 def _explain_quotes(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from duckkb.ontology import schema_cache
 from duckkb.ontology.kinds import kinds, target
 from duckkb.ontology.names import did_you_mean, nearest
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.ontology.source import Section, pointer
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -61,7 +61,7 @@ def check_schema(section: Section) -> None:
     if schema_cache.is_known(schema):
         return
     if schema.get("type", "object") != "object":
-        section.problem(f"must be object, as a record is one; is {shown(schema['type'])}", "type")
+        section.problem(f"must be object, as a record is one; is {show_value(schema['type'])}", "type")
     for place, part in subschemas(schema):
         _check_keywords(section, place, part)
     _check_property_names(section)
@@ -104,7 +104,7 @@ def _check_keywords(section: Section, place: str, schema: Mapping[str, Any]) -> 
             problem(keyword, f"`{keyword}` is not used here", _REFUSED[keyword])
         elif keyword not in _KEYWORDS and not keyword.startswith("x-"):
             remedy = did_you_mean(keyword, _KEYWORDS) or "the names of your own annotations start with `x-`"
-            problem(keyword, f"unknown JSON Schema keyword {shown(keyword)}", remedy)
+            problem(keyword, f"unknown JSON Schema keyword {show_value(keyword)}", remedy)
     if schema.get("$schema", DIALECT) != DIALECT:
         problem("$schema", "only Draft 2020-12 is used", f"write {DIALECT}, or leave it out")
     if "$ref" in schema:
@@ -112,22 +112,22 @@ def _check_keywords(section: Section, place: str, schema: Mapping[str, Any]) -> 
             problem("$ref", message)
     if "pattern" in schema and not _is_pattern(schema["pattern"]):
         remedy = "lookaround, back-references and very large repetitions are refused: they could run for hours"
-        problem("pattern", f"is not a regular expression: {shown(schema['pattern'])}", remedy)
+        problem("pattern", f"is not a regular expression: {show_value(schema['pattern'])}", remedy)
     format_name = schema.get("format")
     if isinstance(format_name, str) and format_name not in FORMATS and nearest(format_name, FORMATS):
-        problem("format", f"unknown format {shown(format_name)}", did_you_mean(format_name, FORMATS))
+        problem("format", f"unknown format {show_value(format_name)}", did_you_mean(format_name, FORMATS))
 
 
 def _check_reference(root: Mapping[str, Any], reference: Any) -> Iterator[str]:
     if not isinstance(reference, str) or not reference.startswith("#/$defs/"):
-        yield f"a reference must be '#/$defs/NAME' inside this schema, is {shown(reference)}"
+        yield f"a reference must be '#/$defs/NAME' inside this schema, is {show_value(reference)}"
         return
     definitions = root.get("$defs")
     names = definitions if isinstance(definitions, dict) else {}
     name = reference.removeprefix("#/$defs/")
     if name.replace("~1", "/").replace("~0", "~") not in names:
         hint = did_you_mean(name, names)
-        yield f"there is no {shown(reference)}" + (f"; {hint}" if hint else "")
+        yield f"there is no {show_value(reference)}" + (f"; {hint}" if hint else "")
 
 
 def _is_pattern(pattern: Any) -> bool:
@@ -156,7 +156,7 @@ def _check_property_names(section: Section) -> None:
             section.problem("a field needs a printable name", "properties", name, remedy="rename it")
         first_name = names_by_casefold.setdefault(name.casefold(), name)
         if first_name != name:
-            message = f"differs from {shown(first_name)} in case alone"
+            message = f"differs from {show_value(first_name)} in case alone"
             section.problem(message, "properties", name, remedy="rename one of them")
 
 
@@ -170,7 +170,7 @@ def _check_merge_rules(section: Section) -> None:
             value, at = part[keyword], section.at + place + pointer(keyword)
             message = ""
             if value not in choices:
-                message = f"must be {' or '.join(choices)}, is {shown(value)}"
+                message = f"must be {' or '.join(choices)}, is {show_value(value)}"
             elif not is_field:
                 message = "is for the fields of a record, not for parts of them"
             elif keyword == "x-merge" and (merge_types := MERGE_RULES[value]):
@@ -189,10 +189,12 @@ def _check_meta_schema(section: Section) -> None:
         return
     from jsonschema import Draft202012Validator
 
-    from duckkb.ontology.words import worded
+    from duckkb.ontology.words import word_errors
 
     known_places = {(finding.line, finding.field) for finding in section.found}
-    for place, message in worded(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(section.value)):
+    for place, message in word_errors(
+        Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(section.value)
+    ):
         finding = section.document.finding(section.code, section.at + place, f"wrong JSON Schema: {message}")
         if (finding.line, finding.field) not in known_places:
             section.found.append(finding)

@@ -10,9 +10,9 @@ import yaml
 from duckkb.errors import Finding, UsageError
 from duckkb.ontology.load import load
 from duckkb.ontology.model import NodeType, Policy
-from duckkb.ontology.names import collection_table, name_known
+from duckkb.ontology.names import collection_table, suggest_known_names
 from duckkb.ontology.policies import POLICY_KEYS
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.ontology.source import THIS_MACHINE, read_yaml
 
 FOLDER = "ontology/collections"
@@ -48,7 +48,7 @@ def define(name: str, chosen: Policy, params: Mapping[str, Any], source: Mapping
     return text
 
 
-def renamed(data: bytes, name: str) -> bytes:
+def rename_definition(data: bytes, name: str) -> bytes:
     """A definition under another name, with the table that this name has. Its records keep their identities."""
     ((_, values),) = dict(read_yaml(data, "definition").value)["collections"].items()
     return _dump(name, {**values, "table": collection_table(name)})
@@ -67,7 +67,7 @@ def values_of(data: bytes, name: str) -> dict[str, Any]:
     return dict(dict(read_yaml(data, THIS_MACHINE).value)["collections"][name])
 
 
-def dumped(name: str, values: Mapping[str, Any]) -> bytes:
+def dump_definition(name: str, values: Mapping[str, Any]) -> bytes:
     """Plain values as a definition."""
     return _dump(name, values)
 
@@ -113,7 +113,7 @@ def _set(definition: dict[str, Any], policy: Policy, key: str, value: Any) -> st
     if key in policy.params:
         return _set_at(definition, policy.params[key].split("/")[1:], value, key)
     if key not in known_keys:
-        return f"unknown parameter {shown(key)}; {name_known(key, known_keys)}"
+        return f"unknown parameter {show_value(key)}; {suggest_known_names(key, known_keys)}"
     present = definition.get(key)
     definition[key] = {**present, **value} if isinstance(present, dict) and isinstance(value, dict) else value
     return ""
@@ -130,7 +130,7 @@ def _set_at(definition: dict[str, Any], steps: list[str], value: Any, name: str)
         else:
             place[last] = value
     except (AttributeError, IndexError, TypeError, ValueError):
-        return f"the parameter {shown(name)} has no place in this policy"
+        return f"the parameter {show_value(name)} has no place in this policy"
     return ""
 
 

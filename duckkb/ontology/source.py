@@ -15,8 +15,8 @@ from yaml.reader import Reader
 from yaml.resolver import Resolver
 
 from duckkb.errors import Finding
-from duckkb.ontology.names import name_known, nearest
-from duckkb.ontology.rules import Rule, shown
+from duckkb.ontology.names import nearest, suggest_known_names
+from duckkb.ontology.rules import Rule, show_value
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -286,14 +286,14 @@ class Section(Struct, frozen=True):
             elif nearest(key, known) is None and elsewhere and key in elsewhere:
                 remedy = f"did you mean `{elsewhere[key]}`?"
             else:
-                remedy = name_known(key, known)
-            self.problem(f"unknown key {shown(key)}", key, remedy=remedy)
+                remedy = suggest_known_names(key, known)
+            self.problem(f"unknown key {show_value(key)}", key, remedy=remedy)
 
     def sub(self, key: str) -> "Section":
         """The mapping under a key; an empty one where it is absent, null or, with a finding, no mapping."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, dict):
-            self.problem(f"must be a mapping, is {shown(value)}", key)
+            self.problem(f"must be a mapping, is {show_value(value)}", key)
         return self._make_section(self.inside(key), value if isinstance(value, dict) else {})
 
     def each(self, key: str) -> Iterator[tuple[str, "Section"]]:
@@ -326,9 +326,9 @@ class Section(Struct, frozen=True):
         for index, name in enumerate(many):
             keys = (key, index) if isinstance(value, list) else (key,)
             if not isinstance(name, str) or not name:
-                self.problem(f"must be a name, is {shown(name)}", *keys)
+                self.problem(f"must be a name, is {show_value(name)}", *keys)
             elif name in places:
-                self.problem(f"names {shown(name)} twice", *keys)
+                self.problem(f"names {show_value(name)} twice", *keys)
             else:
                 places[name] = self.inside(*keys)
         if not many:
@@ -339,7 +339,7 @@ class Section(Struct, frozen=True):
         """The items of a list under a key, numbered; none where it is absent or, with a finding, no list."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, list):
-            self.problem(f"must be a list, is {shown(value)}", key)
+            self.problem(f"must be a list, is {show_value(value)}", key)
         return list(enumerate(value)) if isinstance(value, list) else []
 
     def entry(self, key: str, index: int, value: Mapping[str, Any]) -> "Section":

@@ -16,9 +16,16 @@ from duckkb.ontology.model import (
     Policy,
     SearchField,
 )
-from duckkb.ontology.names import collection_table, is_folder, is_policy_name, is_table_name, is_type_name, name_known
+from duckkb.ontology.names import (
+    collection_table,
+    is_folder,
+    is_policy_name,
+    is_table_name,
+    is_type_name,
+    suggest_known_names,
+)
 from duckkb.ontology.policies import FIELD_RULES, policy
-from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Number, Text, Whole, shown
+from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Number, Text, Whole, show_value
 from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
 from duckkb.ontology.source import THIS_MACHINE, Section
 from duckkb.records import FROM, TO
@@ -90,7 +97,9 @@ def collection(name: str, section: Section) -> NodeType:
     """A collection: a node type that carries its own policy, which alone says what its records look like."""
     section.refuse_unknown(COLLECTION_KEYS)
     if not is_policy_name(name):
-        message = f"{shown(name)} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64"
+        message = (
+            f"{show_value(name)} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64"
+        )
         section.problem(message, remedy="rename it")
     inner = section.sub("policy")
     if not inner.value:
@@ -148,7 +157,7 @@ def _read_source(section: Section) -> DocumentSource:
             section.problem("must be an absolute path", "path")
     elif path != "." and (path.startswith("/") or not is_folder(path)):
         section.problem(
-            f"must be a folder of the base, written with `/` and without `.` or `..`, is {shown(path)}",
+            f"must be a folder of the base, written with `/` and without `.` or `..`, is {show_value(path)}",
             "path",
             remedy="`duckkb collection add FOLDER` has this machine know a folder outside of the base",
         )
@@ -174,7 +183,7 @@ def _read_extraction(section: Section) -> Extraction:
     usual, gib = Extraction(), 1024**3
     off = dict(section.names("disabled")) if "disabled" in section else {}
     for form in [form for form in off if form not in EXTRACTED]:
-        section.problem(f"{shown(form)} cannot be switched off; {', '.join(EXTRACTED)} can", "disabled")
+        section.problem(f"{show_value(form)} cannot be switched off; {', '.join(EXTRACTED)} can", "disabled")
     return Extraction(
         section.get("policy", Choice(("fallback", "strict")), "fallback") == "strict",
         tuple(sorted(off)),
@@ -198,7 +207,9 @@ def _open_schema(collection_policy: Policy, identity: tuple[str, ...], section: 
 
 def _check_name(name: str, section: Section) -> None:
     if not is_type_name(name):
-        message = f"{shown(name)} cannot name a type: use letters, digits and _, a letter first, at most 64, not `all`"
+        message = (
+            f"{show_value(name)} cannot name a type: use letters, digits and _, a letter first, at most 64, not `all`"
+        )
         section.problem(message, remedy="rename it")
 
 
@@ -209,7 +220,7 @@ def _read_table(default: str, key: str, section: Section) -> str:
         return str(table)
     rule = "lower-case letters, digits and _, a letter first, at most 63, and no name that the system reserves"
     if key in section:
-        section.problem(f"{shown(table)} is not a safe {key}: use {rule}", key)
+        section.problem(f"{show_value(table)} is not a safe {key}: use {rule}", key)
     else:
         section.problem(f"its name makes no safe {key}", remedy=f"give it a `{key}`: {rule}")
     return ""
@@ -227,12 +238,12 @@ def _read_schema(section: Section) -> dict[str, Any]:
 def _refuse_ends(section: Section, schema: Mapping[str, Any]) -> None:
     for name in schema["properties"]:
         if name.casefold() in _END_COLUMNS:
-            message = f"{shown(name)} is duckkb's own name for an edge's end"
+            message = f"{show_value(name)} is duckkb's own name for an edge's end"
             section.problem(message, "schema", "properties", name, remedy="leave it out, or rename it")
     required_names = schema.get("required")
     for index, name in enumerate(required_names if isinstance(required_names, list) else ()):
         if name in _ENDS:
-            message = f"{shown(name)} is always required, and no part of the schema"
+            message = f"{show_value(name)} is always required, and no part of the schema"
             section.problem(message, "schema", "required", index, remedy="leave it out")
 
 
@@ -251,10 +262,12 @@ def _unfit(schema: Mapping[str, Any], name: str) -> tuple[str, str] | None:
     """Why a field cannot be an identity, and what mends it."""
     rule = schema["properties"][name]
     if identity_kind(schema, rule) is None:
-        message = f"the identity field {shown(name)} must be a string or an integer, and nothing else"
+        message = f"the identity field {show_value(name)} must be a string or an integer, and nothing else"
         return message, "set its `type` in the schema"
     if isinstance(rule, dict) and rule.get("x-merge") in MERGE_BY_SIDE:
-        message = f"the identity field {shown(name)} names a record: of two renames a merge cannot take one by a rule"
+        message = (
+            f"the identity field {show_value(name)} names a record: of two renames a merge cannot take one by a rule"
+        )
         return message, "leave `x-merge` out"
     return None
 
@@ -263,9 +276,9 @@ def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -
     """Whether the schema declares a field; a finding where it does not."""
     if name in schema["properties"]:
         return True
-    message, remedy = f"{shown(name)} is not in the schema", name_known(name, schema["properties"])
+    message, remedy = f"{show_value(name)} is not in the schema", suggest_known_names(name, schema["properties"])
     if name in _ENDS and section.at.startswith("/edges/"):
-        message, remedy = f"{shown(name)} is always part of an edge's identity", "leave it out"
+        message, remedy = f"{show_value(name)} is always part of an edge's identity", "leave it out"
     section.found.append(section.document.finding(section.code, at, message, remedy))
     return False
 
@@ -321,13 +334,13 @@ def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iter
         name = entry.value.get("field")
         at = entry.inside("field") if isinstance(item, dict) else entry.at
         if not isinstance(name, str):
-            entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(item)}")
+            entry.problem(f"must be a field's name, or a mapping with `field`, is {show_value(item)}")
         elif name in seen_names:
-            entry.problem(f"names {shown(name)} twice")
+            entry.problem(f"names {show_value(name)} twice")
         elif _is_field(search, name, at, schema):
             seen_names.add(name)
             if not is_searchable(schema, schema["properties"][name]):
-                message = f"the search field {shown(name)} must be a string or an array of strings"
+                message = f"the search field {show_value(name)} must be a string or an array of strings"
                 entry.problem(message, remedy="set its `type` in the schema, or search another field")
             yield SearchField(name, options["weight"] or 1.0, options["language"], options["chunk_size"])
 
@@ -337,7 +350,7 @@ def _check_chunk_sizes(search: Section, full_text: tuple[SearchField, ...], vect
     sizes = {item.name: item.chunk_size for item in full_text if item.chunk_size}
     for index, item in enumerate(vectors):
         if item.chunk_size and sizes.get(item.name, item.chunk_size) != item.chunk_size:
-            search.problem(f"{shown(item.name)} has another chunk_size under full_text", "vectors", index)
+            search.problem(f"{show_value(item.name)} has another chunk_size under full_text", "vectors", index)
 
 
 def _end_types(section: Section, key: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from duckkb.ontology.identity import coerce, coerce_ends, fits
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.names import did_you_mean
 from duckkb.ontology.reasons import MOST, Reasons
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.ontology.schema import pattern_options, refuse_remote
 from duckkb.ontology.source import pointer
 from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
@@ -100,12 +100,12 @@ class Validator:
         if isinstance(component, TypedEnd):
             if component.type not in names:
                 hint = did_you_mean(component.type, names)
-                return f"type {shown(component.type)} is not among {', '.join(names)}; {hint or 'see the ontology'} (rule: end)"
+                return f"type {show_value(component.type)} is not among {', '.join(names)}; {hint or 'see the ontology'} (rule: end)"
             type_names, component = (component.type,), component.id
             component = component if len(component) > 1 else component[0]
         if any(fits(self._ontology.nodes[name], component) for name in type_names):
             return None
-        return f"{shown(value)} cannot name a {' or '.join(type_names)} (rule: end)"
+        return f"{show_value(value)} cannot name a {' or '.join(type_names)} (rule: end)"
 
     @cached_property
     def _fast(self) -> Any:

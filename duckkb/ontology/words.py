@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.ontology.kinds import kind_of
 from duckkb.ontology.names import did_you_mean, nearest
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.ontology.source import pointer
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _LONGEST_LIST = 12
 
 
-def worded(errors: "Iterable[ValidationError]", most: int = 1_000) -> list[tuple[str, str]]:
+def word_errors(errors: "Iterable[ValidationError]", most: int = 1_000) -> list[tuple[str, str]]:
     """`(pointer, message)` of the first errors, every pair once, in the order of the pointers."""
     pairs = dict.fromkeys(islice((pair for error in errors for pair in _describe_error(error)), most))
     return sorted(pairs, key=lambda pair: pair[0])
@@ -47,7 +47,7 @@ def _describe_rule(keyword: str, error: "ValidationError") -> str:
         return _describe_alternatives(keyword, error)
     if keyword in _SENTENCES:
         return _SENTENCES[keyword](error.validator_value, error.instance)
-    return f"does not satisfy {keyword}, is {shown(error.instance)}"
+    return f"does not satisfy {keyword}, is {show_value(error.instance)}"
 
 
 def _describe_alternatives(keyword: str, error: "ValidationError") -> str:
@@ -62,15 +62,15 @@ def _describe_alternatives(keyword: str, error: "ValidationError") -> str:
 
 
 def _list_values(values: Iterable[Any]) -> str:
-    texts = [shown(value) for value in values]
+    texts = [show_value(value) for value in values]
     return ", ".join(texts[:_LONGEST_LIST]) + (", …" if len(texts) > _LONGEST_LIST else "")
 
 
 def _describe_choice(choices: Any, value: Any) -> str:
     words = [word for word in choices if isinstance(word, str)]
     close = nearest(value, words) if isinstance(value, str) else None
-    return f"must be one of {_list_values(choices)}, is {shown(value)}" + (
-        f"; did you mean {shown(close)}?" if close else ""
+    return f"must be one of {_list_values(choices)}, is {show_value(value)}" + (
+        f"; did you mean {show_value(close)}?" if close else ""
     )
 
 
@@ -80,18 +80,18 @@ def _describe_type(type_rule: Any, value: Any) -> str:
 
 
 _SENTENCES: dict[str, Callable[[Any, Any], str]] = {
-    "false": lambda wanted, value: f"must not be there, is {shown(value)}",
+    "false": lambda wanted, value: f"must not be there, is {show_value(value)}",
     "items": lambda wanted, value: "must have no items beyond those that the schema names",
     "type": _describe_type,
     "enum": _describe_choice,
-    "const": lambda wanted, value: f"must be {shown(wanted)}, is {shown(value)}",
-    "format": lambda wanted, value: f"is no valid {wanted}: {shown(value)}",
-    "pattern": lambda wanted, value: f"must match {shown(wanted)}, is {shown(value)}",
-    "minimum": lambda wanted, value: f"must be at least {shown(wanted)}, is {shown(value)}",
-    "maximum": lambda wanted, value: f"must be at most {shown(wanted)}, is {shown(value)}",
-    "exclusiveMinimum": lambda wanted, value: f"must be more than {shown(wanted)}, is {shown(value)}",
-    "exclusiveMaximum": lambda wanted, value: f"must be less than {shown(wanted)}, is {shown(value)}",
-    "multipleOf": lambda wanted, value: f"must be a multiple of {shown(wanted)}, is {shown(value)}",
+    "const": lambda wanted, value: f"must be {show_value(wanted)}, is {show_value(value)}",
+    "format": lambda wanted, value: f"is no valid {wanted}: {show_value(value)}",
+    "pattern": lambda wanted, value: f"must match {show_value(wanted)}, is {show_value(value)}",
+    "minimum": lambda wanted, value: f"must be at least {show_value(wanted)}, is {show_value(value)}",
+    "maximum": lambda wanted, value: f"must be at most {show_value(wanted)}, is {show_value(value)}",
+    "exclusiveMinimum": lambda wanted, value: f"must be more than {show_value(wanted)}, is {show_value(value)}",
+    "exclusiveMaximum": lambda wanted, value: f"must be less than {show_value(wanted)}, is {show_value(value)}",
+    "multipleOf": lambda wanted, value: f"must be a multiple of {show_value(wanted)}, is {show_value(value)}",
     "minLength": lambda wanted, value: f"must have at least {wanted} characters, has {len(value)}",
     "maxLength": lambda wanted, value: f"must have at most {wanted} characters, has {len(value)}",
     "minItems": lambda wanted, value: f"must have at least {wanted} items, has {len(value)}",
@@ -100,13 +100,13 @@ _SENTENCES: dict[str, Callable[[Any, Any], str]] = {
     "minProperties": lambda wanted, value: f"must have at least {wanted} keys, has {len(value)}",
     "maxProperties": lambda wanted, value: f"must have at most {wanted} keys, has {len(value)}",
     "dependentRequired": lambda wanted, value: (
-        f"needs the keys that others depend on: {shown_dependencies(wanted, value)}"
+        f"needs the keys that others depend on: {describe_missing_keys(wanted, value)}"
     ),
     "not": lambda wanted, value: "must not have this form",
 }
 
 
-def shown_dependencies(wanted: Any, value: Any) -> str:
+def describe_missing_keys(wanted: Any, value: Any) -> str:
     """The keys that are missing because of others that are present."""
     missing = {name for key, names in wanted.items() if key in value for name in names if name not in value}
     return _list_values(sorted(missing))

@@ -47,7 +47,7 @@ def remote(root: Path) -> Remote | None:
     return None
 
 
-def opening(where: Remote | None, branch: str, onto: str) -> Opening:
+def build_opening(where: Remote | None, branch: str, onto: str) -> Opening:
     """The way from a branch to a pull request onto another."""
     if where is None:
         return Opening()

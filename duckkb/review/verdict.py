@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from duckkb.errors import DuckkbError, Finding
 from duckkb.review.diff import html, markdown
 from duckkb.review.diff.model import Diff, DiffOptions
-from duckkb.review.diff.report import as_json as diff_json
+from duckkb.review.diff.report import iter_json as diff_json
 from duckkb.review.impact import impact_report
 from duckkb.review.impact.impact import ImpactReport
 from duckkb.review.reports import findings as reported
@@ -69,7 +69,7 @@ class Review(Struct, frozen=True, dict=True):
         impact = self.impact if isinstance(self.impact, ImpactReport) else None
         clauses = [f"{name} could not run" for name in self.problems]
         clauses += ["limits crossed"] if impact and impact.crossed else []
-        grades = reported.counted(self.findings)
+        grades = reported.count_findings(self.findings)
         if self.outcome == "passed":
             clauses, grades = [" with ".join(["passed", *grades])], []
         codes = Counter(finding.code for finding in self.findings).most_common()
@@ -93,12 +93,12 @@ class Review(Struct, frozen=True, dict=True):
             yield f"{many(not_shown, 'record')} without room here"
 
 
-def as_markdown(review: Review, options: DiffOptions) -> Iterator[str]:
+def iter_comment(review: Review, options: DiffOptions) -> Iterator[str]:
     """The comment, of at most `options.budget` bytes: the headline, findings and records, then the impact."""
     impact = _render_impact(review, int(options.budget * _IMPACT_SHARE))
     room = options.budget - len(impact.encode()) - _HEADLINE
     if isinstance(review.diff, DuckkbError):
-        body, overflow = "\n".join(reported.stopped_markdown(review.diff, review.prefix)), 0
+        body, overflow = "\n".join(reported.iter_stop_markdown(review.diff, review.prefix)), 0
     else:
         body, overflow = markdown.fit(review.diff, replace(options, budget=max(2_000, room)))
     yield f"**{review.headline(overflow)}**\n"
@@ -108,38 +108,38 @@ def as_markdown(review: Review, options: DiffOptions) -> Iterator[str]:
 
 def _render_impact(review: Review, budget: int) -> str:
     if isinstance(review.impact, DuckkbError):
-        return "\n".join(reported.stopped_markdown(review.impact, review.prefix))
+        return "\n".join(reported.iter_stop_markdown(review.impact, review.prefix))
     report = replace(review.impact, findings=review.left_out)
-    return "\n".join(impact_report.as_markdown(report, budget))
+    return "\n".join(impact_report.iter_markdown(report, budget))
 
 
-def as_page(review: Review, options: DiffOptions) -> Iterator[str]:
+def iter_review_page(review: Review, options: DiffOptions) -> Iterator[str]:
     """The page of the difference with the headline and the impact. Raises what kept the difference from being made."""
     if isinstance(review.diff, DuckkbError):
         raise review.diff
     if isinstance(review.impact, DuckkbError):
         lines = [f"Could not run: {review.impact.message}"]
     else:
-        lines = list(impact_report.as_text(replace(review.impact, findings=review.left_out), options.budget))
+        lines = list(impact_report.iter_text(replace(review.impact, findings=review.left_out), options.budget))
     yield from html.render(review.diff, options, (review.headline(), lines))
 
 
-def as_sarif(review: Review, options: DiffOptions) -> Iterator[str]:
+def iter_sarif(review: Review, options: DiffOptions) -> Iterator[str]:
     """The log for code scanning; of a difference that could not be made it says that."""
     if isinstance(review.diff, DuckkbError):
-        yield from sarif.stopped(review.diff, review.prefix)
+        yield from sarif.build_stop_log(review.diff, review.prefix)
     else:
         yield from sarif.lines(review.findings, review.prefix)
 
 
-def as_commands(review: Review, options: DiffOptions) -> Iterator[str]:
+def iter_workflow_commands(review: Review, options: DiffOptions) -> Iterator[str]:
     """The workflow commands of a job's log."""
     for problem in review.problems.values():
-        yield from reported.stopped_commands(problem, review.prefix)
+        yield from reported.iter_stop_commands(problem, review.prefix)
     yield from reported.commands(review.findings, review.prefix)
 
 
-def as_json(review: Review, options: DiffOptions) -> Iterator[str]:
+def iter_json(review: Review, options: DiffOptions) -> Iterator[str]:
     """One object: `diff` and `impact` as these verbs print them, null where one could not run."""
     head = {"version": 1, "outcome": review.outcome, "headline": review.headline()}
     problems: dict[str, Any] = {
@@ -147,5 +147,5 @@ def as_json(review: Review, options: DiffOptions) -> Iterator[str]:
         for name, problem in review.problems.items()
     }
     diff = "null" if isinstance(review.diff, DuckkbError) else "".join(diff_json(review.diff, options))
-    impact = None if isinstance(review.impact, DuckkbError) else impact_report.as_object(review.impact)
+    impact = None if isinstance(review.impact, DuckkbError) else impact_report.convert_report_to_object(review.impact)
     yield f'{dumps(head | {"problems": problems})[:-1]},"diff":{diff},"impact":{dumps(impact)}}}'

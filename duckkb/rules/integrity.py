@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.ontology.names import reserved
+from duckkb.ontology.names import describe_reservation
 from duckkb.ontology.source import pointer
 from duckkb.records import FROM, TO, Record, TypedEnd, component_of, identity_text, record_arguments
 from duckkb.rules.edge_types import suggest_edge_type
-from duckkb.rules.invisible import invisible_fields, may_hold_invisible, mixed_identity
-from duckkb.rules.view import BaseView, IntegrityRule, at
+from duckkb.rules.invisible import describe_mixed_scripts, invisible_fields, may_hold_invisible
+from duckkb.rules.view import BaseView, IntegrityRule, make_finding
 from duckkb.settings import Shrink
 from duckkb.truth import layout
 from duckkb.truth.files.part import StoredRow
@@ -25,10 +25,10 @@ from duckkb.truth.files.tree import Ambiguous, Ref, end_identity
 def type_names(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """A type's name and its folder's are not reserved: they were free when the base was made, or nobody asked."""
     path, _, line = kind.place.rpartition(":")
-    if kind.is_collection and (why := reserved(kind.name)):
+    if kind.is_collection and (why := describe_reservation(kind.name)):
         remedy = f"duckkb col rename {kind.name} NEW"
         yield Finding("E_RESERVED", f"{kind.name!r} {why}", path, int(line), remedy=remedy, type=kind.name)
-    elif why := reserved(kind.table):
+    elif why := describe_reservation(kind.table):
         key, folder = ("label", "edges") if kind.kind == "edge" else ("table", "nodes")
         remedy = f"git mv data/{folder}/{kind.table} data/{folder}/NEW, and {key}: NEW"
         yield Finding("E_RESERVED", f"the {key} {kind.table!r} {why}", path, int(line), remedy=remedy, type=kind.name)
@@ -54,13 +54,13 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         for row in part.rows:
             problems = row.record.fields.get("front_matter_problems", ())
             for entry in problems:
-                finding = at(row, "W_FRONT_MATTER", entry["message"], field=entry["field"])
+                finding = make_finding(row, "W_FRONT_MATTER", entry["message"], field=entry["field"])
                 yield replace(finding, line=entry["line"])
             warnings = [
                 entry for entry in row.record.fields.get("warnings", ()) if entry != "front_matter" or not problems
             ]
             if warnings:
-                yield at(row, "W_DOCUMENT", f"was read with warnings: {', '.join(warnings)}")
+                yield make_finding(row, "W_DOCUMENT", f"was read with warnings: {', '.join(warnings)}")
         if not part.rows and not part.findings:
             yield Finding(
                 "E_EXTRACT",
@@ -73,26 +73,26 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """A line is complete, in canonical form and in the folder of its day, and shows all that it holds."""
     for row in (row for part in view.parts(kind) for row in part.rows):
-        yield from spelling(row)
+        yield from check_spelling(row)
         if may_hold_invisible(row.line):
             for field, message in invisible_fields(row.record.fields):
                 remedy = "" if kind.source is None else "take them out of the file, unless they are meant"
-                yield at(row, "W_INVISIBLE", message, remedy, pointer(field))
-        if message := mixed_identity(identity_text(row.record.identity)):
-            yield at(row, "W_INVISIBLE", message)
-        if message := misplaced(row.path, row.record.created_at):
-            yield at(row, "E_MISPLACED", message)
+                yield make_finding(row, "W_INVISIBLE", message, remedy, pointer(field))
+        if message := describe_mixed_scripts(identity_text(row.record.identity)):
+            yield make_finding(row, "W_INVISIBLE", message)
+        if message := describe_misplacement(row.path, row.record.created_at):
+            yield make_finding(row, "E_MISPLACED", message)
 
 
-def spelling(row: StoredRow) -> Iterator[Finding]:
+def check_spelling(row: StoredRow) -> Iterator[Finding]:
     """What `duckkb fmt` would write otherwise in a line."""
     if not row.complete:
-        yield at(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
+        yield make_finding(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
     elif not row.canonical:
-        yield at(row, "E_NOT_CANONICAL", "the line is not in canonical form", "duckkb fmt")
+        yield make_finding(row, "E_NOT_CANONICAL", "the line is not in canonical form", "duckkb fmt")
 
 
-def misplaced(path: str, created_at: str) -> str:
+def describe_misplacement(path: str, created_at: str) -> str:
     """A sentence on a record that was not created on the day of its folder, else empty."""
     address, day = layout.parse_part(path), created_at[:10].replace("-", "")
     if address is None or not day or day == address.day:
@@ -107,7 +107,8 @@ def schema(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         if not validator.is_valid(row.record.fields):
             for finding in validator.findings(row.record.fields):
                 yield replace(
-                    at(row, "E_SCHEMA", finding.message, "change the record or the schema"), field=finding.field
+                    make_finding(row, "E_SCHEMA", finding.message, "change the record or the schema"),
+                    field=finding.field,
                 )
 
 
@@ -121,7 +122,7 @@ def lengths(view: BaseView, kind: RecordType) -> Iterator[Finding]:
             if isinstance(value, list):
                 dimensions[name] = dimensions.get(name) or len(value)
                 if message := length_problem(value, dimensions[name]):
-                    yield at(row, "E_SCHEMA", message, length_remedy(dimensions[name]), f"/{name}")
+                    yield make_finding(row, "E_SCHEMA", message, length_remedy(dimensions[name]), f"/{name}")
 
 
 def length_problem(value: list[Any], expected: int) -> str:
@@ -141,7 +142,7 @@ def duplicates(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
         message = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
         for row in rows[1:]:
-            yield at(row, "E_DUP_IDENTITY", message, "duckkb dedupe")
+            yield make_finding(row, "E_DUP_IDENTITY", message, "duckkb dedupe")
 
 
 def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -149,7 +150,7 @@ def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     for number, rows in view.tree.id_clashes(kind).items():
         names = " and ".join(identity_text(row.record.identity) for row in rows)
         for row in rows[1:]:
-            yield at(row, "E_DUP_ID", f"__id {number} is that of {names}", "duckkb dedupe --reassign")
+            yield make_finding(row, "E_DUP_ID", f"__id {number} is that of {names}", "duckkb dedupe --reassign")
 
 
 def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -158,8 +159,8 @@ def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     first: dict[str, Record] = {}
     for row in view.compared(kind) if key_field else ():
         record, was = row.record, view.before(row)
-        text = keyed_text(kind, record)
-        if text is None or (was is not None and keyed_text(kind, was) == text):
+        text = read_key_text(kind, record)
+        if text is None or (was is not None and read_key_text(kind, was) == text):
             continue
         holder = first.setdefault(text, view.holder(kind, text) or record)
         if holder is record:
@@ -167,13 +168,13 @@ def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         message = f"this {key_field} stands under the key {identity_text(holder.identity)} too"
         if view.is_write:
             remedy = "leave the key out, or give that one, to change the record that has it"
-            yield at(row, "E_EXISTS", message, remedy, f"/{key_field}")
+            yield make_finding(row, "E_EXISTS", message, remedy, f"/{key_field}")
         else:
             remedy = f"duckkb delete {record_arguments(kind.name, record.identity)}"
-            yield at(row, "W_SAME_TEXT", message, remedy, f"/{key_field}")
+            yield make_finding(row, "W_SAME_TEXT", message, remedy, f"/{key_field}")
 
 
-def keyed_text(kind: RecordType, record: Record) -> str | None:
+def read_key_text(kind: RecordType, record: Record) -> str | None:
     """The text of which a record's key would be made; None where it has none, or its type makes no keys of texts."""
     generator = kind.generated
     text = record.fields.get(generator.of) if generator is not None and generator.of else None
@@ -214,11 +215,13 @@ def _check_links(dangling_ends: Iterable[tuple[StoredRow, str, Ambiguous | None]
     for row, name, end in dangling_ends:
         target = identity_text(end_identity(component_of(row.record.fields[name])))
         if end is None:
-            yield at(row, "W_LINK", f"the link {target} leads to no document of the collection", field=f"/{name}")
+            yield make_finding(
+                row, "W_LINK", f"the link {target} leads to no document of the collection", field=f"/{name}"
+            )
         elif target not in ambiguous:
             ambiguous.add(target)
             message = f"the link {target} may lead to {' or '.join(end.types)}"
-            yield at(row, "W_LINK", message, "write more of the path, as in [[folder/name]]", f"/{name}")
+            yield make_finding(row, "W_LINK", message, "write more of the path, as in [[folder/name]]", f"/{name}")
 
 
 def _report_dangling_end(view: BaseView, kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
@@ -226,29 +229,31 @@ def _report_dangling_end(view: BaseView, kind: EdgeType, row: StoredRow, name: s
     target = identity_text(end_identity(value))
     if end is not None:
         message = f"{target} exists as {' and '.join(end.types)}"
-        return at(row, "E_AMBIGUOUS_END", message, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
+        return make_finding(
+            row, "E_AMBIGUOUS_END", message, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}"
+        )
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
     ends = f"{kind.name} joins {' or '.join(kind.from_types)} to {' or '.join(kind.to_types)}"
     if command := suggest_edge_type(view.tree, *(row.record.fields[side] for side in (FROM, TO))):
         message = f"no {' or '.join(types)} {target}"
         remedy = f"{ends}; `{command}` makes an edge type for these, to name in the place of {kind.name}"
-        return at(row, "E_DANGLING_EDGE", message, remedy, f"/{name}")
+        return make_finding(row, "E_DANGLING_EDGE", message, remedy, f"/{name}")
     message = f"no {' or '.join(types)} {target}; {ends}, and a file in ontology/ may make an edge type for other ends"
-    return at(row, "E_DANGLING_EDGE", message, f"duckkb list {types[0]}", f"/{name}")
+    return make_finding(row, "E_DANGLING_EDGE", message, f"duckkb list {types[0]}", f"/{name}")
 
 
-def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+def check_left_edges(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """No edge stays that names a node which a write takes away."""
     if isinstance(kind, EdgeType):
         for row, (name, identity) in view.left_behind(kind):
             who = f"{kind.name} {identity_text(row.record.identity)}"
             message = f"{who} would lose its end {name} {identity_text(identity)}"
-            yield at(row, "E_EDGES", message, "delete the edge too (--cascade)")
+            yield make_finding(row, "E_EDGES", message, "delete the edge too (--cascade)")
 
 
 def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """1:N lets a `to` have one `from`; N:1 lets a `from` have one `to`; 1:1 both."""
-    if not isinstance(kind, EdgeType) or not (sides := limited_sides(kind)):
+    if not isinstance(kind, EdgeType) or not (sides := list_limited_ends(kind)):
         return
     seen_nodes: set[tuple[int, Ref]] = set()
     for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # what is stored comes first
@@ -259,12 +264,14 @@ def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         ]
         for side, node in too_many:
             message = f"{kind.name} is {kind.cardinality}: `{(FROM, TO)[side]}` {identity_text(node[1])} has another edge already"
-            yield at(row, "E_CARDINALITY", message, f"delete the other {kind.name} edge, or change `cardinality`")
+            yield make_finding(
+                row, "E_CARDINALITY", message, f"delete the other {kind.name} edge, or change `cardinality`"
+            )
         if not (too_many and view.is_write):  # what is refused stands in nobody's way
             seen_nodes.update(nodes)
 
 
-def limited_sides(kind: EdgeType) -> tuple[int, ...]:
+def list_limited_ends(kind: EdgeType) -> tuple[int, ...]:
     """The ends (0 from, 1 to) that may stand in at most one edge of this type."""
     return {"1:1": (0, 1), "1:N": (1,), "N:1": (0,), "N:N": ()}[kind.cardinality]
 
@@ -277,7 +284,7 @@ RULES = (
     IntegrityRule(id_clashes, written=False),
     IntegrityRule(same_texts),
     IntegrityRule(ends),
-    IntegrityRule(left_behind),
+    IntegrityRule(check_left_edges),
     IntegrityRule(cardinality),
 )
 AFTER_MERGE = tuple(rule for rule in RULES if rule.merged)

@@ -153,11 +153,11 @@ def _describe_characters(counts: Counter[str]) -> str:
     return f"holds U+{ord(first):04X}, {kind}{more}"
 
 
-def mixed_identity(identity: str) -> str:
+def describe_mixed_scripts(identity: str) -> str:
     """A sentence on a word of an identity, as the command line writes it, that mixes Latin letters with others that look like
     Latin ones, else empty.
 
-    >>> mixed_identity("p\u0430ypal")
+    >>> describe_mixed_scripts("p\u0430ypal")
     '`p\u0430ypal` mixes Latin letters with U+0430 (Cyrillic), which look like them'
     """
     text = _JSON_ESCAPE.sub(" ", identity) if identity.startswith("[") else identity

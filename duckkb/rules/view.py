@@ -179,14 +179,14 @@ class IntegrityRule(Struct, frozen=True):
     merged: bool = True
 
 
-def at(row: StoredRow, code: str, message: str, remedy: str = "", field: str = "") -> Finding:
+def make_finding(row: StoredRow, code: str, message: str, remedy: str = "", field: str = "") -> Finding:
     """A finding about a record, at its line where it has one, with the remedy of the catalogue where no other is given."""
     record, remedy = row.record, remedy or CODES[code].remedy
     path, identity = file_of(row.path), identity_text(record.identity)
     return Finding(code, message, path, row.line_no, field, remedy, record.type, identity)
 
 
-def named(finding: Finding) -> Finding:
+def name_record(finding: Finding) -> Finding:
     """The same with the record in its message where no line says which one is meant."""
     who = f"{finding.type} {finding.identity}: " if finding.identity and not finding.path else ""
     return replace(finding, message=who + finding.message)

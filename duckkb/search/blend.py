@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.queries import Lane
-from duckkb.search.ranking import Fused, ranked
+from duckkb.search.ranking import Fused, rank_keys
 
 _DECAY, _LEAST_POSITION = 5.5, 0.01
 _BLENDS = ((3, 0.75), (10, 0.60))
@@ -78,7 +78,7 @@ def blend(
         raise ValueError("a reranker scores the first candidates, all of them and no others")
     if not all(0.0 <= score <= 1.0 for score in rerank.values()):
         raise ValueError("a rerank score is between 0 and 1")
-    order = ranked({key: round(result.final, _PLACES) for key, result in first.items()}, tie, len(first))
+    order = rank_keys({key: round(result.final, _PLACES) for key, result in first.items()}, tie, len(first))
     return [*(first[key] for key in order), *results[len(rerank) :]]
 
 

@@ -92,7 +92,7 @@ class Gate(Struct, frozen=True):
         return {"least": self.least, "share": self.share, "closed": self.is_closed}
 
 
-def ranked(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) -> list[Key]:
+def rank_keys(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) -> list[Key]:
     """The first `limit` keys by falling score, equal scores in the order of `tie`, which is asked for those alone.
 
     >>> ranked({"b": 1.0, "a": 1.0, "c": 2.0}, str, 2)
@@ -120,7 +120,7 @@ def fuse(
     best = {key: min(part.rank for part in some) for key, some in parts.items()} if profile.bonus else {}
     bonus = {key: profile.bonus.get(rank, 0.0) for key, rank in best.items()}
     scores = {key: round(base + bonus[key], profile.places) for key, base in bases.items()} if bonus else bases
-    order = ranked(scores, tie, len(scores) if limit is None else limit)
+    order = rank_keys(scores, tie, len(scores) if limit is None else limit)
     return [Fused(key, rank, parts[key], bases[key], bonus.get(key, 0.0)) for rank, key in enumerate(order, 1)]
 
 

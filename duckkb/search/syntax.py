@@ -40,7 +40,7 @@ def parse(text: str) -> LexicalQuery:
     return LexicalQuery(" ".join(words), _clean_pieces(phrases), _clean_pieces(exclusions), _clean_pieces(prefixes))
 
 
-def wanted(text: str) -> str:
+def drop_exclusions(text: str) -> str:
     """A query as text for an embedding model: as it was typed, without what it excludes.
 
     >>> wanted('ids "hash ids" -random trunc -v')

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import anyio
 from msgspec import Struct
 
-from duckkb.deadline import Deadline, heeded
+from duckkb.deadline import Deadline, apply_deadline
 from duckkb.errors import Unavailable
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class Admission:
     async def _perform_call(self, call: _Call) -> None:
         clock = asyncio.get_running_loop().call_later(self.limits.long_after, self._mark_long, call)
         try:
-            with heeded(call.deadline):
+            with apply_deadline(call.deadline):
                 call.answer.set_result(await anyio.to_thread.run_sync(call.work, limiter=self._threads))
         except Exception as problem:
             call.answer.set_exception(problem)

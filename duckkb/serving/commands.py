@@ -113,7 +113,7 @@ def serve_http(
     from duckkb.serving.http import listening as sockets
     from duckkb.serving.http.application import application
     from duckkb.serving.http.entrance import Doors
-    from duckkb.serving.http.reaching import BelowPath, checked_auth_header, checked_origin, checked_root_path
+    from duckkb.serving.http.reaching import BelowPath, validate_auth_header, validate_origin, validate_root_path
     from duckkb.serving.mcp.mount import McpMount, SessionLimits
     from duckkb.serving.mcp.server import make
     from duckkb.serving.strangers import Strangers
@@ -123,8 +123,8 @@ def serve_http(
     from duckkb.serving.web import drawing
     from duckkb.serving.web.sessions import Sessions
 
-    root_path, origins = checked_root_path(listening.root_path), tuple(map(checked_origin, listening.origins))
-    proxies, auth_header = sockets.proxies_of(listening.proxies), checked_auth_header(listening.auth_header)
+    root_path, origins = validate_root_path(listening.root_path), tuple(map(validate_origin, listening.origins))
+    proxies, auth_header = sockets.proxies_of(listening.proxies), validate_auth_header(listening.auth_header)
     preloading.import_all()
     drawing.load()
     chosen = replace(chosen, is_served=True)
@@ -203,7 +203,7 @@ def _log(root: Path, answerer: "Answerer", measures: "Measures", log: Log) -> "R
     from duckkb.serving.telemetry.middleware import RequestLog
 
     facts = BaseFacts(root, answerer)
-    facts.watched_by(measures)
+    facts.register_measures(measures)
     if log == "off":
         return None
     lines.use_json()

@@ -36,7 +36,7 @@ class Daemon(Struct, frozen=True):
     @classmethod
     def of(cls, root: Path) -> "Daemon":
         place = root.resolve()
-        return cls(place, config.around(place).state_home / "mcp")
+        return cls(place, config.read_environment(place).state_home / "mcp")
 
     def start(self, command: Sequence[str]) -> dict[str, Any]:
         """Start a server by a command line of duckkb, which has to `hold` this; its `pid` and `url` once it takes requests.

@@ -88,7 +88,7 @@ class Front:
         return await self.admission.run(asked.caller.tenant, work, asked.timeout, is_write=True)
 
 
-async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+async def drop_if_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
     """What comes of the work for a request whose body was read; None where its client went before, for whom it is dropped."""
     task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:

@@ -42,7 +42,7 @@ def _print(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def unexpected(what: str, problem: BaseException) -> None:
+def report_unexpected(what: str, problem: BaseException) -> None:
     """Say what nobody expected: kind and place, never the text, which may repeat what is stored."""
     frames = traceback.extract_tb(problem.__traceback__)
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
@@ -53,7 +53,7 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         problem = record.exc_info[1] if record.exc_info else None
         if problem is not None:
-            unexpected(record.name, problem)
+            report_unexpected(record.name, problem)
         else:
             say(f"{record.name}: {record.getMessage()}")
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from duckkb import deadline
 from duckkb.actions.folder import OpenOptions, find
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.app import KnowledgeBase, opened
+from duckkb.app import KnowledgeBase, open_chosen
 from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable
@@ -42,7 +42,7 @@ class Served:
         kb = self._open_for_caller(caller)
         try:
             is_write = name in ACTIONS and ACTIONS[name].writes
-            with deadline.bounded(None if is_write else self._choose_seconds(kb), caller.tenant):
+            with deadline.bound_block(None if is_write else self._choose_seconds(kb), caller.tenant):
                 answer = kb.run(name, given, caller, strict=not self._chosen.lenient)
                 is_whole = name == "status" and "root" in answer
                 return answer | {"server": self._server(kb.root)} if is_whole else answer
@@ -61,8 +61,8 @@ class Served:
         `errors.Refused` (E_FORBIDDEN)."""
         refuse_past(caller)
         with (
-            opened(self._opened().root, replace(self._chosen, at=commit, is_served=False)) as kb,
-            deadline.bounded(self._choose_seconds(kb), caller.tenant),
+            open_chosen(self._opened().root, replace(self._chosen, at=commit, is_served=False)) as kb,
+            deadline.bound_block(self._choose_seconds(kb), caller.tenant),
         ):
             yield kb
 
@@ -99,7 +99,7 @@ class Served:
         with self._opening:
             if self._kb is None:
                 # A line that cannot be read stops those who see its type, and nobody else.
-                self._kb = opened(find(self._path, self._chosen.backend), replace(self._chosen, lenient=True))
+                self._kb = open_chosen(find(self._path, self._chosen.backend), replace(self._chosen, lenient=True))
                 if self._chosen.is_served:
                     preloading.import_models(self._kb.configured)
             return self._kb

@@ -46,7 +46,7 @@ def status_of(problem: Exception) -> int:
     return BY_CODE.get(code) or next((status for kind, status in _BY_KIND if isinstance(problem, kind)), 500)
 
 
-def told(problem: Exception, status: int = 0, **headers: str) -> Response:
+def make_error_response(problem: Exception, status: int = 0, **headers: str) -> Response:
     """An error as `registry.run.failure` has it, with its status unless another is given."""
     status = status or status_of(problem)
     after = problem.details.get("retry_after_s") if isinstance(problem, DuckkbError) else None

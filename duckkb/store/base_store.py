@@ -65,7 +65,7 @@ class BaseStore:
         if not rows:
             return None
         seal, data = rows[0]
-        if seal != sealed(name, data):
+        if seal != compute_checksum(name, data):
             raise self.damaged(name)
         return bytes(data)
 
@@ -107,7 +107,7 @@ class BaseStore:
             return flaw
         try:
             for name, seal, data in self.database.read("SELECT name, seal, data FROM value"):
-                if seal != sealed(name, data):
+                if seal != compute_checksum(name, data):
                     return f"{name} is not as it was written"
             for (number,) in self.database.read("SELECT number FROM part"):
                 if not self._is_sound_part(number):
@@ -122,7 +122,7 @@ class BaseStore:
         for seal, head, text in self.database.read("SELECT seal, head, text FROM part WHERE number = ?", (number,)):
             lines = text.split(b"\n")[:-1]
             if (
-                seal != sealed(f"part/{number}", head)
+                seal != compute_checksum(f"part/{number}", head)
                 or b"".join(map(etag, lines)) != PartHead.load(len(lines), head).etags
             ):
                 return False
@@ -135,9 +135,9 @@ class BaseStore:
 
 def put(connection: sqlite3.Connection, name: str, data: bytes) -> None:
     """Write a value in a change that has begun."""
-    connection.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (name, sealed(name, data), data))
+    connection.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (name, compute_checksum(name, data), data))
 
 
-def sealed(name: str, data: bytes) -> bytes:
+def compute_checksum(name: str, data: bytes) -> bytes:
     """The checksum that goes with a value."""
     return blake2b(data, digest_size=16, key=blake2b(name.encode(), digest_size=32).digest()).digest()

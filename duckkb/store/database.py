@@ -154,7 +154,7 @@ class Database:
                     _remove(self.path)
             self.close()
 
-    def drop_damaged(self) -> bool:
+    def remove_if_damaged(self) -> bool:
         """Remove the file where all of it is looked at and found damaged; False where it is sound, or busy."""
         if self.path is None or not os.path.lexists(self.path):
             return False
@@ -255,7 +255,7 @@ class Database:
     def _lock_path(self, path: Path, mode: lock.Mode) -> Iterator[None]:
         """Open what lies there, together with others, or make or remove it. Raises `Unusable`, which names who was first."""
         try:
-            with lock.beside(path, mode, _MAKING_S):
+            with lock.hold_lock_beside(path, mode, _MAKING_S):
                 yield
         except Unavailable as error:
             raise Unusable(str(error).rstrip(".")) from error
@@ -332,7 +332,7 @@ class Database:
         connection.execute(f"PRAGMA application_id={_APPLICATION}")
 
 
-def untouched_problem(path: Path) -> str | None:
+def describe_damage_untouched(path: Path) -> str | None:
     """As `Database.problem`, for a file that is left as it lies."""
     try:
         with closing(_connect_immutable(path)) as connection:

@@ -30,7 +30,7 @@ from duckkb.store.place import Place, Unusable, remove
 from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, value_name
 from duckkb.truth.files.document_parts import type_at
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, collector_paused, etag
+from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag, pause_collector
 from duckkb.truth.files.read import line_in_file, read_part
 from duckkb.truth.files.table import Table
 from duckkb.truth.files.tree import Differences, Tree
@@ -109,7 +109,7 @@ class StoredLines:
         """Names of the types that it holds."""
         return frozenset(kind.name for kind in self._ontology if name_of(kind) in self._types)
 
-    @collector_paused()
+    @pause_collector()
     def tree(self) -> Tree:
         """The tree as it was when it was written down, of the types that are held; the others have no parts."""
         parts: dict[str, Part] = {}
@@ -143,7 +143,7 @@ class StoredLines:
         changed_ids: set[int] = set()
         try:
             for revision, data, seal in self._store.database.read(statement, (name, after)):
-                if seal != base_store.sealed(f"{name}/{revision}", data):
+                if seal != base_store.compute_checksum(f"{name}/{revision}", data):
                     return None
                 before, ids = orjson.loads(data)
                 if before != after:
@@ -211,7 +211,7 @@ class StoredLines:
                 self._replace(connection, kind, tree, sorted(paths_by_type.get(name, ())))
                 upserts, removals = differences.get(kind.name, ([], []))
                 unclean = (part for part in tree.parts_of(kind) if part.findings)
-                loose = stored_type.loosened(row.record.id for part in unclean for row in part.rows)
+                loose = stored_type.mark_loose(row.record.id for part in unclean for row in part.rows)
                 self._advance(connection, name, stored_type, {*upserts, *removals, *loose})
             elif stored_type is None and self._can_hold(kind, tree):
                 self.build([kind], tree.parts_of(kind))
@@ -271,7 +271,7 @@ class StoredLines:
         content = part.rows.content
         (number,) = connection.execute("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'part'").fetchone() or (1,)
         head = content.head.data
-        seal = base_store.sealed(f"part/{number}", head)
+        seal = base_store.compute_checksum(f"part/{number}", head)
         connection.execute("INSERT INTO part VALUES (?, ?, ?, ?)", (number, seal, head, content.text))
         if before is None:
             stored_type.slots += 1
@@ -307,7 +307,7 @@ class StoredLines:
         it back and keep what mirrors it."""
         before, stored_type.revision = stored_type.revision, max(stored_type.revision + 1, time.time_ns())
         data = orjson.dumps([before, sorted(ids)])
-        seal = base_store.sealed(f"{name}/{stored_type.revision}", data)
+        seal = base_store.compute_checksum(f"{name}/{stored_type.revision}", data)
         connection.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (name, stored_type.revision, data, seal))
         stored_type.logged += len(data)
         if stored_type.logged <= _LOGGED_BYTES:
@@ -395,7 +395,7 @@ class StoredLines:
     def _read_head(self, part: StoredPart) -> PartHead:
         """Raises `Unusable`, ValueError."""
         rows = self._sound.read("SELECT seal, head FROM part WHERE number = ?", (part.number,))
-        if rows and rows[0][0] == base_store.sealed(f"part/{part.number}", rows[0][1]):
+        if rows and rows[0][0] == base_store.compute_checksum(f"part/{part.number}", rows[0][1]):
             return PartHead.load(part.count, rows[0][1])
         if rows or self._read_generation() == self._generation:
             raise self._store.damaged(f"part {part.number}")

@@ -76,7 +76,7 @@ class Place(Struct, frozen=True):
         if (opener := OPENERS.get(place.home)) is not None:
             opener.open(place.key, Path(real))
         else:
-            refuse_sealed(place.home / BASES)
+            require_unsealed(place.home / BASES)
         return place
 
     @property
@@ -159,7 +159,7 @@ def refuse_foreign(folder: Path) -> os.stat_result:
     """What the file system says of a folder of the user's own; raises `Unusable` for anything else, `StateError` (E_KEY), OSError."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        refuse_sealed(folder)
+        require_unsealed(folder)
         raise Unusable(f"{folder} is a link or no folder")
     if not is_own(status):
         raise Unusable(f"{folder} belongs to another user")
@@ -173,7 +173,7 @@ def is_sealed(path: Path) -> bool:
     return False
 
 
-def refuse_sealed(folder: Path) -> None:
+def require_unsealed(folder: Path) -> None:
     """Raise `StateError` (E_KEY) where a folder's place says that what belongs there is sealed."""
     if is_sealed(folder):
         message = f"what was derived is sealed in {folder.with_name('sealed')}, and no key is set"
@@ -186,7 +186,7 @@ def is_own(status: os.stat_result) -> bool:
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
-def kept(home: Path) -> Iterator[Kept]:
+def iter_kept_folders(home: Path) -> Iterator[Kept]:
     """The folders of all bases of the user, as they are found; nothing where there are none that can be read."""
     folder = home.expanduser() / BASES
     if folder.is_symlink():
@@ -200,7 +200,7 @@ def kept(home: Path) -> Iterator[Kept]:
 
 def sweep(home: Path) -> None:
     """Remove the folders of bases that have been gone for a while."""
-    for entry in kept(home):
+    for entry in iter_kept_folders(home):
         if entry.is_left_over():
             remove(entry.folder)
 

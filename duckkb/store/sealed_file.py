@@ -58,7 +58,7 @@ class SealKey:
             text.encode(), salt=salt, n=_SCRYPT_N, r=_SCRYPT_R, p=1, maxmem=256 * _SCRYPT_N * _SCRYPT_R, dklen=KEY_BYTES
         )
 
-    def derived(self, purpose: str, salt: bytes) -> bytes:
+    def derive_key(self, purpose: str, salt: bytes) -> bytes:
         """32 bytes that follow from the key, for one purpose."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -108,7 +108,7 @@ def _seal_pieces(pieces: Iterable[bytes], key: SealKey, name: str) -> Iterator[b
 def _build_cipher(key: SealKey, name: str, salt: bytes) -> "AESGCM":
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    return AESGCM(key.derived(f"file {name}", salt))
+    return AESGCM(key.derive_key(f"file {name}", salt))
 
 
 def _bound(frame: bytes, name: str, number: int, *, is_last: bool) -> tuple[bytes, bytes, bytes]:

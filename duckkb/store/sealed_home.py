@@ -144,7 +144,7 @@ class SealedHome:
             if self._list_units():
                 raise StateError(f"{path} is missing, without which nothing there opens", "E_KEY", _DROP)
             salt = os.urandom(SALT_BYTES)
-            check = SealKey(text, salt).derived("check", salt)
+            check = SealKey(text, salt).derive_key("check", salt)
             state.write_atomic(path, json.dumps({"salt": salt.hex(), "check": check.hex()}).encode())
         try:
             self._known_key = path.read_bytes()
@@ -153,7 +153,7 @@ class SealedHome:
         except (ValueError, TypeError, KeyError):
             raise StateError(f"{path} is damaged, so that no key can be told to be right", "E_KEY", _DROP) from None
         key = SealKey(text, salt)
-        if not hmac.compare_digest(key.derived("check", salt), check):
+        if not hmac.compare_digest(key.derive_key("check", salt), check):
             message = f"the key is not the one that derived state in {self.sealed} was sealed with; nothing was changed"
             raise StateError(message, "E_KEY", f"set the right key, or {_DROP}")
         return key
@@ -162,7 +162,7 @@ class SealedHome:
         """Seal what lies in the user's cache folder in the clear, and remove it."""
         unit_folders = [
             (SHARED, self._disk / SHARED),
-            *((entry.folder.name, entry.folder) for entry in place.kept(self._disk)),
+            *((entry.folder.name, entry.folder) for entry in place.iter_kept_folders(self._disk)),
         ]
         unit_folders = [(unit, folder) for unit, folder in unit_folders if folder.is_dir()]
         for unit, folder in unit_folders:
@@ -253,7 +253,7 @@ class SealedHome:
     def _turn(self) -> Iterator[None]:
         """One process at a time opens or seals. Raises OSError."""
         path, deadline = self._lock_path("turn"), time.monotonic() + _WAIT_S
-        descriptor = locks.open_locked(path, lambda: self._lock_file("turn"), deadline)
+        descriptor = locks.open_and_lock(path, lambda: self._lock_file("turn"), deadline)
         if descriptor is None:
             raise TimeoutError("another process has been opening or sealing for a minute")
         try:
@@ -262,7 +262,7 @@ class SealedHome:
             os.close(descriptor)
 
 
-def in_memory(folders: list[Path], kind_of: Callable[[Path], str] = state.file_system) -> Path:
+def find_memory_folder(folders: list[Path], kind_of: Callable[[Path], str] = state.file_system) -> Path:
     """The first of these folders that lies in memory. Raises `errors.Unavailable` (E_KEY)."""
     for folder in folders:
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:

@@ -41,7 +41,7 @@ class StoredType(Struct):
     parts: dict[str, StoredPart] = {}
     loose: list[int] = []
 
-    def loosened(self, ids: Iterable[int]) -> set[int]:
+    def mark_loose(self, ids: Iterable[int]) -> set[int]:
         """Have these be the loose ones: those, and the ones before, may differ now."""
         before, self.loose = self.loose, sorted(ids)
         return {*before, *self.loose}

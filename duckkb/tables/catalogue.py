@@ -67,7 +67,7 @@ def pgvector(cursor: "Cursor[Any]") -> PgVector:
     return PgVector(row[0], tuple(int(part) for part in row[1].split(".") if part.isdigit()))
 
 
-def listed(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
+def list_tables(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
     """Tables and views with a column of vectors that the caller may read, by name: `table` as it is to be written, its `kind`, `rows`
     as the server estimates them (null where it does not), and its `vectors` with their types. At most 1,000."""
     rows = cursor.execute(
@@ -116,7 +116,7 @@ def find_table(cursor: "Cursor[Any]", schema: str, name: str, given: str) -> Fou
         {"schema": schema, "name": name},
     ).fetchone()
     if table_row is None:
-        names = [row["table"] for row in listed(cursor)]
+        names = [row["table"] for row in list_tables(cursor)]
         near = nearest(given, names) or next((candidate for candidate in names if candidate.endswith(f".{name}")), None)
         remedy = f"did you mean `{near}`?" if near else "`duckkb table show --url URL` lists the tables with vectors"
         refuse([invalid("table", given, remedy)])

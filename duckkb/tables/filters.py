@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from duckkb.errors import Finding
-from duckkb.ontology.names import name_known
+from duckkb.ontology.names import suggest_known_names
 from duckkb.tables.catalogue import TableColumn
 from duckkb.tables.names import column_name, invalid
 
@@ -105,7 +105,7 @@ def unfit(tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn]) -> li
     for test in tests:
         column = columns.get(test.column)
         if column is None:
-            findings[test.column] = invalid("column", test.column, name_known(test.column, columns))
+            findings[test.column] = invalid("column", test.column, suggest_known_names(test.column, columns))
         elif mismatch := next(filter(None, (_explain_mismatch(column, value) for value in test.values)), ""):
             findings[test.column] = _report_flaw(test.column, mismatch)
     return list(findings.values())
@@ -121,7 +121,7 @@ def _explain_mismatch(column: TableColumn, value: object) -> str:
     if not fits or (isinstance(value, bool) and column.category != "B"):
         return f"is {column.type}, and is not compared with {_SAID.get(type(value), 'a ' + type(value).__name__)}"
     if column.category == "E" and value not in column.labels:
-        return f"is {column.type} and has no {value!r}; {name_known(str(value), column.labels)}"
+        return f"is {column.type} and has no {value!r}; {suggest_known_names(str(value), column.labels)}"
     return ""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import Cursor
 
 from duckkb.errors import Finding
-from duckkb.ontology.names import name_known
+from duckkb.ontology.names import suggest_known_names
 from duckkb.tables.asked import RERANKED, SCORE, Neighbour, NeighbourSearch, SafeNames
 from duckkb.tables.catalogue import FoundTable, PgVector, find_table, pgvector
 from duckkb.tables.filters import unfit
@@ -36,7 +36,7 @@ def look(
     findings = unfit(checked.tests, table.columns)
     requested_names = [*(checked.select or ()), *([checked.text] if checked.text is not None else [])]
     findings += [
-        invalid("column", name, name_known(name, table.columns))
+        invalid("column", name, suggest_known_names(name, table.columns))
         for name in requested_names
         if name not in table.columns
     ]
@@ -77,7 +77,7 @@ def nearest_rows(
     if asked.approximate and table.indexes.get(checked.vector):
         if extension.version >= _ITERATIVE:
             cursor.execute(_READ_ON)
-        rows = cursor.execute(*statement.by_index(vector)).fetchall()
+        rows = cursor.execute(*statement.order_by_index(vector)).fetchall()
     if len(rows) < asked.top_k:
         rows = cursor.execute(*statement.exact(vector)).fetchall()
     neighbours = [

@@ -27,19 +27,19 @@ class Statement:
     def exact(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
         """Zero is added to the distance, and by that no index orders. Without a primary key the rows that are as near as the last one
         are read too, and the outer order chooses among them."""
-        length = SQL("{}({})").format(quoted(self._schema, "vector_dims"), self._vector)
+        length = SQL("{}({})").format(quote_names(self._schema, "vector_dims"), self._vector)
         distance = self._build_distance(SQL("{}::{}").format(self._vector, self._type("vector")), self._question)
         more: list[Composable] = []
         if not self._column.dimension:
             # To compare another length is an error, and PostgreSQL chooses in which order conditions are looked at.
             distance = SQL("CASE WHEN {} = %(dimension)s THEN {} END").format(length, distance)
             more.append(SQL("{} = %(dimension)s").format(length))
-        keys = [SQL("t.{}").format(quoted(name)) for name in self._table.key]
+        keys = [SQL("t.{}").format(quote_names(name)) for name in self._table.key]
         end = SQL("ORDER BY {} LIMIT %(limit)s") if keys else SQL("ORDER BY {} FETCH FIRST %(limit)s ROWS WITH TIES")
         inner = self._inner(SQL("{} + 0").format(distance), more, end.format(SQL(", ").join([SQL("d"), *keys])))
         return self._build_outer(SQL("n.d"), inner), self._bind_values(vector)
 
-    def by_index(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
+    def order_by_index(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
         """In the order of the index, whose numbers may be narrow; the cosine is that of the full ones."""
         question = SQL("{}::{}").format(self._question, self._type(self._column.base))
         inner = self._inner(self._build_distance(self._vector, question), [], SQL("ORDER BY d LIMIT %(limit)s"))
@@ -47,15 +47,15 @@ class Statement:
         return self._build_outer(self._build_distance(full_vector, self._question), inner), self._bind_values(vector)
 
     def _inner(self, distance: Composable, more: Sequence[Composable], end: Composable) -> Composed:
-        read = [SQL("t.{} AS {}").format(quoted(name), quoted(place)) for name, place in self._places.items()]
+        read = [SQL("t.{} AS {}").format(quote_names(name), quote_names(place)) for name, place in self._places.items()]
         where = SQL(" AND ").join([SQL("{} IS NOT NULL").format(self._vector), *more, *self._conditions])
-        table = quoted(self._table.schema, self._table.name)
+        table = quote_names(self._table.schema, self._table.name)
         return SQL("SELECT {}, {} AS d FROM {} t WHERE {} {}").format(SQL(", ").join(read), distance, table, where, end)
 
     def _build_outer(self, distance: Composable, inner: Composable) -> Composed:
-        text = SQL("n.{}::pg_catalog.text").format(quoted(self._places[self._text])) if self._text else SQL("NULL")
+        text = SQL("n.{}::pg_catalog.text").format(quote_names(self._places[self._text])) if self._text else SQL("NULL")
         column_values = [self._render_column(self._table.columns[name]) for name in self.columns]
-        keys = [SQL("n.{}").format(quoted(self._places[name])) for name in self._table.key]
+        keys = [SQL("n.{}").format(quote_names(self._places[name])) for name in self._table.key]
         order: Sequence[Composable] = keys or [SQL(str(place)) for place in range(3, 3 + len(column_values))]
         return SQL("SELECT 1 - {d}, {}, {} FROM ({}) n WHERE {d} <> 'NaN' ORDER BY 1 DESC, {}").format(
             text, SQL(", ").join(column_values), inner, SQL(", ").join(order), d=distance
@@ -63,7 +63,7 @@ class Statement:
 
     def _render_column(self, column: TableColumn) -> Composed:
         """A value as JSON: vectors as numbers, an enum as its label or, where that is not wanted, as the text that the server has."""
-        value = SQL("n.{}").format(quoted(self._places[column.name]))
+        value = SQL("n.{}").format(quote_names(self._places[column.name]))
         if column.is_vector:
             value = SQL("{}::pg_catalog.float4[]").format(value)
         elif column.labels and not self._asked.parse_enum:
@@ -71,18 +71,18 @@ class Statement:
         return SQL("pg_catalog.to_json({})::pg_catalog.text").format(value)
 
     def _build_distance(self, vector: Composable, question: Composable) -> Composed:
-        return SQL("({} OPERATOR({}.<=>) {})").format(vector, quoted(self._schema), question)
+        return SQL("({} OPERATOR({}.<=>) {})").format(vector, quote_names(self._schema), question)
 
     @property
     def _vector(self) -> Composed:
-        return SQL("t.{}").format(quoted(self._column.name))
+        return SQL("t.{}").format(quote_names(self._column.name))
 
     @property
     def _question(self) -> Composed:
         return SQL("%(vector)s::{}").format(self._type("vector"))
 
     def _type(self, name: str) -> SQL:
-        return quoted(self._schema, name)
+        return quote_names(self._schema, name)
 
     def _bind_values(self, vector: Sequence[float]) -> Mapping[str, Any]:
         literal = "[" + ",".join(map(repr, vector)) + "]"
@@ -95,8 +95,10 @@ def other_dimension(
     """How long the vectors of a column are where none is as long as wanted, else 0. A column that declares no dimension is asked."""
     if column.dimension:
         return 0 if column.dimension == wanted else column.dimension
-    name, dims = quoted(column.name), quoted(extension.schema, "vector_dims")
-    which = SQL("SELECT {}({}) FROM {} WHERE {} IS NOT NULL").format(dims, name, quoted(table.schema, table.name), name)
+    name, dims = quote_names(column.name), quote_names(extension.schema, "vector_dims")
+    which = SQL("SELECT {}({}) FROM {} WHERE {} IS NOT NULL").format(
+        dims, name, quote_names(table.schema, table.name), name
+    )
     first = cursor.execute(SQL("{} LIMIT 1").format(which)).fetchone()
     if first is None or first[0] == wanted:
         return 0
@@ -112,7 +114,7 @@ def _conditions(
     for test in tests:
         column, placeholder = columns[test.column], f"v{len(values)}"
         parts = {
-            "name": SQL("t.{}").format(quoted(test.column)),
+            "name": SQL("t.{}").format(quote_names(test.column)),
             "type": _type(column),
             "value": Placeholder(placeholder),
         }
@@ -135,8 +137,8 @@ def _type(column: TableColumn) -> Composable:
     """The type that a value is read as: the column's, without a length, which would cut it; a number of any size and with
     any fraction, but that of float4, whose numbers have few digits."""
     if is_number(column) and column.base != "float4":
-        return quoted("pg_catalog", "numeric")
-    return quoted(column.schema, column.base)
+        return quote_names("pg_catalog", "numeric")
+    return quote_names(column.schema, column.base)
 
 
 def _text(value: Any) -> str:
@@ -150,6 +152,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def quoted(*parts: str) -> SQL:
+def quote_names(*parts: str) -> SQL:
     """A name for a statement with bound values, in which a percent sign would begin one."""
     return SQL(Identifier(*parts).as_string(None).replace("%", "%%"))

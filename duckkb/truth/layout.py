@@ -18,7 +18,7 @@ from msgspec import Struct
 from duckkb.codes import CODES
 from duckkb.errors import StateError, Unavailable
 from duckkb.ontology.names import is_table_name
-from duckkb.open_files import open_unblocked
+from duckkb.open_files import open_without_blocking
 
 Kind = Literal["node", "edge"]
 
@@ -187,7 +187,7 @@ Listing = frozenset[tuple[str, int, bool]]
 """What lies in a folder: names, inodes, and whether each is a folder, not a link to one."""
 
 
-def listing(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
+def list_folder(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
     """The entries of a folder in the order of their names, also as what they are known by; none where there is none. Raises
     OSError for what cannot be listed."""
     entries = _scan_entries(folder)
@@ -216,7 +216,7 @@ def read_regular(path: Path) -> tuple[bytes, os.stat_result]:
 
     A file that changes while it is read is read again, a few times: bytes and stat belong together.
     """
-    with open_unblocked(path) as file:
+    with open_without_blocking(path) as file:
         after = os.fstat(file.fileno())
         if not stat.S_ISREG(after.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -118,12 +118,12 @@ def _read_clone_id(path: Path) -> str | None:
         return None
 
 
-def mark_emptied(root: Path, commit: str | None) -> None:
+def remember_emptying(root: Path, commit: str | None) -> None:
     """Remember that a write took the last record while HEAD was this commit, so that no `data/` is missing here."""
     write_atomic(ensure(root) / "emptied", f"{commit or ''}\n".encode())
 
 
-def unmark_emptied(root: Path) -> None:
+def forget_emptying(root: Path) -> None:
     """Forget it: there are records again, or there always were."""
     with contextlib.suppress(OSError):
         (folder_of(root) / "emptied").unlink()

@@ -254,7 +254,7 @@ def test_commands_that_begin_at_once_on_an_empty_home_lose_nothing(
 
 def test_a_memory_of_the_machine_without_its_lock_is_caught(ground: Path, tmp_path: Path, campaign: Campaign) -> None:
     """The control: what every process does between reading and replacing takes longer, and nobody holds the lock."""
-    held = 'stack.enter_context(lock.beside(folder / _LOCKED, "exclusive", _WAIT_S))'
+    held = 'stack.enter_context(lock.hold_lock_beside(folder / _LOCKED, "exclusive", _WAIT_S))'
     known = "entries = _read(env, name)\n"
     weak = weakened(
         tmp_path / "weak",

@@ -94,7 +94,7 @@ def test_dk_17_readers_see_one_generation_of_many_files(notes: Path, campaign: C
 def test_a_reader_without_the_lock_is_caught(notes: Path, campaign: Campaign) -> None:
     """The control: the same reader, reading files as they come."""
     _generations(notes)
-    program = scripts.READ_FILES.replace("with protocol.reading(root, 600)", "if True")
+    program = scripts.READ_FILES.replace("with protocol.lock_for_reading(root, 600)", "if True")
     reader = start(program, notes, 400)
     writer = start(scripts.GENERATIONS, notes, 400)
     _, said = reader.communicate(timeout=HANG_S)
@@ -275,7 +275,7 @@ def test_a_lock_file_that_is_removed_excludes_again(notes: Path) -> None:
     def wait() -> None:
         with lock.exclusive(notes, 30):
             got.append("second")
-            with pytest.raises(Unavailable), lock.shared(notes, 0):
+            with pytest.raises(Unavailable), lock.hold_shared(notes, 0):
                 pass
 
     with lock.exclusive(notes, 0):
@@ -296,7 +296,7 @@ from duckkb.truth.commit import lock
 from duckkb.truth.layout import base_number
 print('reads', flush=True)
 while True:
-    with lock.shared(Path(sys.argv[1]), 600):
+    with lock.hold_shared(Path(sys.argv[1]), 600):
         time.sleep(0.05)
 """
 
@@ -322,7 +322,7 @@ def test_readers_get_in_among_writers_that_never_rest(notes: Path, campaign: Cam
         for writer in writers:
             assert writer.stdout is not None and writer.stdout.readline()
         for _ in range(campaign.pick(4, 30)):
-            with lock.shared(notes, 60):
+            with lock.hold_shared(notes, 60):
                 campaign.count("reads among writers that never rest")
     finally:
         for writer in writers:

@@ -120,7 +120,7 @@ def assert_clean(root: Path, expected: dict[str, bytes]) -> None:
     assert files(root) == expected
     assert empty_folders(root) == []
     assert leftovers(root) == []
-    assert not protocol.pending(root)
+    assert not protocol.is_pending(root)
 
 
 def test_a_write_that_does_not_die_gives_the_new_files_and_leaves_nothing(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_dk_15_death_at_any_step_ends_all_old_or_all_new_after_recovery(tmp_path
     seal = steps.index("seal")
     for step, name in enumerate(steps):
         root = crashed_base(tmp_path / str(step), step)
-        assert protocol.pending(root) == (step > 0), name
+        assert protocol.is_pending(root) == (step > 0), name
         recovery = protocol.recover(root)
         assert_clean(root, NEW if step > seal else OLD)
         if step == 0:
@@ -253,7 +253,7 @@ def test_forward_and_abort_end_a_third_state_and_keep_a_copy_of_it(
         recovery = decide(root)
         assert files(root) == expected
         assert empty_folders(root) == []
-        assert not protocol.pending(root)
+        assert not protocol.is_pending(root)
         assert [(root / copy).read_bytes() for copy in recovery.rescued] == ["别人的修改\n".encode()]
 
 
@@ -278,7 +278,7 @@ def test_an_abort_that_dies_at_any_step_is_carried_on_by_recovery(
         protocol.recover(root)
         assert files(root) == OLD
         assert empty_folders(root) == []
-        assert not protocol.pending(root)
+        assert not protocol.is_pending(root)
         copies = [copy.read_bytes() for copy in (root / ".duckkb").rglob("rescued/**/*") if copy.is_file()]
         assert copies == ([b"third\n"] if third else [])
 

@@ -302,7 +302,7 @@ def test_state_inside_of_a_clone_is_nobodys(tmp_path: Path) -> None:
 
     base = make_base(tmp_path / "kb", CONFIG)
     env = {"HOME": str(base)}
-    around, elsewhere = config.around(base, env), config.environment(env)
+    around, elsewhere = config.read_environment(base, env), config.environment(env)
     settings = config.load(base, elsewhere).settings
     config.accept(base, settings, elsewhere)
     assert (base / ".local/state/duckkb/trust.json").exists()
@@ -312,7 +312,7 @@ def test_state_inside_of_a_clone_is_nobodys(tmp_path: Path) -> None:
         config.accept(base, settings, around)
     assert "XDG_STATE_HOME" in caught.value.suggestion
     assert not around.cache_home.is_relative_to(base)
-    outside = config.around(base, {"HOME": str(tmp_path)})
+    outside = config.read_environment(base, {"HOME": str(tmp_path)})
     assert outside == config.environment({"HOME": str(tmp_path)})
 
 
@@ -326,10 +326,10 @@ def test_a_home_that_is_a_work_tree_around_the_base_counts_unless_git_tracks_it(
     (home / "config.yaml").rename(base / "config.yaml")
     env = {"HOME": str(home)}
     commit(home)
-    assert config.around(base, env) == config.environment(env)
+    assert config.read_environment(base, env) == config.environment(env)
     config.accept(base, config.load(base, config.environment(env)).settings, config.environment(env))
     commit(home)
-    assert config.around(base, env).state_home != config.environment(env).state_home
+    assert config.read_environment(base, env).state_home != config.environment(env).state_home
 
 
 def _fresh(root: Path) -> SearchCache:

@@ -9,7 +9,7 @@ from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 from duckkb.lanes.vectors.vectors import unit_query
 from duckkb.queries import LexicalQuery
-from duckkb.search.syntax import parse, plain, wanted
+from duckkb.search.syntax import drop_exclusions, parse, plain
 from tests.harness.campaign import Campaign
 from tests.harness.fuzz.loop import Run, hold, limited
 from tests.harness.fuzz.query import LaneTarget, SyntaxTarget
@@ -46,7 +46,7 @@ def test_a_megabyte_of_one_piece_is_answered(campaign: Campaign, lane: Any, piec
     for query in (text, f'"{text}"', f"-{text}", f"{text.rstrip()}*"):
         with limited(60):
             read = parse(query)
-            wanted(query)
+            drop_exclusions(query)
             lane.ask(read, 10)
             lane.ask(parse(plain(query)), 10)
             lane.excluded(read)

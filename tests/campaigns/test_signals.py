@@ -359,7 +359,7 @@ def test_a_write_that_recovers_nothing_after_a_signal_is_caught(tmp_path: Path, 
         {"cli/stop": ("        signal.signal(number, _ask)\n", "        pass\n")},
         {
             "cli/main": ('    suggestion = "run it again', '    raise\n    suggestion = "run it again'),
-            "__main__": ("        if not stop.asked():\n            raise\n", "        raise\n"),
+            "__main__": ("        if not stop.is_stop_requested():\n            raise\n", "        raise\n"),
         },
     ],
     ids=["handlers", "words"],

@@ -137,7 +137,7 @@ def test_a_statement_whose_caller_has_gone_takes_its_process_along(statement: st
     child = _child(engine)
 
     def ask() -> None:
-        with deadline.heeded(call):
+        with deadline.apply_deadline(call):
             engine.rows(statement, SqlLimits(seconds=3600))
 
     with ThreadPoolExecutor(1) as threads:

@@ -17,7 +17,7 @@ from duckkb.actions.registry.shapes import ERROR
 from duckkb.app.memory import Memory
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
-from duckkb.ontology.reasons import compiled
+from duckkb.ontology.reasons import compile_rule
 from tests.conftest import NOTES, commit, make_base, run_in
 
 CONFIG = (
@@ -175,7 +175,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
 
 def fits(answer: dict[str, Any], schema: Mapping[str, Any]) -> None:
     """The answer is what its schema says, and, but for the fields of records, has nothing else."""
-    assert [(error.message, error.instance_path) for error in compiled(schema).iter_errors(answer)] == []
+    assert [(error.message, error.instance_path) for error in compile_rule(schema).iter_errors(answer)] == []
     assert schema["type"] == "object" and json.loads(json.dumps(answer, allow_nan=False)) == answer
     known = {*schema.get("properties", answer), "notices"}
     assert set(answer) <= known or "$schema" in answer
@@ -348,7 +348,7 @@ def test_every_parameter_has_a_schema_and_a_meaning_and_every_meaning_a_paramete
         assert one["additionalProperties"] is False
         assert all({"type", "anyOf", "enum"} & {*rule} and rule["description"] for rule in one["properties"].values())
         assert ACTIONS[name].summary.endswith(".") and ACTIONS[name].privileged <= {*one["properties"]}
-        compiled(one), compiled(ACTIONS[name].output)
+        compile_rule(one), compile_rule(ACTIONS[name].output)
 
 
 UNDER_ANOTHER_NAME = {"search_documents": "query", "get_document": "get"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.answering.ask import Answered, Declined, as_object
+from duckkb.actions.answering.ask import Answered, Declined, convert_answer_to_object
 from duckkb.actions.folder import OpenOptions
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.app.knowledge import KnowledgeBase
@@ -60,7 +60,7 @@ def test_an_answer_comes_with_its_sources_and_what_it_took(root: Path) -> None:
     model = ScriptedChat(GOOD)
     found = _ask(root, model, types=["Note"])
     assert isinstance(found, Answered) and not found.unsupported
-    shown = as_object(found)
+    shown = convert_answer_to_object(found)
     (cited,) = shown["entries"]
     assert shown["answer"] == GOOD and cited["uri"].startswith("duckkb://Note/pool@") and cited["line"] > 0
     assert shown["sentences"] == [{"text": GOOD, "cites": [1], "marks": []}]
@@ -116,7 +116,7 @@ def test_thin_evidence_is_refused_before_a_model_is_asked(root: Path, question: 
     model = ScriptedChat()
     found = _ask(root, model, question)
     assert isinstance(found, Declined) and model.asked == []
-    shown = as_object(found)
+    shown = convert_answer_to_object(found)
     assert shown["answer"] is None and shown["refusal"]["code"] == "E_NO_EVIDENCE" and shown["model"] is None
     assert shown["refusal"]["nearest"] == [
         {name: getattr(one, name) for name in ("number", "uri", "path", "line", "sha256", "score")}
@@ -134,7 +134,11 @@ def test_a_refusal_needs_no_chat_model_and_an_answer_does(root: Path) -> None:
 
 def test_a_model_that_finds_no_answer_declines(root: Path) -> None:
     found = _ask(root, ScriptedChat("NO ANSWER."))
-    assert isinstance(found, Declined) and found.model == "scripted" and as_object(found)["usage"]["total"] == 15
+    assert (
+        isinstance(found, Declined)
+        and found.model == "scripted"
+        and convert_answer_to_object(found)["usage"]["total"] == 15
+    )
 
 
 def test_an_answer_that_stops_in_the_middle_is_given_and_said(root: Path) -> None:
@@ -143,7 +147,7 @@ def test_an_answer_that_stops_in_the_middle_is_given_and_said(root: Path) -> Non
     assert isinstance(cut, Answered) and cut.cut == "broke off" and cut.finish is None
     assert _faults(cut) == [("uncited", "")]
     long = _ask(root, ScriptedChat(_events(ContentDelta(GOOD), Finish("length", Usage(1, 2, 3), "p"))))
-    assert isinstance(long, Answered) and long.cut and long.text == GOOD and as_object(long)["cut"]
+    assert isinstance(long, Answered) and long.cut and long.text == GOOD and convert_answer_to_object(long)["cut"]
     quiet = _ask(root, ScriptedChat(_events(ContentDelta(GOOD))))
     assert isinstance(quiet, Answered) and quiet.cut and quiet.finish is None, "nobody said that this is the end"
     for silence in (Unavailable("down", code="E_MODEL"), Finish("stop", None, "p")):

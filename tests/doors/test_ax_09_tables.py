@@ -323,7 +323,7 @@ def test_ax_09_only_who_asks_for_it_is_answered_by_an_index(crowd: str, table: s
         assert found.indexes == {"embedding": ("ivfflat" if table == "lists" else "hnsw",)}
         statement = Statement(found, pgvector(cursor), names, asked)
         cursor.execute("SET LOCAL enable_seqscan = off")
-        plans = ["\n".join(line for (line,) in cursor.execute(b"EXPLAIN " + text.as_bytes(cursor), bound).fetchall()) for text, bound in (statement.by_index(vector), statement.exact(vector))]  # fmt: skip
+        plans = ["\n".join(line for (line,) in cursor.execute(b"EXPLAIN " + text.as_bytes(cursor), bound).fetchall()) for text, bound in (statement.order_by_index(vector), statement.exact(vector))]  # fmt: skip
     assert f"Index Scan using {table}_embedding_idx" in plans[0] and f"{table}_embedding_idx" not in plans[1]
 
 

@@ -301,7 +301,7 @@ def test_kx_11_an_interrupted_write_is_finished_first_and_a_writer_is_waited_for
 
     with contextlib.suppress(Stopped), lock.exclusive(small, 1):
         protocol.commit(small, [protocol.FileChange(path, hashlib.sha256(old).hexdigest(), new)], on_step=stop)
-    assert part.read_bytes() == old and protocol.pending(small)
+    assert part.read_bytes() == old and protocol.is_pending(small)
     with lock.exclusive(small, 1):
         ran = run_in(small, ["backup", "create", str(tmp_path / "no.zip"), "--lock-timeout", "0", "--json"])
         assert (ran.code, ran.error["code"]) == (1, "E_LOCKED")

@@ -481,7 +481,7 @@ def test_every_name_that_duckdb_answers_to_by_itself_is_reserved() -> None:
     asked = "SELECT schema_name FROM duckdb_schemas() UNION SELECT database_name FROM duckdb_databases()"
     asked += " UNION SELECT view_name FROM duckdb_views() WHERE schema_name != 'information_schema'"
     found = [name for (name,) in duckdb.sql(asked).fetchall()]
-    assert len(found) > 20 and [name for name in found if not names.reserved(name)] == []
+    assert len(found) > 20 and [name for name in found if not names.describe_reservation(name)] == []
 
 
 def test_a_base_that_has_such_a_name_already_is_read_and_check_says_so(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 import duckkb
 from duckkb import app
-from duckkb.actions.answering.context_pack import as_object
+from duckkb.actions.answering.context_pack import convert_pack_to_object
 from duckkb.caller import Caller
-from duckkb.documents.chunks import estimated_tokens
+from duckkb.documents.chunks import estimate_tokens
 from duckkb.errors import DuckkbError, NotFound, Refused, UsageError
 from duckkb.review.provenance.citation import parse
 from tests.conftest import NOTES, commit, git, make_base, run_in
@@ -134,7 +134,7 @@ def test_each_citation_gives_the_quoted_bytes_whatever_is_committed_later(root: 
     with duckkb.open(root) as kb:
         for number, question in enumerate(_questions(chance, count)):
             budget = chance.choice([300, 900, 4_000])
-            packs.append(as_object(kb.pack(question, budget=budget, neighbors=number % 2 == 0), "json"))
+            packs.append(convert_pack_to_object(kb.pack(question, budget=budget, neighbors=number % 2 == 0), "json"))
     cited = {(one["uri"], one["sha256"]): one for pack in packs for one in pack["entries"]}
     assert len({uri.partition("/")[0] + uri[9:].partition("/")[0] for uri, _ in cited}) >= 2 and len(cited) > 10
     head = git(root, "rev-parse", "HEAD").strip()
@@ -167,12 +167,12 @@ def test_no_budget_is_exceeded_and_what_is_left_out_is_said(made: Path, count: i
             except UsageError:
                 assert budget < 90
                 continue
-            sizes = [estimated_tokens(text) for text in (pack.markdown(), pack.plain())]
+            sizes = [estimate_tokens(text) for text in (pack.markdown(), pack.plain())]
             assert max(sizes) == pack.tokens <= budget
             assert [one.number for one in pack.entries] == [*range(1, len(pack.entries) + 1)]
             assert ("Left out" in pack.plain()) == bool(pack.omitted)
             assert len(pack.entries) + len(pack.omitted) >= 15
-            answer = as_object(pack, "json")
+            answer = convert_pack_to_object(pack, "json")
             assert answer["omitted_count"] == len(pack.omitted) and len(answer["omitted"]) == min(3, len(pack.omitted))
 
 
@@ -227,7 +227,7 @@ def test_every_machine_makes_the_bytes_that_another_made(tmp_path: Path, monkeyp
         for form, text in (
             ("markdown", pack.markdown()),
             ("plain", pack.plain()),
-            ("json", json.dumps(as_object(replace(pack, fingerprint=""), "json"), ensure_ascii=False)),
+            ("json", json.dumps(convert_pack_to_object(replace(pack, fingerprint=""), "json"), ensure_ascii=False)),
         )
     }
     assert made == PINNED

@@ -23,7 +23,7 @@ import duckkb
 from duckkb import app
 from duckkb.cli.main import run
 from duckkb.review.health import machine as machine_checks
-from duckkb.review.health.check import Check, Look, Surroundings, Verdict, checked, error
+from duckkb.review.health.check import Check, Look, Surroundings, Verdict, error, join_problems
 from duckkb.review.health.examine import CHECKS
 from duckkb.truth.commit import lock, protocol
 from tests.conftest import commit, git, run_in, without_roots_rights
@@ -276,7 +276,7 @@ FAULTS = {
     "attributes overridden": Fault("attributes", "warning", lambda root: _write(root, ".git/info/attributes", "*.jsonl text eol=crlf\n"), _remove(".git/info/attributes")),
     "attributes that are a pipe": Fault("attributes", "error", lambda root: ((root / ".gitattributes").unlink(), os.mkfifo(root / ".gitattributes"))),
     "parts in LFS": Fault("attributes", "warning", lambda root: _add(root, ".gitattributes", "*.jsonl filter=lfs\n"), _restore(".gitattributes")),
-    "local state in git": Fault("tracked_state", "error", lambda root: git(root, "add", "-f", ".duckkb/lock")),
+    "local state in git": Fault("check_tracked_state", "error", lambda root: git(root, "add", "-f", ".duckkb/lock")),
     "a lock that is a folder": Fault("lock", "error", lambda root: ((root / ".duckkb/lock").unlink(), (root / ".duckkb/lock").mkdir()), only=False),
     "a write that was never sealed": Fault("journal", "warning", lambda root: _write(root, ".duckkb/txn/0011/draft", "{")),
     "a sealed write": Fault("journal", "error", _interrupt, only=False),
@@ -331,7 +331,7 @@ def machine_asked_once(said_of_machine: dict[str, Check], monkeypatch: pytest.Mo
     def once(name: str, real: Look) -> Look:
         def look(ground: Surroundings) -> Verdict:
             if name not in said_of_machine:
-                said_of_machine[name] = checked(name, real, ground)
+                said_of_machine[name] = join_problems(name, real, ground)
             if said_of_machine[name].status != "ok":
                 yield error(said_of_machine[name].message, "mend the machine")
             return said_of_machine[name].message

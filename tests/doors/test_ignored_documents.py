@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duckkb.documents.source import is_document, within
+from duckkb.documents.source import find_inner_path, is_document
 from duckkb.ontology.model import DocumentSource, NodeType
 from duckkb.truth.files.document_parts import walk
 from duckkb.truth.files.ignored import IgnoreFiles, places_above
@@ -129,7 +129,7 @@ def test_work_tree_and_commit_serve_the_same_documents(tmp_path: Path) -> None:
             kind = NodeType("docs", "docs", ("path",), {}, source=source)
             entries = revisions.entries(root, at, (source.path, *places_above(root, [kind])))
             ignored = IgnoreFiles.read(root, entries)
-            inner = {path: within(source, path) for path in entries if not ignored.leaves_out(source, path)}
+            inner = {path: find_inner_path(source, path) for path in entries if not ignored.leaves_out(source, path)}
             as_committed = sorted(path for path, own in inner.items() if own and is_document(source, own))
             on_disk = sorted(seen[0] for seen in walk(root, source) if isinstance(seen, tuple))
             assert on_disk == as_committed, {str(file): file.read_text("utf-8") for file in top.rglob(".gitignore")}

@@ -245,7 +245,9 @@ def test_who_is_let_in_no_longer_is_told_nothing_and_who_reads_nothing_holds_nob
                 connection = Connection.for_loop(outbound)
                 for id in ("n1", "n2"):
                     uri = f"duckkb://Note/{id}"
-                    subscriptions.add(connection, uri, asked, resources.of_now(front.served, uri, Caller("ann")))
+                    subscriptions.add(
+                        connection, uri, asked, resources.read_current_text(front.served, uri, Caller("ann"))
+                    )
             tenants[gone] = Denial(403, "E_DENIED", "disabled")
             for title in ("geese", "swans"):
                 records = [{"id": id, "title": title} for id in ("n1", "n2")]

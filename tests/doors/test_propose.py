@@ -9,7 +9,7 @@ import pytest
 from duckkb.actions.branches import Proposing, Wish
 from duckkb.app import KnowledgeBase
 from duckkb.errors import Conflict
-from duckkb.review.propose import Remote, opening
+from duckkb.review.propose import Remote, build_opening
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 CONFIG = NOTES.replace(
@@ -298,6 +298,6 @@ def test_the_receipt_says_how_a_pull_request_is_opened(
 
 
 def test_a_branch_name_cannot_break_out_of_the_address() -> None:
-    assert opening(Remote("origin", "github.com", "t/kb"), "a&b?c#d/e", "m").url.endswith(
+    assert build_opening(Remote("origin", "github.com", "t/kb"), "a&b?c#d/e", "m").url.endswith(
         "/m...a%26b%3Fc%23d%2Fe?expand=1"
     )

@@ -224,7 +224,7 @@ def test_one_process_makes_a_shard_and_another_says_so(base: Path, tmp_path: Pat
     path.unlink()
     file = ShardFile(tmp_path / "out", Shard(1, 1), path.name[-20:-8])
     with duckkb.open(base, embedder=HashEmbedder()) as kb:
-        with shards.begun(file, {}, 0.0), pytest.raises(Unavailable) as busy:
+        with shards.open_partial_shard(file, {}, 0.0), pytest.raises(Unavailable) as busy:
             kb.index_build_shard(Shard(1, 1), tmp_path / "out")
         assert busy.value.code == "E_LOCKED"
         assert kb.index_build_shard(Shard(1, 1), tmp_path / "out").built.pending == 0

@@ -30,7 +30,7 @@ from duckkb.serving.served import Served
 from duckkb.serving.telemetry.facts import BaseFacts
 from duckkb.serving.telemetry.measures import Measures
 from duckkb.serving.telemetry.middleware import RequestLog, Telemetry, tenant_hash
-from duckkb.serving.telemetry.noted import noted
+from duckkb.serving.telemetry.noted import get_notes
 from tests.conftest import NOTES, commit, git, make_base, run_in
 from tests.fake_models import FakeModels
 from tests.harness.servers import ask
@@ -72,7 +72,7 @@ class _Server:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         name, given = json.loads((await receive())["body"])
-        about, status = noted(scope), 200
+        about, status = get_notes(scope), 200
         if scope["path"].startswith("/actions/"):
             about.route = "/actions"
         try:
@@ -117,7 +117,7 @@ def test_what_operators_see_of_a_request(
     exported.clear()
     measures, head = Measures(), git(base, "rev-parse", "HEAD").strip()
     facts = BaseFacts(base, served)
-    facts.watched_by(measures)
+    facts.register_measures(measures)
     caller = Caller("acme", "viewer", frozenset({"Note"}))
     app = Telemetry(_Server(served, measures, caller), measures, RequestLog(queries=True, commit=facts.commit))
     find = {"type": "Note", "query": _SECRET + " ducks", "mode": "match", "where": "id <> 'x'"}
@@ -176,7 +176,7 @@ def test_a_pool_tells_the_steps_of_its_workers(base: Path, exported: InMemorySpa
     exported.clear()
     measures, pool = Measures(), Pool(base, OpenOptions(), 1)
     try:
-        BaseFacts(base, pool).watched_by(measures)
+        BaseFacts(base, pool).register_measures(measures)
         app = Telemetry(_Server(pool, measures, Caller("acme")), measures)
         _ask(app, "/actions/find", ("find", {"type": "Note", "query": "ducks", "mode": "match"}))
         request = _span(exported, "POST /actions")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.agents.toolbox import READS, bounded
+from duckkb.actions.agents.toolbox import READS, shorten_answer
 from duckkb.actions.folder import OpenOptions
 from duckkb.app import KnowledgeBase
 from duckkb.caller import Caller
@@ -118,8 +118,8 @@ def test_ax_07_results_have_a_bound_and_say_what_was_left_out(base: Path) -> Non
     assert whole["id"] == "n1" and "note" not in whole
     assert all(len(one.content) < 2_500 for one in result.messages if one.role == "tool")
     exact = {"rows": [1, 2, 3]}
-    assert bounded(exact, len(json.dumps(exact))) == exact
-    assert bounded(exact, len(json.dumps(exact)) - 1)["rows"] != exact["rows"]
+    assert shorten_answer(exact, len(json.dumps(exact))) == exact
+    assert shorten_answer(exact, len(json.dumps(exact)) - 1)["rows"] != exact["rows"]
 
 
 def test_ax_04_a_harness_is_kept_in_git_as_records(base: Path) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from duckkb import warm_client
-from duckkb.warm_client import ANSWER, BEGUN, OTHER, framed
+from duckkb.warm_client import ANSWER, BEGUN, OTHER, make_frame
 from tests.conftest import NOTES, Ran, make_base, run_in
 from tests.harness.forks import COMMAND, Forked, Forks, forks, possible, weakened
 from tests.harness.waiting import HANG_S
@@ -174,7 +174,7 @@ def test_another_user_is_not_answered(warmth: Warmth, base: Path, tmp_path_facto
     place, said = warmth.socket(base), b"\0".join([b"7", *warm_client.identity(str(base)), *map(os.fsencode, FIND)])
     program = (
         "import socket, sys; line = socket.socket(socket.AF_UNIX); line.connect(sys.argv[1]);"
-        f"socket.send_fds(line, [{framed(BEGUN, said)!r}], [0, 1, 2]); print(line.recv(99))"
+        f"socket.send_fds(line, [{make_frame(BEGUN, said)!r}], [0, 1, 2]); print(line.recv(99))"
     )
     for path in (place, *list(place.parents)[:2]):
         path.chmod(0o777)
@@ -231,17 +231,17 @@ PRINTED = b"\x00\x01" + (3).to_bytes(8, "little") + b"hi\n"
     [
         b"",
         BEGUN,
-        framed(BEGUN),
-        framed(OTHER, b"no"),
-        framed(BEGUN) + framed(OTHER, b"no"),
-        framed(ANSWER, PRINTED),
-        framed(BEGUN) + framed(BEGUN) + framed(ANSWER, PRINTED),
-        framed(BEGUN) + framed(ANSWER),
-        *(framed(BEGUN) + framed(ANSWER, PRINTED)[:size] for size in (1, 8, 9, 12, 20)),
-        framed(BEGUN) + framed(ANSWER, PRINTED) + b"more",
-        framed(BEGUN) + framed(ANSWER, PRINTED[:-1]),
-        framed(BEGUN) + framed(ANSWER, b"\x00\x03" + PRINTED[2:]),
-        framed(BEGUN) + ANSWER + b"\xff" * 8 + PRINTED,
+        make_frame(BEGUN),
+        make_frame(OTHER, b"no"),
+        make_frame(BEGUN) + make_frame(OTHER, b"no"),
+        make_frame(ANSWER, PRINTED),
+        make_frame(BEGUN) + make_frame(BEGUN) + make_frame(ANSWER, PRINTED),
+        make_frame(BEGUN) + make_frame(ANSWER),
+        *(make_frame(BEGUN) + make_frame(ANSWER, PRINTED)[:size] for size in (1, 8, 9, 12, 20)),
+        make_frame(BEGUN) + make_frame(ANSWER, PRINTED) + b"more",
+        make_frame(BEGUN) + make_frame(ANSWER, PRINTED[:-1]),
+        make_frame(BEGUN) + make_frame(ANSWER, b"\x00\x03" + PRINTED[2:]),
+        make_frame(BEGUN) + ANSWER + b"\xff" * 8 + PRINTED,
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
     ],
 )
@@ -251,7 +251,9 @@ def test_a_torn_or_strange_answer_is_none(warmth: Warmth, base: Path, said: byte
 
 
 def test_a_whole_answer_is_printed_in_its_order(warmth: Warmth, base: Path) -> None:
-    with listening(warmth, base, lambda line: line.sendall(framed(BEGUN) + framed(ANSWER, b"\x07" + PRINTED[1:]))):
+    with listening(
+        warmth, base, lambda line: line.sendall(make_frame(BEGUN) + make_frame(ANSWER, b"\x07" + PRINTED[1:]))
+    ):
         assert ask(warmth, base) == Ran(7, "hi\n", "")
 
 
@@ -260,7 +262,7 @@ def test_a_signal_ends_who_waits_as_it_ends_a_command(warmth: Warmth, base: Path
     came, released = threading.Event(), threading.Event()
 
     def hang(line: socket.socket) -> None:
-        line.sendall(framed(BEGUN))
+        line.sendall(make_frame(BEGUN))
         came.set()
         released.wait(HANG_S)
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from duckkb.truth.commit import protocol
 root, rounds, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 for _ in range(rounds):
-    with protocol.writing(root, 60):
+    with protocol.lock_for_writing(root, 60):
         found = {path: (root / path).read_bytes() for path in parts}
         number = int(found[parts[0]].split()[0]) + 1
         protocol.commit(root, [
@@ -48,7 +48,7 @@ from duckkb.truth.commit import protocol
 root, last, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 number, before = -1, -1
 while number < last:
-    with protocol.reading(root, 60) as read_only:
+    with protocol.lock_for_reading(root, 60) as read_only:
         found = [(root / path).read_bytes() for path in parts]
     assert not read_only
     assert found[0] == found[1], "two generations"
@@ -93,7 +93,7 @@ def test_dk_15_writers_killed_at_any_moment_lose_no_acknowledged_write(tmp_path:
         writer.kill()
         rest = writer.communicate()[0].split()
         acknowledged = int(rest[-1]) if rest else acknowledged
-        with protocol.reading(tmp_path, 10):
+        with protocol.lock_for_reading(tmp_path, 10):
             found = [(tmp_path / path).read_bytes() for path in PARTS]
         assert found[0] == found[1]
         assert int(found[0].split()[0]) in (acknowledged, acknowledged + 1)

@@ -304,10 +304,10 @@ def test_a_reader_is_answered_whose_build_is_replaced_before_it_reads_anything(
 
 
 def test_what_an_address_says_beside_the_place_holds(url: str) -> None:
-    from duckkb.lanes.targets.postgres.connecting import Address, connected
+    from duckkb.lanes.targets.postgres.connecting import Address, open_connection
 
     address = Address.of(f"{url}{'&' if '?' in url else '?'}options=-c%20work_mem%3D7MB")
-    with connected(address) as connection:
+    with open_connection(address) as connection:
         assert connection.execute("SHOW work_mem").fetchone() == ("7MB",)
         assert connection.execute("SHOW statement_timeout").fetchone() == ("30s",)
 
@@ -371,7 +371,7 @@ def _merge(root: Path, draw: random.Random) -> None:
     _change(root, draw)
     git(root, "checkout", "-q", "main")
     _change(root, draw)
-    merged = app.unopened(root)
+    merged = app.prepare_unopened(root)
     done = os.system(f"git -C {merged.root} merge -q -X ours --no-edit side >/dev/null 2>&1")
     if done:
         git(root, "merge", "--abort")

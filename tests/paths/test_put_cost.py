@@ -93,7 +93,7 @@ def test_a_note_of_fields_that_is_none_is_made_anew(tmp_path: Path, note: object
     with duckkb.open(root) as kb:
         kb.collections.init("logs", policy="structured-logs")
         kb.put("logs", [{"id": f"l{number}", "level": "info"} for number in range(3_000)])
-    notes = BaseStore(Place.of(config.around(root).cache_home, root))
+    notes = BaseStore(Place.of(config.read_environment(root).cache_home, root))
     before = notes.note("fields/logs")
     assert notes.keep("fields/logs", note)
     with duckkb.open(root) as kb:

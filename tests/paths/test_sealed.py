@@ -282,7 +282,7 @@ with duckkb.open(sys.argv[1]) as kb:
     assert told.returncode == 0, told.stderr
     assert told.stdout[0] != "0" and "GIT_TERMINAL_PROMPT" in told.stdout and KEY not in told.stdout + told.stderr
     health = sealed.run("doctor", "--json")
-    (where,) = [one for one in health.line["checks"] if one["check"] == "derived_state"]
+    (where,) = [one for one in health.line["checks"] if one["check"] == "check_derived_state"]
     assert "sealed in" in where["message"] and "(0700)" in where["message"] and KEY not in health.out
     assert not any(KEY.encode() in path.read_bytes() for path in sealed.folder.rglob("*") if path.is_file())
 
@@ -354,7 +354,7 @@ def test_kx_16_frames_open_whole_in_their_order_and_under_their_name_alone(tmp_p
 
 def test_kx_16_where_nothing_lies_in_memory_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="tmpfs") as caught:
-        sealed_home.in_memory([tmp_path, tmp_path / "none"], lambda _: "ext4")
+        sealed_home.find_memory_folder([tmp_path, tmp_path / "none"], lambda _: "ext4")
     assert caught.value.code == "E_KEY" and str(tmp_path) in caught.value.message
 
 

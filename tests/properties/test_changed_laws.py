@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import duckkb
-from duckkb.truth.files.read import changed, is_edited_again, reload, survey
+from duckkb.truth.files.read import is_edited_again, list_changed_parts, reload, survey
 from duckkb.truth.files.tree import Tree
 from tests.unit.test_truth_tree import G0, ONTOLOGY, P0, P1, PERSON, node, put, read
 
@@ -125,7 +125,7 @@ def test_the_parts_that_changed_are_those_that_reading_all_anew_finds_changed(
         aged(root)
         tree = read(root)
         settled(tree)
-        assert changed(tree, root) == []
+        assert list_changed_parts(tree, root) == []
         for step in steps:
             with suppress(OSError):  # what it would change is gone already
                 step(root)
@@ -133,7 +133,7 @@ def test_the_parts_that_changed_are_those_that_reading_all_anew_finds_changed(
             paths = sorted(fresh.parts.keys() | tree.parts.keys())
             wanted = [path for path in paths if _digest(fresh, path) != _digest(tree, path)]
             assert wanted or not is_edited_again(tree, root), step.__name__
-            assert changed(tree, root) == wanted, step.__name__
+            assert list_changed_parts(tree, root) == wanted, step.__name__
             assert tree.findings == fresh.findings, step.__name__
             tree.replace(reload(tree, root, wanted))
             settled(tree)
@@ -145,12 +145,12 @@ def test_a_part_that_is_edited_again_is_seen_without_the_others(tmp_path: Path) 
     tree = read(tmp_path)
     put(tmp_path, P0, node(PERSON, "eve"))
     assert not is_edited_again(tree, tmp_path), "it was never taken in: a survey finds it"
-    tree.replace(reload(tree, tmp_path, changed(tree, tmp_path)))
+    tree.replace(reload(tree, tmp_path, list_changed_parts(tree, tmp_path)))
     assert not is_edited_again(tree, tmp_path)
     put(tmp_path, P0, node(PERSON, "eva"))
-    assert is_edited_again(tree, tmp_path) and changed(tree, tmp_path) == [P0]
+    assert is_edited_again(tree, tmp_path) and list_changed_parts(tree, tmp_path) == [P0]
     (tmp_path / P0).unlink()
-    assert not is_edited_again(tree, tmp_path) and changed(tree, tmp_path) == [P0]
+    assert not is_edited_again(tree, tmp_path) and list_changed_parts(tree, tmp_path) == [P0]
 
 
 def grown(root: Path) -> None:
@@ -193,12 +193,12 @@ def test_a_glance_at_documents_sees_what_a_survey_sees(tmp_path: Path, step: Cal
     with duckkb.open(tmp_path) as kb:
         tree, ontology = kb._base.tree, kb._base.ontology
     settled(tree)
-    assert changed(tree, tmp_path) == []
+    assert list_changed_parts(tree, tmp_path) == []
     glance = tree.seen
     assert glance is not None and glance.still_holds(tmp_path)
     step(tmp_path)
-    wanted = sorted(changed(tree, tmp_path, survey(tmp_path, ontology)))
+    wanted = sorted(list_changed_parts(tree, tmp_path, survey(tmp_path, ontology)))
     assert bool(wanted or tree.findings) == (step is not nothing)
     tree.seen = glance
     assert glance.still_holds(tmp_path) == (step is nothing)
-    assert changed(tree, tmp_path) == wanted
+    assert list_changed_parts(tree, tmp_path) == wanted

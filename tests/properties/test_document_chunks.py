@@ -161,7 +161,7 @@ def test_kx_06_a_heading_at_the_edge_of_the_window_has_three_tenths_of_its_score
     line: str, beats_a_blank_line: bool
 ) -> None:
     """Of 100, 90, 80 and 70 that is more than the 20 of a blank line at the target, of 60 and 50 less."""
-    before, tokens = lines(50) + "\n", chunker.estimated_tokens(line)
+    before, tokens = lines(50) + "\n", chunker.estimate_tokens(line)
     blank = before + line + "\n" + lines(50 - tokens) + "\n"
     text = blank + lines(200)
     piece = chunks(text, markdown_marks(text, markdown.headings(text)), Size(100, 10, 50))[0]
@@ -227,9 +227,9 @@ def test_kx_06_a_chunk_begins_before_the_end_of_the_last_one_by_the_overlap(text
 def test_kx_06_no_chunk_begins_or_ends_inside_of_code_that_fits_into_one(text: str) -> None:
     whole = [(start, end) for start, end in markdown.fences(text)]
     for piece in cut(text, Size(60, 6, 12)):
-        assert chunker.estimated_tokens(text[piece.start : piece.end]) <= 61
+        assert chunker.estimate_tokens(text[piece.start : piece.end]) <= 61
         for start, end in whole:
-            if chunker.estimated_tokens(text[start : end + 1]) < 60:
+            if chunker.estimate_tokens(text[start : end + 1]) < 60:
                 assert not start < piece.end < end and not start < piece.start < end
 
 

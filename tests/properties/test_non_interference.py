@@ -21,7 +21,7 @@ from duckkb.app.knowledge import KnowledgeBase
 from duckkb.caller import Caller
 from duckkb.engine.base import Base
 from duckkb.engine.index import plan as care_of_index
-from duckkb.engine.narrowed import NarrowedBase, narrowed
+from duckkb.engine.narrowed import NarrowedBase, narrow_base
 from duckkb.errors import OntologyError, Refused
 from tests.harness import worlds
 from tests.harness.worlds import DEEDS, GRANTED, HIDDEN, WORDS, Hidden, Visible
@@ -302,14 +302,14 @@ def test_where_the_whole_base_cannot_be_loaded_all_are_told_one_error_and_no_nam
 def test_what_tells_of_the_machine_is_refused(tmp_path: Path) -> None:
     root = worlds.base(tmp_path / "kb", Visible(), Hidden(1, ("Secret",), 5))
     with worlds.opened(root) as kb:
-        view = narrowed(kb._base, GRANTED)
+        view = narrow_base(kb._base, GRANTED)
         for ask in (care_of_index.status, lambda base: tracing.Provenance(lambda: nullcontext(base)).log("Note", "n1")):
             with pytest.raises(Refused) as refused:
                 ask(view)
             assert refused.value.code == "E_FORBIDDEN"
         assert "E_FORBIDDEN" in asked(kb, ("diff", {"range": "main"}, "editor"))
     with pytest.raises(Refused), duckkb.open(root, at="HEAD") as kb:
-        narrowed(kb._base, GRANTED)
+        narrow_base(kb._base, GRANTED)
 
 
 INHERITED = {
@@ -344,7 +344,7 @@ ROOT = {
 def test_whatever_a_base_has_is_the_parts_own_or_shared_on_purpose(tmp_path: Path) -> None:
     worlds.base(tmp_path / "kb", Visible(), Hidden())
     with worlds.opened(tmp_path / "kb") as kb:
-        own = {*vars(NarrowedBase), *vars(narrowed(kb._base, GRANTED))}
+        own = {*vars(NarrowedBase), *vars(narrow_base(kb._base, GRANTED))}
         public = {name for name in {*vars(Base), *vars(kb._base)} if not name.startswith("_")}
     assert public - own == INHERITED.keys()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from duckkb.queries import Lane, LexicalQuery
 from duckkb.search.ranking import Fused, Profile, RankedList, fuse
-from duckkb.search.syntax import parse, plain, wanted
+from duckkb.search.syntax import drop_exclusions, parse, plain
 from duckkb.settings import Fusion
 
 QUERY = st.text(st.sampled_from('ab "-*内存:()\u3000\t\n🦆') | st.characters(exclude_categories=()), max_size=60)
@@ -31,7 +31,7 @@ def test_every_text_is_a_query(text: str) -> None:
     query = parse(text)
     assert '"' not in query.text
     assert all(piece.strip() for piece in (*query.phrases, *query.excluded, *query.prefixes))
-    assert isinstance(wanted(text), str)
+    assert isinstance(drop_exclusions(text), str)
     read = parse(plain(text))
     assert not (read.phrases or read.excluded or read.prefixes), "no sign is left"
 
@@ -40,14 +40,14 @@ def test_every_text_is_a_query(text: str) -> None:
 def test_words_without_operators_stay_as_they_are(words: list[str]) -> None:
     text = " ".join(words)
     assert parse(text) == LexicalQuery(text=text)
-    assert wanted(text) == text
+    assert drop_exclusions(text) == text
 
 
 @given(st.text("abc内", min_size=1, max_size=5), st.text("xyz存", min_size=1, max_size=5))
 def test_each_operator_is_read_as_such(word: str, other: str) -> None:
     query = parse(f'{word} "{word} {other}" -{other}{other} {other}* -"{word}"')
     assert query == LexicalQuery(word, (f"{word} {other}",), (other + other, word), (other,))
-    assert wanted(f'{word} -{other}{other} "{other}"') == f'{word} "{other}"'
+    assert drop_exclusions(f'{word} -{other}{other} "{other}"') == f'{word} "{other}"'
 
 
 NATURAL = [
@@ -74,7 +74,7 @@ NATURAL += [
 def test_signs_of_natural_questions_are_no_operators(text: str) -> None:
     query = parse(text)
     assert not (query.excluded or query.prefixes or query.phrases)
-    assert wanted(text) == text
+    assert drop_exclusions(text) == text
 
 
 @given(RANKING, RANKING, st.integers(1, 100))

@@ -12,7 +12,7 @@ from duckkb.engine.loading import Ground, Opened, load
 from duckkb.settings import Settings
 from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place
-from duckkb.truth.files.read import changed, reload
+from duckkb.truth.files.read import list_changed_parts, reload
 from duckkb.truth.files.tree import Tree
 from tests.properties.test_tree_properties import ONTOLOGY, edits, facts, states, write
 from tests.properties.test_tree_properties import read as read_afresh
@@ -38,7 +38,7 @@ def follow(opened: Opened, root: Path) -> Opened:
     """As a process does that stays open: take in what changed, and write it down."""
     assert opened.lines is not None, opened.reason
     tree, lines = opened.tree, opened.lines
-    paths = changed(tree, root)
+    paths = list_changed_parts(tree, root)
     with lines.writing(10.0) as is_current:
         if is_current:
             lines.save(tree, tree.replace(reload(tree, root, paths)), paths)

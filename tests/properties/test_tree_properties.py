@@ -14,7 +14,7 @@ from duckkb.records import Change, Changeset, Record, identity_key
 from duckkb.truth.files import tree as tree_module
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, encode
-from duckkb.truth.files.read import changed, load, reload
+from duckkb.truth.files.read import list_changed_parts, load, reload
 from duckkb.truth.files.render import Writer, fmt_parts, render
 from duckkb.truth.files.tree import Tree
 
@@ -112,7 +112,7 @@ def test_following_changes_equals_a_fresh_load_and_the_difference_is_true(
         list(facts(tree))
         for state in later:
             write(root, state)
-            for name, (upserts, gone) in tree.replace(reload(tree, root, changed(tree, root))).items():
+            for name, (upserts, gone) in tree.replace(reload(tree, root, list_changed_parts(tree, root))).items():
                 assert not set(upserts) & set(gone)
                 kind = next(kind for kind in ONTOLOGY if kind.name == name)
                 for record_id in gone:
@@ -123,7 +123,7 @@ def test_following_changes_equals_a_fresh_load_and_the_difference_is_true(
             fresh = read(root)
             assert list(facts(tree)) == list(facts(fresh))
             assert mirror == {kind.name: {row.record.id: row.line for row in fresh.rows(kind)} for kind in ONTOLOGY}
-            assert changed(tree, root) == []
+            assert list_changed_parts(tree, root) == []
 
 
 @given(states)

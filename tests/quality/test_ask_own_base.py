@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import duckkb
-from duckkb.actions.answering.ask import Declined, judged
+from duckkb.actions.answering.ask import Declined, gather_evidence
 from duckkb.review.provenance.citation import parse
 from tests.conftest import ROOT
 
@@ -20,12 +20,12 @@ def test_what_the_base_can_answer_is_asked_and_what_it_cannot_is_refused(own_bas
     refused, asked = Counter[str](), Counter[str]()
     with duckkb.open(own_base) as kb, kb._now() as base:
         for one in QUESTIONS["answerable"]:
-            found = judged(base, one["question"])
+            found = gather_evidence(base, one["question"])
             refused["answerable"] += isinstance(found, Declined)
             packed = {parse(entry.uri).identity for entry in found.pack.entries}
             assert packed & set(one["records"]), one["question"]
         for one in QUESTIONS["unanswerable"]:
-            asked[one["kind"]] += not isinstance(judged(base, one["question"]), Declined)
+            asked[one["kind"]] += not isinstance(gather_evidence(base, one["question"]), Declined)
     assert refused["answerable"] <= 1 and asked["far"] == 0 and asked["near"] <= 1, (refused, asked)
 
 

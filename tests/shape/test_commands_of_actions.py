@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.parameters import described
+from duckkb.actions.registry.parameters import describe_parameter
 from duckkb.cli.commands import ActionCommand
 from duckkb.cli.main import VERBS, duckkb
 from duckkb.cli.verb import verb
@@ -81,7 +81,7 @@ def differences(path: tuple[str, ...], command: ActionCommand) -> Iterator[str]:
         wanted, found = declared(rules[name]), taken(option)
         if (command.action, name) in OF_THE_TERMINAL:
             wanted["default"] = found["default"]
-        elif not str(option.help).startswith(described(command.action, name)):
+        elif not str(option.help).startswith(describe_parameter(command.action, name)):
             yield f"{' '.join(path)} {name}: {option.help!r}"
         yield from (
             f"{' '.join(path)} {name}: {key} {found[key]} is not {wanted[key]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from duckkb.review.health.machine import within
+from duckkb.review.health.machine import is_within
 from tests.conftest import ROOT
 from tests.harness.installed import packages_with, pinned_versions, plain_name
 
@@ -38,7 +38,7 @@ def _commands(tool: str) -> list[list[str]]:
 def test_every_library_has_a_tested_version_within_its_bounds() -> None:
     asked, tested = _asked(), pinned_versions()
     assert {name for name in asked if name not in tested} == set()
-    assert {name: bounds for name, bounds in asked.items() if not within(tested[name], bounds)} == {}
+    assert {name: bounds for name, bounds in asked.items() if not is_within(tested[name], bounds)} == {}
 
 
 def test_a_library_whose_files_are_relied_on_has_an_upper_bound() -> None:
@@ -114,6 +114,6 @@ def test_the_pinned_versions_install_on_the_python_of_debian_12() -> None:
         with suppress(PackageNotFoundError):
             about = distribution(name)
             asked = (about.metadata["Requires-Python"] or "").replace(" ", "")
-            if about.version == version and not within("3.11.2", asked):
+            if about.version == version and not is_within("3.11.2", asked):
                 refused[name] = asked
     assert refused == {}

@@ -27,12 +27,12 @@ WRITERS = {
     "cli/git_driver.py": {"merge", "merge_bases"},  # the file that git names
     "actions/folder.py": {
         "make",
-        "_made",
+        "_make_files",
         "_put_whole",
     },  # config.yaml and the like of a new base, whose folder the guard has seen
     "actions/agents/skill.py": {"install"},  # the folder of a file that the guard has seen
     "actions/forge.py": {"github"},  # workflows that are not there yet
-    "actions/caring.py": {"_borrowed"},  # a copy in the temporary folder
+    "actions/caring.py": {"_link_models"},  # a copy in the temporary folder
     "cli/main.py": {"_quiet_pipe"},  # the null device
 }
 WRITING = {
@@ -192,7 +192,7 @@ def test_no_spelling_of_a_kept_place_passes_the_guard(ground: Path) -> None:
     passed = []
     for name in KEPT:
         try:
-            outside.refuse_kept(ground / name, env, ground / "repo" / "kb")
+            outside.refuse_protected_path(ground / name, env, ground / "repo" / "kb")
         except errors.UsageError:
             continue
         passed.append(name)
@@ -206,7 +206,7 @@ def test_no_spelling_of_a_kept_place_passes_the_guard(ground: Path) -> None:
         "x.git/y",
         "way/x",
     ):
-        outside.refuse_kept(ground / name, env, ground / "repo" / "kb")
+        outside.refuse_protected_path(ground / name, env, ground / "repo" / "kb")
 
 
 def tree(folder: Path) -> dict[str, bytes]:

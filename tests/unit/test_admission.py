@@ -119,7 +119,7 @@ def test_a_read_that_nobody_waits_for_any_more_is_stopped_and_a_write_is_carried
 
         def work(name: str) -> None:
             interrupted = threading.Event()
-            with deadline.current().interrupting(interrupted.set):
+            with deadline.current().interrupt_when_cancelled(interrupted.set):
                 begun.release()
                 if interrupted.wait(30 if name == "read" else 0):
                     stopped.append(name)

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from duckkb.actions.answering.claims import checked
+from duckkb.actions.answering.claims import check_sentences
 from duckkb.actions.answering.context_pack import ContextPack, Entry
 from duckkb.actions.answering.prompt import PROMPT, messages
 from duckkb.actions.answering.sentences import sentences
@@ -20,7 +20,7 @@ SOURCES = {
 
 
 def _faults(answer: str) -> list[tuple[str, str]]:
-    return [(mark.fault, mark.part) for one in checked(answer, SOURCES) for mark in one.marks]
+    return [(mark.fault, mark.part) for one in check_sentences(answer, SOURCES) for mark in one.marks]
 
 
 @pytest.mark.parametrize(
@@ -162,5 +162,5 @@ def test_the_prompt_is_a_pure_function_of_the_pack() -> None:
 def test_a_long_run_of_anything_is_checked_in_a_moment(sign: str) -> None:
     """What a model repeats until its limit: no pattern takes the square of it."""
     start = time.process_time()
-    checked(sign * 20_000 + " [1]", SOURCES)
+    check_sentences(sign * 20_000 + " [1]", SOURCES)
     assert time.process_time() - start < 2

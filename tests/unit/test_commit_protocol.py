@@ -197,7 +197,7 @@ def test_dk_18_a_file_that_changes_while_the_write_is_staged_stops_it_before_the
     assert caught.value.code == "E_STALE"
     assert tree(tmp_path) == {PART: b"edited\n"}
     assert folders(tmp_path) == {"data", "data/nodes", "data/nodes/note", DAY}
-    assert not protocol.pending(tmp_path)
+    assert not protocol.is_pending(tmp_path)
 
 
 def test_a_file_that_changes_after_the_commit_point_is_not_overwritten(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_dk_16_a_disk_that_refuses_at_any_step_leaves_all_old_or_all_new(tmp_pat
             assert caught.value.code == "E_IO"
             assert tree(root) == {PART: b"old\n"}
             assert folders(root) == {"data", "data/nodes", "data/nodes/note", DAY}
-            assert not protocol.pending(root)
+            assert not protocol.is_pending(root)
         else:  # committed: a second try finishes it
             assert set(protocol.commit(root, CHANGES, on_step=refuse)) == set(NEW)
             assert tree(root) == NEW
@@ -328,7 +328,7 @@ for name in ("other", "bound", "full"):
         protocol.commit(root, [change])
     except errors.Unavailable as error:
         left = [p.name for p in (root / "data").rglob("*") if p.name != "nodes"]
-        print(name, error.code, left, protocol.pending(root))
+        print(name, error.code, left, protocol.is_pending(root))
 """
 
 

@@ -89,10 +89,10 @@ def test_what_an_earlier_version_sealed_is_recovered(tmp_path: Path, decide: Cal
         (tmp_path / folder).mkdir(parents=True)
     for name, data in LEFT_BEHIND.items():
         (tmp_path / ".duckkb/txn/1505fef8c805ea07" / name).write_bytes(data)
-    assert protocol.pending(tmp_path)
+    assert protocol.is_pending(tmp_path)
     decide(tmp_path)
     assert tree(tmp_path) == ({PART: b"old\n"} if decide is protocol.abort else NEW)
-    assert not protocol.pending(tmp_path)
+    assert not protocol.is_pending(tmp_path)
 
 
 def test_a_staged_file_that_was_damaged_is_made_again_from_its_image(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_damage_to_all_copies_stops_and_keeps_the_old_files(tmp_path: Path) -> N
         protocol.recover(tmp_path)
     assert caught.value.code == "E_RECOVER"
     assert (tmp_path / PART).read_bytes() == b"old\n"
-    assert protocol.pending(tmp_path)
+    assert protocol.is_pending(tmp_path)
 
 
 def test_a_target_that_became_a_link_is_a_third_state(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_show_forward_and_abort_without_an_interrupted_write_do_nothing(tmp_path
 def test_reading_and_writing_recover_first(tmp_path: Path) -> None:
     for name in ("reading", "writing"):
         sealed(tmp_path / name)
-    with protocol.reading(tmp_path / "reading", 1) as read_only:
+    with protocol.lock_for_reading(tmp_path / "reading", 1) as read_only:
         assert read_only is False
         assert tree(tmp_path / "reading") == NEW
-    with protocol.writing(tmp_path / "writing", 1) as recovery:
+    with protocol.lock_for_writing(tmp_path / "writing", 1) as recovery:
         assert recovery.action == "finished"
         assert tree(tmp_path / "writing") == NEW
         assert lock.holder(tmp_path / "writing") is not None

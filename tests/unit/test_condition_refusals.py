@@ -8,7 +8,7 @@ import pytest
 from duckkb.errors import FilterError
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.process.engine import over_limit
+from duckkb.lanes.sql.process.engine import make_limit_error
 from duckkb.lanes.sql.reader.allowed import FUNCTIONS
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
@@ -348,7 +348,7 @@ def test_what_only_the_engine_refuses_is_not_advised(tables: Tables, condition: 
 def test_what_runs_is_advised_and_what_cannot_be_tried_is_not() -> None:
     class Slow(Confined):
         def ids(self, statement: str, seconds: float) -> IdSet:
-            raise over_limit(seconds)
+            raise make_limit_error(seconds)
 
     for engine, advice in ((Confined(), "duckkb find Note -w \"content = 'unknown'\""), (Slow(), "")):
         made = RecordTables(Ontology({"Note": NOTE}), lambda kind: (), engine=engine)

@@ -221,7 +221,10 @@ def test_who_waits_for_the_record_of_trust_is_told_who_changes_it(
     monkeypatch.setattr(remembered, "_WAIT_S", 0.0)
     around, root = env(tmp_path), folder(tmp_path / "kb")
     around.state_home.mkdir(parents=True)
-    with lock.beside(around.state_home / "remembered", "exclusive", 0.0), pytest.raises(Unavailable) as caught:
+    with (
+        lock.hold_lock_beside(around.state_home / "remembered", "exclusive", 0.0),
+        pytest.raises(Unavailable) as caught,
+    ):
         config.accept(root, REMOTE, around)
     assert caught.value.code == "E_LOCKED" and f"process {os.getpid()}" in caught.value.message
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from docs.example import render
 from duckkb import config
 from duckkb.config.keys import KEYS, SECTIONS
-from duckkb.config.show import normalised
+from duckkb.config.show import normalize_config
 from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.settings import (
     ArchSettings,
@@ -350,7 +350,7 @@ def test_config_show_gives_every_value_with_its_origin(tmp_path: Path) -> None:
         tmp_path, f"global:\n  chunk_size: 400\n{NOTE}", more="edges:\n  links:\n    from: Note\n    to: [Note]\n"
     )
     loaded = config.load(root, config.environment({"DUCKKB_WRITER": "ci"}))
-    shown = normalised(loaded)
+    shown = normalize_config(loaded)
     assert shown["global"]["chunk_size"] == {"value": 400, "origin": "config.yaml:2"}
     assert shown["global"]["embedding"]["batch_size"] == {"value": 64, "origin": "default"}
     assert shown["nodes"]["Note"]["table"] == {"value": "note", "origin": "default"}
@@ -363,7 +363,7 @@ def test_config_show_gives_every_value_with_its_origin(tmp_path: Path) -> None:
 
 def test_config_show_has_the_rows_of_chat_models(tmp_path: Path) -> None:
     text = "global:\n  models:\n    m:\n      providers:\n      - timeout_s: 7\n      tools: false\n"
-    row = normalised(config.load(base(tmp_path, text), ENV))["global"]["models"]["m"]
+    row = normalize_config(config.load(base(tmp_path, text), ENV))["global"]["models"]["m"]
     assert (row["tools"], row["json_mode"]) == (
         {"value": False, "origin": "config.yaml:6"},
         {"value": True, "origin": "default"},
@@ -374,7 +374,7 @@ def test_config_show_has_the_rows_of_chat_models(tmp_path: Path) -> None:
 
 
 def test_config_show_knows_every_setting(tmp_path: Path) -> None:
-    shown = normalised(config.load(base(tmp_path, ""), ENV))
+    shown = normalize_config(config.load(base(tmp_path, ""), ENV))
     for key in KEYS:
         place: Any = shown
         for step in key.name.split("."):
@@ -387,7 +387,7 @@ def test_config_show_has_policies_and_questions(tmp_path: Path) -> None:
         NOTE
         + "policies:\n  p:\n    intents: {default: match}\n    fusion: {k: 5}\nquestions:\n- {question: 什么, type: Note, expected: [a]}\n"
     )
-    shown = normalised(config.load(base(tmp_path, text), ENV))
+    shown = normalize_config(config.load(base(tmp_path, text), ENV))
     assert shown["policies"]["p"]["intents"]["default"] == {"value": "match", "origin": "config.yaml:5"}
     assert shown["policies"]["p"]["fusion"]["value"] == {"method": "rrf", "k": 5, "weight": 0.7, "gate": 0.0}
     assert shown["questions"][0]["origin"] == "config.yaml:8"

@@ -10,7 +10,7 @@ import pytest
 from duckkb import app, deadline
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.parameters import TIMES
-from duckkb.actions.registry.run import accepted
+from duckkb.actions.registry.run import accept_call
 from duckkb.caller import Caller
 from duckkb.errors import Unavailable
 from duckkb.lanes.sql.process.confined import Confined
@@ -34,9 +34,9 @@ def test_no_parameter_that_is_a_time_goes_beyond_what_a_call_has() -> None:
         needed = {name: values[rules[name]["type"]] for name in action.input["required"] if "type" in rules[name]}
         for name in times & {"timeout", *numbers}:
             given = {**needed, name: rules[name].get("maximum", 3_600_000)}
-            with deadline.bounded(_LIMIT_S, ""):
+            with deadline.bound_block(_LIMIT_S, ""):
                 for arguments in (given, needed):
-                    _, shortened = accepted(action.name, arguments, Caller(role="admin"))
+                    _, shortened = accept_call(action.name, arguments, Caller(role="admin"))
                     assert shortened.get(name, 0) <= _LIMIT_S * TIMES[name], (action.name, name, arguments)
             looked_at.add(action.name)
     assert {"sql", "growth", "quality", "query"} <= looked_at
@@ -47,7 +47,7 @@ def test_a_statement_ends_when_nobody_waits_for_it_any_more_and_the_next_one_is_
         calls = [deadline.Deadline() for _ in range(3)]
 
         def ask(call: deadline.Deadline) -> None:
-            with deadline.heeded(call):
+            with deadline.apply_deadline(call):
                 kb.run("sql", {"statement": _NEVER_ENDS, "timeout": 3600})
 
         asked = [threads.submit(ask, call) for call in calls]
@@ -67,7 +67,7 @@ def test_a_statement_in_its_process_ends_with_its_call(tmp_path: Path) -> None:
         call, asked = deadline.Deadline(), threading.Event()
 
         def ask() -> None:
-            with deadline.heeded(call):
+            with deadline.apply_deadline(call):
                 asked.set()
                 kb.run("sql", {"statement": _NEVER_ENDS, "timeout": 3600})
 
@@ -85,12 +85,12 @@ def test_engines_are_asked_side_by_side_and_who_had_none_is_next() -> None:
     both, ends = threading.Barrier(3), [threading.Event(), threading.Event()]
 
     def hold(end: threading.Event) -> None:
-        with deadline.bounded(None, "flood"), engines.turn():
+        with deadline.bound_block(None, "flood"), engines.turn():
             both.wait()
             end.wait()
 
     def ask(owner: str) -> None:
-        with deadline.bounded(None, owner), engines.turn():
+        with deadline.bound_block(None, owner), engines.turn():
             order.append(owner)
 
     with ThreadPoolExecutor(8) as threads:
@@ -115,7 +115,7 @@ def test_who_waits_for_an_engine_goes_when_the_call_is_cancelled() -> None:
     engines, call = Engines(Confined()), deadline.Deadline()
 
     def ask() -> None:
-        with deadline.heeded(call), engines.turn():
+        with deadline.apply_deadline(call), engines.turn():
             raise AssertionError("there is none")
 
     with ThreadPoolExecutor(1) as threads, engines.turn():

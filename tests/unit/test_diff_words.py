@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.review.diff.words import Run, around, json_words, words
+from duckkb.review.diff.words import Run, json_words, keep_near_changes, words
 from duckkb.rules.invisible import invisible_in, visible
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab 知识\n,1.\u202e")), max_size=40) | st.text(max_size=30)
@@ -27,7 +27,7 @@ def test_runs_hold_both_texts_whole_and_no_two_neighbours_of_one_kind(old: str, 
 @given(TEXTS, TEXTS, st.integers(0, 5))
 def test_a_cut_leaves_every_change_and_loses_no_text(old: str, new: str, reach: int) -> None:
     runs = words(old + "word " * 40 + new, new + "word " * 40 + old)
-    kept = around(runs, reach)
+    kept = keep_near_changes(runs, reach)
     assert "".join(run.text for run in kept) == "".join(run.text for run in runs)
     assert [run for run in kept if run.kind in ("gone", "new")] == [run for run in runs if run.kind in ("gone", "new")]
 

@@ -31,7 +31,7 @@ def test_a_glob_names_what_git_ignores_by_it(tmp_path: Path) -> None:
         (tmp_path / ".gitignore").write_text(f"{pattern}\n", "utf-8")
         asked = ["git", "check-ignore", "--no-index", "--stdin", "-z"]
         told = subprocess.run(asked, cwd=tmp_path, input="\0".join(paths).encode(), capture_output=True, check=False)
-        found = [path for path in paths if glob.matches(glob.parsed(pattern), path)]
+        found = [path for path in paths if glob.matches(glob.parse_glob(pattern), path)]
         assert found == sorted(told.stdout.decode().split("\0")[:-1]), pattern
         named += len(found)
     assert named > 1_000
@@ -71,7 +71,7 @@ def test_what_files_of_ignored_names_leave_out_is_what_git_ignores(tmp_path: Pat
 
 
 def test_braces_are_choices() -> None:
-    globs = glob.parsed("{a,b/{c,d}}/*.md")
+    globs = glob.parse_glob("{a,b/{c,d}}/*.md")
     assert [path for path in ("a/x.md", "b/c/x.md", "b/d/x.md", "b/x.md", "c/x.md") if glob.matches(globs, path)] == [
         "a/x.md",
         "b/c/x.md",
@@ -83,7 +83,7 @@ def test_braces_are_choices() -> None:
 def test_no_glob_goes_back_and_back(pattern: str) -> None:
     """Expressions of the usual form would take longer than the universe is old."""
     path = "/".join(["a" * 200, *"a" * 200])
-    assert not glob.matches(glob.parsed(pattern), path)
+    assert not glob.matches(glob.parse_glob(pattern), path)
     assert not source.matches((pattern,), path)
 
 
@@ -105,4 +105,4 @@ def test_a_line_of_a_collection_that_names_a_file_goes_before_those_of_its_folde
 @pytest.mark.parametrize("pattern", ["{a,b}" * 100, "a" * 1_001])
 def test_what_stands_for_too_much_is_refused(pattern: str) -> None:
     with pytest.raises(UsageError, match="at most"):
-        glob.parsed(pattern)
+        glob.parse_glob(pattern)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
 import duckkb
-from duckkb.documents.chunks import estimated_tokens, size_for
+from duckkb.documents.chunks import estimate_tokens, size_for
 from duckkb.documents.passages import passages
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.e5_pieces import cut_by_few
@@ -426,9 +426,9 @@ def test_kx_06_chunks_of_documents_are_as_long_as_the_model_reads(model: LocalE5
         fields = {"title": name, "text": text, "format": form}
         found = passages(name, fields, ["What the folder is about"], size_for(512))
         counts += model.count_tokens([one.meaning for one in found])
-        full = [one.text for one in found if estimated_tokens(one.text) > 200]
+        full = [one.text for one in found if estimate_tokens(one.text) > 200]
         for text, count in zip(full, model.count_tokens(full), strict=True):
-            assert 0.7 < count / estimated_tokens(text) < 1.3, text
+            assert 0.7 < count / estimate_tokens(text) < 1.3, text
     assert len(counts) > 100 and max(counts) <= 508 and sum(counts) / len(counts) > 250
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from duckkb.errors import Finding
 from duckkb.review.reports.findings import command, commands
-from duckkb.review.reports.sarif import as_sarif
+from duckkb.review.reports.sarif import build_log
 
 HOSTILE = [
     "plain",
@@ -145,7 +145,7 @@ SARIF = {
 
 
 def test_sarif_keeps_to_its_schema_and_its_rules_are_where_results_say() -> None:
-    log = as_sarif(FINDINGS, "0.1.0", "docs/kb/")
+    log = build_log(FINDINGS, "0.1.0", "docs/kb/")
     jsonschema.validate(log, SARIF)
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
@@ -159,7 +159,7 @@ def test_sarif_keeps_to_its_schema_and_its_rules_are_where_results_say() -> None
 
 
 def test_messages_of_sarif_hold_no_link_and_no_placeholder() -> None:
-    for result in as_sarif(FINDINGS, "0.1.0")["runs"][0]["results"]:
+    for result in build_log(FINDINGS, "0.1.0")["runs"][0]["results"]:
         text = result["message"]["text"]
         assert re.search(r"(?<!\\)\]\(", text) is None
         assert re.search(r"(?<!\{)(?:\{\{)*\{\d", text) is None
@@ -168,7 +168,7 @@ def test_messages_of_sarif_hold_no_link_and_no_placeholder() -> None:
 
 def test_a_finding_keeps_its_fingerprint_when_its_line_moves_and_no_two_share_one() -> None:
     def prints(findings: list[Finding]) -> list[str]:
-        results = as_sarif(findings, "0.1.0")["runs"][0]["results"]
+        results = build_log(findings, "0.1.0")["runs"][0]["results"]
         return [result["partialFingerprints"]["duckkb/v1"] for result in results]
 
     here = Finding("E_SCHEMA", "is not a string", "data/a.jsonl", 3, "/title", "", "Note", "n1")
@@ -221,7 +221,7 @@ def test_what_one_edit_of_a_schema_breaks_everywhere_is_told_once_with_a_count()
     ((kind, properties, message),) = [one for one in told if "E_SCHEMA" in one[1]["title"]]
     assert (kind, properties["line"]) == ("error", "1")
     assert "; 43 more like it: docs/kb/data/a.jsonl:2, docs/kb/data/a.jsonl:3, " in message
-    log = as_sarif([*FINDINGS, *broken], "0.1.0", "docs/kb/")
+    log = build_log([*FINDINGS, *broken], "0.1.0", "docs/kb/")
     jsonschema.validate(log, SARIF)
     (result,) = [one for one in log["runs"][0]["results"] if one["ruleId"] == "E_SCHEMA"]
     assert (result["occurrenceCount"], result["relatedLocations"][0]["physicalLocation"]["region"]) == (

@@ -41,7 +41,7 @@ def test_this_machine_has_a_file_system_or_does_not_tell() -> None:
     ("kind", "remote"), [("nfs", True), ("cifs", True), ("9p", True), ("fuse.x", True), ("fuseblk", False), ("", False)]
 )
 def test_a_base_on_a_file_system_of_several_machines_is_warned_of(tmp_path: Path, kind: str, remote: bool) -> None:
-    found = list(machine.judged(tmp_path, kind))
+    found = list(machine.judge_file_system(tmp_path, kind))
     assert [verdict.status for verdict in found] == (["warning"] if remote else [])
     assert local.is_remote(kind) is remote
 
@@ -94,4 +94,4 @@ def test_settings_of_git_that_change_files_or_names(
     ],
 )
 def test_versions_are_held_against_bounds(version: str, bounds: str, fits: bool) -> None:
-    assert machine.within(version, bounds) is fits
+    assert machine.is_within(version, bounds) is fits

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckkb.indexing.tokens import JiebaTokenizer
-from duckkb.lanes.lexical.fields import clipped, words_fields
+from duckkb.lanes.lexical.fields import clip_tokens, words_fields
 from duckkb.lanes.lexical.query import Clause, clauses, is_han
 from duckkb.lanes.order import best_first, is_settled
 from duckkb.ontology.model import NodeType, SearchField
@@ -86,8 +86,8 @@ def test_han_is_one_chinese_character() -> None:
 
 
 def test_tokens_are_cut_to_what_an_index_holds_and_kept_apart() -> None:
-    assert clipped("a b") == "a b"
-    assert clipped(f"a {'中' * 20_000} b") == f"a {'中' * 10_000} b"
+    assert clip_tokens("a b") == "a b"
+    assert clip_tokens(f"a {'中' * 20_000} b") == f"a {'中' * 10_000} b"
     assert len(("中" * 10_000).encode()) < 65_530
 
 

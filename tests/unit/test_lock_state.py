@@ -46,7 +46,7 @@ def end(child: "subprocess.Popen[bytes]", *, kill: bool = False) -> None:
 
 def test_a_writer_excludes_everybody_and_is_named(tmp_path: Path) -> None:
     child = held_by_a_child(tmp_path, "exclusive")
-    for attempt in (lock.exclusive, lock.shared):
+    for attempt in (lock.exclusive, lock.hold_shared):
         with pytest.raises(errors.Unavailable) as caught, attempt(tmp_path, 0.02):
             pass
         assert caught.value.code == "E_LOCKED"
@@ -61,7 +61,7 @@ def test_a_writer_excludes_everybody_and_is_named(tmp_path: Path) -> None:
 
 def test_readers_share_and_keep_writers_out(tmp_path: Path) -> None:
     child = held_by_a_child(tmp_path, "shared")
-    with lock.shared(tmp_path, 0) as read_only:
+    with lock.hold_shared(tmp_path, 0) as read_only:
         assert read_only is False
     with pytest.raises(errors.Unavailable) as caught, lock.exclusive(tmp_path, 0.02):
         pass
@@ -118,7 +118,7 @@ def test_threads_of_one_process_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_an_error_inside_frees_the_lock_and_the_file_stays(tmp_path: Path) -> None:
-    for attempt in (lock.exclusive, lock.shared):
+    for attempt in (lock.exclusive, lock.hold_shared):
         with pytest.raises(ZeroDivisionError), attempt(tmp_path, 0):
             raise ZeroDivisionError
         with lock.exclusive(tmp_path, 0):
@@ -132,7 +132,7 @@ def test_an_error_inside_frees_the_lock_and_the_file_stays(tmp_path: Path) -> No
 def test_rubbish_in_the_lock_file_stops_nobody(tmp_path: Path, content: bytes) -> None:
     state.ensure(tmp_path)
     (state.folder_of(tmp_path) / state.LOCK).write_bytes(content)
-    with lock.shared(tmp_path, 0), pytest.raises(errors.Unavailable), lock.exclusive(tmp_path, 0):
+    with lock.hold_shared(tmp_path, 0), pytest.raises(errors.Unavailable), lock.exclusive(tmp_path, 0):
         pass
     with lock.exclusive(tmp_path, 0):
         pass
@@ -151,7 +151,7 @@ def test_a_lock_file_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> No
     with pytest.raises(errors.Unavailable), lock.exclusive(tmp_path, 0):
         pass
     assert not (tmp_path / "elsewhere").exists()
-    with lock.shared(tmp_path, 0) as read_only:
+    with lock.hold_shared(tmp_path, 0) as read_only:
         assert read_only
 
 
@@ -164,7 +164,7 @@ from duckkb.truth import state; from duckkb.truth.commit import lock, protocol
 import secrets
 os.setgid(65534); os.setuid(65534)
 root = Path(".")
-for attempt in (lock.shared, protocol.reading):
+for attempt in (lock.hold_shared, protocol.lock_for_reading):
     try:
         with attempt(root, 0) as read_only:
             print("read", read_only)

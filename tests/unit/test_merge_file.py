@@ -186,5 +186,5 @@ def test_what_is_marked_is_read_back(
 ) -> None:
     for one in merge_table(base, ours, theirs, NOTE).conflicts:
         held: list[bytes | Block] = [A, one.block, B]
-        assert conflict.read(conflict.written(held, size)) == held
-        assert conflict.has_markers(conflict.written(held, size))
+        assert conflict.read(conflict.join_blocks(held, size)) == held
+        assert conflict.has_markers(conflict.join_blocks(held, size))

@@ -22,7 +22,7 @@ from pathlib import Path
 from duckkb import app, config
 from duckkb.errors import OntologyError
 root, state = Path(sys.argv[1]), Path(sys.argv[2])
-env = config.around(root, {"HOME": str(state), "XDG_STATE_HOME": str(state)})
+env = config.read_environment(root, {"HOME": str(state), "XDG_STATE_HOME": str(state)})
 try:
     config.load(root, env)
     print("sound", "jsonschema_rs" in sys.modules)

@@ -68,10 +68,10 @@ def test_each_branch_that_git_has_is_found_by_its_name(root: Path, name: str) ->
     write(root, PART)
     made = commit(root)
     git(root, "update-ref", f"refs/heads/{name}", made)
-    assert branches.named(root, name).commit == made
+    assert branches.resolve_branch(root, name).commit == made
     for other in (f"{name}\n", f"{name}\0", f"{name} ", "\ud800", ""):
         with pytest.raises(StateError, match="no branch"):
-            branches.named(root, other)
+            branches.resolve_branch(root, other)
 
 
 def test_branch_and_commit_follow_the_checkout(root: Path) -> None:

@@ -183,7 +183,7 @@ def test_a_sound_file_that_is_busy_is_not_dropped_as_damaged(tmp_path: Path) -> 
         holder.execute("PRAGMA locking_mode=EXCLUSIVE")
         holder.execute("BEGIN EXCLUSIVE")
         assert "locked" in (other.problem() or "")
-        assert not other.drop_damaged()
+        assert not other.remove_if_damaged()
     assert words(one) == ["a"]
 
 
@@ -221,7 +221,7 @@ def test_who_waits_for_a_file_that_is_being_made_says_who_makes_it(
 ) -> None:
     monkeypatch.setattr(database, "_MAKING_S", 0.0)
     store = opened(tmp_path)
-    with lock.beside(tmp_path / "store.sqlite", "exclusive", 0.0):
+    with lock.hold_lock_beside(tmp_path / "store.sqlite", "exclusive", 0.0):
         assert not store.is_lasting
     assert f"process {os.getpid()}" in store.reason
 

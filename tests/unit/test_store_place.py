@@ -89,7 +89,7 @@ def test_folders_of_bases_that_are_long_gone_are_swept_when_another_is_made(tmp_
     (tmp_path / "new").mkdir()
     Place.of(tmp_path / "home", tmp_path / "new").make()
     assert [made[base].own.exists() for base in (gone, away, root)] == [False, True, True]
-    told = {Path(found.root or "").name: found.is_alive for found in place.kept(tmp_path / "home")}
+    told = {Path(found.root or "").name: found.is_alive for found in place.iter_kept_folders(tmp_path / "home")}
     assert told == {"away": False, "kb": True, "new": True}
 
 
@@ -100,7 +100,7 @@ def test_the_machine_may_name_another_cache_folder_but_no_folder_of_the_base(tmp
 
     def named(folder: str, **more: str) -> Path:
         settings.write_text(json.dumps({"cache_home": folder}))
-        return config.around(root, environ | more).cache_home
+        return config.read_environment(root, environ | more).cache_home
 
     assert named(str(tmp_path / "big")) == tmp_path / "big"
     assert named(str(tmp_path / "big"), DUCKKB_CACHE_HOME=str(tmp_path / "own")) == tmp_path / "own"

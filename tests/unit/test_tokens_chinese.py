@@ -48,9 +48,9 @@ def test_dk_21_traditional_meets_simplified_only_where_asked() -> None:
 
 
 def test_folding_twice_changes_nothing() -> None:
-    from duckkb.indexing.chinese import simplified
+    from duckkb.indexing.chinese import read_simplified_table
 
-    table = simplified()
+    table = read_simplified_table()
     assert all(len(target) == 1 and ord(target) not in table for target in table.values())
 
 

@@ -13,7 +13,7 @@ from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Change, Changeset, Record
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, record_line
-from duckkb.truth.files.read import changed, load
+from duckkb.truth.files.read import list_changed_parts, load
 from duckkb.truth.files.render import RenderedPart, Writer, fmt_parts, format_change, render
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import PartAddress, part_path
@@ -240,7 +240,7 @@ def test_a_line_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> N
 def test_what_was_written_is_known_without_reading_it_again(tmp_path: Path) -> None:
     tree = base(tmp_path)
     apply(tmp_path, tree, render(tree, inserts(map(record, range(5))), Writer()))
-    assert changed(tree, tmp_path) == []
+    assert list_changed_parts(tree, tmp_path) == []
     fresh = base(tmp_path)
     assert list(tree.rows(PERSON)) == list(fresh.rows(PERSON))
     assert {name: part.digest for name, part in tree.parts.items()} == {

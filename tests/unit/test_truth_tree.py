@@ -13,7 +13,7 @@ from duckkb.records import TypedEnd
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, decode, encode
 from duckkb.truth.files.part import Stamp
-from duckkb.truth.files.read import changed, load, read_part, reload
+from duckkb.truth.files.read import list_changed_parts, load, read_part, reload
 from duckkb.truth.files.tree import Ambiguous, Tree
 
 T1, T2 = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
@@ -239,13 +239,13 @@ def test_changes_of_files_are_noticed(tmp_path: Path) -> None:
     put(tmp_path, P0, node(PERSON, "a"))
     put(tmp_path, G0, node(GROUP, "g"))
     tree = read(tmp_path)
-    assert changed(tree, tmp_path) == []
+    assert list_changed_parts(tree, tmp_path) == []
     put(tmp_path, P0, node(PERSON, "b"))
     put(tmp_path, P1, node(PERSON, "c"))
     (tmp_path / G0).unlink()
-    assert changed(tree, tmp_path) == [G0, P0, P1]
+    assert list_changed_parts(tree, tmp_path) == [G0, P0, P1]
     tree.replace(reload(tree, tmp_path, [G0, P0, P1]))
-    assert changed(tree, tmp_path) == []
+    assert list_changed_parts(tree, tmp_path) == []
     assert [row.record.identity for row in tree.rows(PERSON)] == [("b",), ("c",)]
     assert tree.count(GROUP) == 0
 
@@ -257,7 +257,7 @@ def test_dk_18_a_change_of_equal_length_at_the_same_moment_is_noticed(tmp_path: 
     with file.open("r+b") as same_inode:
         same_inode.write(node(PERSON, "a", n=2) + b"\n")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert changed(tree, tmp_path) == [P0]
+    assert list_changed_parts(tree, tmp_path) == [P0]
 
 
 def test_a_stamp_is_racy_within_two_seconds_of_the_reading() -> None:

@@ -144,7 +144,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(vectors_module, "_PICKED_FROM", 1)
     monkeypatch.setattr(vectors_module, "_LEFT_SHARE", 1.0)
     left: list[int] = []
-    real = vectors_module.bounded_candidates
+    real = vectors_module.select_candidates_by_bounds
 
     def counted(*given: object) -> object:
         found = real(*given)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             left.append(len(found))
         return found
 
-    monkeypatch.setattr(vectors_module, "bounded_candidates", counted)
+    monkeypatch.setattr(vectors_module, "select_candidates_by_bounds", counted)
     return left
 
 

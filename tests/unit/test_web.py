@@ -15,8 +15,8 @@ from duckkb.errors import UsageError
 from duckkb.serving.web import markdown
 from duckkb.serving.web.differing import compare, version
 from duckkb.serving.web.filters import condition, controls
-from duckkb.serving.web.marking import excerpt, marked, place_of, terms_of
-from duckkb.serving.web.values import fields_of, shown
+from duckkb.serving.web.marking import excerpt, mark_terms, place_of, terms_of
+from duckkb.serving.web.values import fields_of, show_json_value
 
 ALLOWED = {
     "a", "blockquote", "br", "code", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody",
@@ -61,7 +61,7 @@ def test_markdown_is_what_it_says() -> None:
 
 @given(st.text(max_size=200), st.lists(st.text(min_size=1, max_size=6), max_size=5))
 def test_marks_lose_and_change_nothing(text: str, terms: list[str]) -> None:
-    found = marked(text, terms_of(" ".join(terms), terms))
+    found = mark_terms(text, terms_of(" ".join(terms), terms))
     assert Markup(str(found).replace("<mark>", "").replace("</mark>", "")).unescape() == text
 
 
@@ -112,12 +112,14 @@ def test_values_are_shown_by_what_they_are() -> None:
         ("a", "text"), ("long", "markdown"), ("b", "number"), ("list", "list"), ("map", "map"), ("url", "address"),
     ]  # fmt: skip
     assert found[0].said == "said" and found[0].is_identity
-    assert shown("x\ny", "text/plain").form == "plain" and shown("javascript:alert(1)").form == "text"
-    assert shown([0] * 80).rest == 30 and len(shown("x" * 50_000).text) == 20_000
+    assert (
+        show_json_value("x\ny", "text/plain").form == "plain" and show_json_value("javascript:alert(1)").form == "text"
+    )
+    assert show_json_value([0] * 80).rest == 30 and len(show_json_value("x" * 50_000).text) == 20_000
     nested: object = "end"
     for _ in range(40):
         nested = [nested, {"deeper": nested}] if isinstance(nested, str) else [nested]
-    assert shown(nested).form == "values"
+    assert show_json_value(nested).form == "values"
 
 
 def test_versions_are_made_of_what_changed() -> None:

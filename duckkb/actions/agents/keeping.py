@@ -3,7 +3,7 @@
 from typing import Any
 
 from duckkb.actions import writing
-from duckkb.actions.resolve import kind_named
+from duckkb.actions.resolve import find_kind
 from duckkb.engine.base import Base
 from duckkb.errors import StateError, UsageError
 from duckkb.llm.loop import CallRecord, Harness
@@ -17,7 +17,7 @@ def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = N
     """Put the records of a harness into a collection by the policy `harness`, under the name `run` (the harness's own id without
     one); again changes nothing. Raises as `writing.put`, `errors.UsageError` for another type, `errors.StateError` (E_HARNESS) for
     a harness that waits for approval or was interrupted, or in which nothing was called."""
-    if kind_named(base, type).identity != _IDENTITY:
+    if find_kind(base, type).identity != _IDENTITY:
         command = "duckkb col init runs --policy harness"
         raise UsageError(f"{type} is no collection by the policy `harness`", suggestion=command)
     if harness.pending or harness.interrupted:

@@ -11,14 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.actions import writing
-from duckkb.actions.collecting import BaseNow, Collections, create, policy_named
+from duckkb.actions.collecting import BaseNow, Collections, create, resolve_policy
 from duckkb.actions.documents.collections import DocumentCollections, documents_of, source_of
-from duckkb.actions.resolve import given_records, granted, regular_file
+from duckkb.actions.resolve import check_records, grant_path, regular_file
 from duckkb.engine.base import Base
 from duckkb.engine.draft import same_fields
 from duckkb.errors import DuckkbError, Finding, NotFound, StateError
 from duckkb.ontology.model import DocumentSource, NodeType
-from duckkb.ontology.names import collection_table, is_policy_name, name_known, reserved
+from duckkb.ontology.names import collection_table, describe_reservation, is_policy_name, suggest_known_names
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
 from duckkb.store.chroma import DOCUMENT, FILE, ChromaCollection, read
@@ -66,12 +66,12 @@ class Migrations:
     ) -> Iterator[MigratedCollection]:
         """As `chroma`, each collection once it is written: one that fails leaves those before it."""
         with self._base() as base:
-            place = granted(base, file)
+            place = grant_path(base, file)
             path = regular_file(base, place / FILE if place.is_dir() else place, f"a {FILE}")
         sources, used_tables = read(path), set[str]()
         source_names = [collection.name for collection in sources]
         for name in {*names} - {*source_names}:
-            raise NotFound(f"no collection {name!r} in {path}", suggestion=name_known(name, source_names))
+            raise NotFound(f"no collection {name!r} in {path}", suggestion=suggest_known_names(name, source_names))
         for source in sources:
             if not names or source.name in names:
                 yield self._migrate_collection(source, used_tables, update=update, dry_run=dry_run)
@@ -81,7 +81,7 @@ class Migrations:
         name, folder, number of documents, and whether it was added now; one that is there stays as it is. Raises
         `errors.StateError` (E_FOREIGN) for a folder without memory."""
         with self._base() as base:
-            place = granted(base, folder).resolve()
+            place = grant_path(base, folder).resolve()
             for kind in documents_of(base):
                 if (base.root / source_of(kind).path).resolve() == place:
                     documents = len(base.tree.parts_of(kind))
@@ -108,7 +108,7 @@ class Migrations:
             new, differing = _compare_records(base, kind, records)
             changes = [*new, *(differing if update else ())]
             items = ((f"{source.name} {record['id']}", writing.plain(base, record)) for record in changes)
-            given_records(base, kind, items, single=False, partial=True)  # before a collection is made for them
+            check_records(base, kind, items, single=False, partial=True)  # before a collection is made for them
             if definition and not dry_run:
                 create(base, kind.name, definition)
         pending = self._put(kind.name, changes, is_new=bool(definition)) if changes and not dry_run else 0
@@ -141,7 +141,7 @@ def _find_or_define_type(base: Base, source: ChromaCollection, used_tables: set[
         if kind.policy is not None and mark in kind.policy.description:
             return kind, b""
     name = _find_free_name(base, source.name, used_tables)
-    policy = policy_named(base, "knowledge-base")
+    policy = resolve_policy(base, "knowledge-base")
     policy_source = {**policy.source, "description": f"The collection {source.name} of Chroma {mark}."}
     definition = define(name, replace(policy, source=policy_source), {})
     record_type, findings = collection_of(definition, path_of(name))
@@ -164,7 +164,7 @@ def _compare_records(base: Base, kind: NodeType, records: Iterable[Mapping[str, 
 def _find_free_name(base: Base, name: str, used_tables: set[str]) -> str:
     """A name for a new collection that is as near to this one as can be; `used_tables` are those of others."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_LONGEST_NAME].strip("-_")
-    if not is_policy_name(plain) or reserved(plain):
+    if not is_policy_name(plain) or describe_reservation(plain):
         plain = f"chroma-{plain}".rstrip("-")
 
     def is_free(candidate: str) -> bool:

@@ -20,8 +20,8 @@ def install(to: str | Path = FOLDER, *, force: bool = False) -> tuple[Path, bool
     env = config.environment()
     target, data = outside.sound(to).expanduser() / "duckkb" / "SKILL.md", text().encode()
     if env.sandbox:
-        outside.granted(target, config.find_root(Path.cwd(), None, env), env)
-    outside.refuse_kept(target, env)
+        outside.grant_outside_path(target, config.find_root(Path.cwd(), None, env), env)
+    outside.refuse_protected_path(target, env)
     if target.is_file() and target.read_bytes() == data:
         return target, False
     target.parent.mkdir(parents=True, exist_ok=True)

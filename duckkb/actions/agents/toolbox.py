@@ -27,7 +27,7 @@ def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool,
             name,
             action.description + more,
             _build_parameters(action, without if caller.may("admin") else without | action.privileged),
-            lambda args, context: bounded(ask(action.name, args, caller), longest),
+            lambda args, context: shorten_answer(ask(action.name, args, caller), longest),
             timeout_s=_TIMEOUT_S,
             idempotent=not action.writes,
         )
@@ -37,7 +37,7 @@ def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool,
     return (*reads, put) if caller.may(ACTIONS["put"].role) else tuple(reads)
 
 
-def bounded(answer: dict[str, Any], longest: int) -> dict[str, Any]:
+def shorten_answer(answer: dict[str, Any], longest: int) -> dict[str, Any]:
     """An answer of at most about so many characters as JSON: with the first entries of its longest list, or else its beginning as
     text; a `note` says what was left out."""
     text = _to_json(answer)

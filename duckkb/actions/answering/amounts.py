@@ -93,7 +93,7 @@ class Amount(Struct, frozen=True):
     is_sure: bool = True
 
 
-def evened(text: str) -> str:
+def normalize_digits_text(text: str) -> str:
     """A text as numbers are looked for in it."""
     return unicodedata.normalize("NFKC", text)
 
@@ -113,7 +113,7 @@ def amounts(text: str) -> list[Amount]:
     return sorted(numbers, key=lambda hit: hit.start)
 
 
-def without(text: str, found: list[Amount]) -> str:
+def blank_amounts(text: str, found: list[Amount]) -> str:
     """An evened text with its numbers left out; as long as before."""
     return _erase_amounts(text, [number for number in found if number.is_sure])
 
@@ -122,7 +122,7 @@ class Amounts:
     """What a text has of numbers, to look others up in."""
 
     def __init__(self, text: str) -> None:
-        self._text = evened(text)
+        self._text = normalize_digits_text(text)
         self._all = amounts(self._text)
 
     def have(self, wanted: Amount) -> bool:

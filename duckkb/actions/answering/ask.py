@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.actions.answering import evidence
-from duckkb.actions.answering.claims import CheckedSentence, checked
-from duckkb.actions.answering.context_pack import COUNTER, ContextPack, Entry, context_pack, searched_kinds
+from duckkb.actions.answering.claims import CheckedSentence, check_sentences
+from duckkb.actions.answering.context_pack import COUNTER, ContextPack, Entry, choose_kinds, context_pack
 from duckkb.actions.answering.evidence import Support
 from duckkb.actions.answering.prompt import NO_ANSWER, PROMPT, messages
 from duckkb.actions.registry.record_lines import notice_object
-from duckkb.actions.resolve import identity_named, kind_named
-from duckkb.documents.chunks import estimated_tokens
+from duckkb.actions.resolve import convert_identity, find_kind
+from duckkb.documents.chunks import estimate_tokens
 from duckkb.engine.base import Base
 from duckkb.errors import Unavailable, UsageError
 from duckkb.messages import ChatRequest, ContentDelta, Finish, ReasoningDelta
@@ -99,7 +99,7 @@ def ask(
     """Answer a question from what the base has on it, by the chat model of this name (else that of the configuration); `listen` gets
     its words as they come. Types, budget (None for the setting's) and limit are those of the pack. Raises as `context_pack` and
     `ports.ChatModel.stream`; an answer that breaks off after its first word is given with what was said."""
-    verdict = judged(base, question, types=types, budget=budget, limit=limit)
+    verdict = gather_evidence(base, question, types=types, budget=budget, limit=limit)
     if isinstance(verdict, Declined):
         return verdict
     pack, support = verdict.pack, verdict.support
@@ -108,10 +108,10 @@ def ask(
     if not cut and text.strip(' .。\n*`"') == NO_ANSWER:
         return Declined(pack, support, chat_model.settings.name, finish)
     sources = {entry.number: entry.text for entry in pack.entries}
-    return Answered(pack, support, text, checked(text, sources), chat_model.settings.name, finish, cut)
+    return Answered(pack, support, text, check_sentences(text, sources), chat_model.settings.name, finish, cut)
 
 
-def judged(
+def gather_evidence(
     base: Base, question: str, *, types: Sequence[str] = (), budget: int | None = None, limit: int = 20
 ) -> Evidence | Declined:
     """What `ask` would have a model answer from, or why it would not; no model is asked."""
@@ -121,7 +121,7 @@ def judged(
     return Declined(pack, support) if not pack.entries or support.is_thin else Evidence(pack, support)
 
 
-def asked(
+def ask_as_object(
     base: Base,
     question: str,
     *,
@@ -131,10 +131,10 @@ def asked(
     limit: int = 20,
 ) -> dict[str, Any]:
     """`ask` as a plain object."""
-    return as_object(ask(base, question, model=model, types=types, budget=budget, limit=limit))
+    return convert_answer_to_object(ask(base, question, model=model, types=types, budget=budget, limit=limit))
 
 
-def as_object(found: Answered | Declined) -> dict[str, Any]:
+def convert_answer_to_object(found: Answered | Declined) -> dict[str, Any]:
     """An answer, or why there is none, as a plain object: `refusal` is null in one, and `answer` in the other."""
     if isinstance(found, Declined):
         nearest = [_describe_entry(item) for item in found.nearest]
@@ -188,18 +188,18 @@ def _measure_support(base: Base, pack: ContextPack, types: Sequence[str]) -> Sup
     packed_types: dict[tuple[str, int], RecordType] = {}
     for entry in pack.entries[:_JUDGED]:
         citation = parse(entry.uri)
-        kind = kind_named(base, citation.type)
-        row = base.tree.get(kind, identity_named(base, kind, citation.identity))
+        kind = find_kind(base, citation.type)
+        row = base.tree.get(kind, convert_identity(base, kind, citation.identity))
         assert row is not None, "an entry is a record"
         packed_types[kind.name, row.record.id] = kind
-    kinds, _ = searched_kinds(base, types)
+    kinds, _ = choose_kinds(base, types)
     return evidence.support(base, kinds, pack.question, [(kind, id) for (_, id), kind in packed_types.items()])
 
 
 def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
     """Raises `errors.UsageError` (E_MODEL_CANNOT) for evidence that the model cannot read at once."""
     conversation = messages(pack)
-    tokens = sum(estimated_tokens(message.content) for message in conversation)
+    tokens = sum(estimate_tokens(message.content) for message in conversation)
     most = model.settings.context_tokens
     if tokens + _ROOM > most:
         raise UsageError(

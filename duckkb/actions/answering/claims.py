@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from duckkb.actions.answering.amounts import Amounts, amounts, evened, without
+from duckkb.actions.answering.amounts import Amounts, amounts, blank_amounts, normalize_digits_text
 from duckkb.actions.answering.sentences import CODE, QUOTED, Sentence, sentences
-from duckkb.actions.answering.wording import Wording, denied, is_unrelated
+from duckkb.actions.answering.wording import Wording, find_denied_statement, is_unrelated
 
 Fault = Literal["uncited", "no_entry", "quotation", "code", "number", "name", "denial", "unrelated"]
 
@@ -80,7 +80,7 @@ class CheckedSentence(Struct, frozen=True):
     marks: tuple[Mark, ...] = ()
 
 
-def checked(answer: str, sources: Mapping[int, str]) -> tuple[CheckedSentence, ...]:
+def check_sentences(answer: str, sources: Mapping[int, str]) -> tuple[CheckedSentence, ...]:
     """The sentences of an answer, each held against the texts of the entries (by number) that it cites; one that needs no
     citation and has none against all of them."""
     texts = {number: _Source(text) for number, text in sources.items()}
@@ -116,19 +116,19 @@ def _find_marks(sentence: Sentence, texts: "Mapping[int, _Source]") -> Iterator[
             yield Mark("quotation", whole)
         return
     yield from _check_quotations(sentence.plain, sources)
-    plain_text = evened(_strip_quotations(sentence.plain))
+    plain_text = normalize_digits_text(_strip_quotations(sentence.plain))
     numbers = amounts(plain_text)
     for number in numbers:
         is_meant = number.is_sure and not (number.is_spelled and sentence.form == "frame")
         if is_meant and not any(text.amounts.have(number) for text in sources):
             yield Mark("number", number.shown)
-    yield from _check_names(without(plain_text, numbers), sources)
+    yield from _check_names(blank_amounts(plain_text, numbers), sources)
 
 
 def _check_words(wording: Wording, sources: "list[_Source]") -> Iterator[Mark]:
     if is_unrelated(wording, [text.wording for text in sources]):
         yield Mark("unrelated")
-    elif opposite := denied(wording, [statement for text in sources for statement in text.statements]):
+    elif opposite := find_denied_statement(wording, [statement for text in sources for statement in text.statements]):
         yield Mark("denial", opposite)
 
 

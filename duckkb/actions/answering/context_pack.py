@@ -16,16 +16,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.actions.registry.record_lines import notice_object
-from duckkb.actions.resolve import kind_named, positive, text_or_none
+from duckkb.actions.resolve import find_kind, positive, text_or_none
 from duckkb.actions.tracing import ground, read_alike
-from duckkb.documents.chunks import estimated_tokens
+from duckkb.documents.chunks import estimate_tokens
 from duckkb.documents.passages import TEXT, line_at
 from duckkb.engine import graph
 from duckkb.engine.base import Base
 from duckkb.engine.pipeline import query
 from duckkb.engine.reranking import ModelBudget
 from duckkb.errors import DuckkbError, StateError, UsageError
-from duckkb.indexing.chunk import searched_value
+from duckkb.indexing.chunk import read_value_at
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.queries import ChunkRef, Hit, Notice
 from duckkb.records import identity_text
@@ -39,7 +39,7 @@ from duckkb.truth.files.part import StoredRow
 
 Form = Literal["markdown", "plain", "json"]
 COUNTER = "duckkb-1"
-"""Names how tokens are counted: `documents.chunks.estimated_tokens`."""
+"""Names how tokens are counted: `documents.chunks.estimate_tokens`."""
 _WORDS = re.compile(r"\w+")
 _FORMAT = "duckkb pack 1"
 _NEIGHBORS = 10
@@ -125,7 +125,7 @@ def context_pack(
     if not text:
         raise UsageError("give a question", suggestion='duckkb pack "how do we roll back a release"')
     positive(budget, "the budget")
-    kinds, policy_notices = searched_kinds(base, types)
+    kinds, policy_notices = choose_kinds(base, types)
     hits = query(base, Intent(text, limit=positive(limit), kinds=tuple(kinds)), ModelBudget())
     candidates = [_build_candidate(base, hit, text) for hit in hits]
     if neighbors:
@@ -137,7 +137,7 @@ def context_pack(
     return _fill_pack(empty, candidates, sources)
 
 
-def packed(
+def pack_as_object(
     base: Base,
     question: str,
     *,
@@ -149,10 +149,10 @@ def packed(
 ) -> dict[str, Any]:
     """`context_pack` as a plain object."""
     pack = context_pack(base, question, types=types, budget=budget, limit=limit, neighbors=neighbors)
-    return as_object(pack, form)
+    return convert_pack_to_object(pack, form)
 
 
-def as_object(pack: ContextPack, form: Form) -> dict[str, Any]:
+def convert_pack_to_object(pack: ContextPack, form: Form) -> dict[str, Any]:
     """A pack as a plain object: its `text` as Markdown or plain, or, in the form `json`, the text of each entry."""
     entries = [_describe_entry(item, has_text=form == "json") for item in pack.entries]
     texts = {"markdown": pack.markdown, "plain": pack.plain}
@@ -214,7 +214,9 @@ class _Sources(Struct, frozen=True):
         for candidate in filter(lambda candidate: is_read_alike(candidate.kind), candidates):
             rows.setdefault(candidate.kind.name, (candidate.kind, []))[1].append(candidate.row)
         same = {
-            (name, number) for name, (kind, some) in rows.items() for number in history.committed(source, kind, some)
+            (name, number)
+            for name, (kind, some) in rows.items()
+            for number in history.select_committed(source, kind, some)
         }
         return cls(source.at.commit, frozenset(same))
 
@@ -223,10 +225,10 @@ class _Sources(Struct, frozen=True):
         return Citation(one.kind.name, identity_text(one.row.record.identity), at)
 
 
-def searched_kinds(base: Base, names: Sequence[str]) -> tuple[list[RecordType], tuple[Notice, ...]]:
+def choose_kinds(base: Base, names: Sequence[str]) -> tuple[list[RecordType], tuple[Notice, ...]]:
     """Types that a question may be asked of: those that are named, or all but the collections that were left out of searches; with
     a word on those whose policy does not allow it."""
-    named_kinds = [kind_named(base, name) for name in dict.fromkeys(names)]
+    named_kinds = [find_kind(base, name) for name in dict.fromkeys(names)]
     every = (kind for kind in base.ontology if kind.source is None or kind.source.included)
     usable_kinds = servable(named_kinds or [*every], "hybrid")
     if not usable_kinds or len(usable_kinds) < len(named_kinds):
@@ -245,7 +247,7 @@ def searched_kinds(base: Base, names: Sequence[str]) -> tuple[list[RecordType], 
 
 
 def _build_candidate(base: Base, hit: Hit, question: str) -> _Candidate:
-    kind = kind_named(base, hit.type)
+    kind = find_kind(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
     score = None if hit.score is None else round(hit.score, 3)  # machines differ in the seventh place
@@ -332,7 +334,7 @@ def _quote_candidate(
     )
     if candidate.beside is not None:
         entry = replace(entry, beside=numbers[candidate.beside])
-    is_piece = chunk is not None and chunk.text != searched_value(record.fields, chunk.field)
+    is_piece = chunk is not None and chunk.text != read_value_at(record.fields, chunk.field)
     if not is_piece and not candidate.is_document:
         yield _set_text(entry, whole_text(candidate.kind, record.fields))
     if chunk is not None:
@@ -398,7 +400,7 @@ def _measure_run(text: str, fence: str) -> int:
 def _count_tokens(parts: Iterable[tuple[str, str]]) -> int:
     """What parts of a pack take, each in its longer form. Each begins with a line end, across which no token goes, so that the
     whole takes as many as its parts."""
-    return sum(max(map(estimated_tokens, forms)) for forms in parts)
+    return sum(max(map(estimate_tokens, forms)) for forms in parts)
 
 
 def _describe_entry(entry: Entry, *, has_text: bool) -> dict[str, Any]:

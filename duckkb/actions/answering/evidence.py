@@ -96,7 +96,7 @@ def support(
     base: Base, kinds: Sequence[RecordType], question: str, packed: Sequence[tuple[RecordType, int]]
 ) -> Support:
     """The support that a question has among the packed records (type and id), and among all texts of these types."""
-    plain_question = syntax.plain(syntax.wanted(question))
+    plain_question = syntax.plain(syntax.drop_exclusions(question))
     words = syntax.parse(
         _ASKING.sub(" ", plain_question) if _ASKING.sub("", plain_question).strip(" ?？.。!！,，") else plain_question
     )

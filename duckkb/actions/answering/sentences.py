@@ -77,12 +77,14 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
             if kind == "item" and lead and not any(sentence.cites for sentence in block_sentences):
                 block_sentences = [Sentence(sentence.text, lead, sentence.form) for sentence in block_sentences]
         elif kind == "code":
-            code_cites = cited(" ".join(_BEHIND_CODE.findall(text)))
+            code_cites = read_citations(" ".join(_BEHIND_CODE.findall(text)))
             block_sentences = [Sentence(text, code_cites or (results[-1].cites if results else ()), "code")]
         elif kind == "quotation":
-            block_sentences = [Sentence(text, cited(text) or lead, "quotation")]
+            block_sentences = [Sentence(text, read_citations(text) or lead, "quotation")]
         else:
-            block_sentences = [Sentence(text, cited(text), "claim" if kind == "row" else _pick_heading_form(text))]
+            block_sentences = [
+                Sentence(text, read_citations(text), "claim" if kind == "row" else _pick_heading_form(text))
+            ]
         results += block_sentences
         if kind == "text":
             lead = block_sentences[-1].cites if block_sentences and _is_lead(block_sentences[-1].text) else ()
@@ -91,7 +93,7 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
     return tuple(results)
 
 
-def cited(text: str) -> tuple[int, ...]:
+def read_citations(text: str) -> tuple[int, ...]:
     """The numbers of the entries that a text cites, ascending.
 
     >>> cited("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
@@ -171,7 +173,7 @@ def _hide_match(match: re.Match[str]) -> str:
 def _build_sentence(text: str) -> Sentence:
     bare = _change_outside_code(text, lambda part: CITATION.sub("", part)).strip().rstrip("*_ ")
     is_frame = bare.endswith(("?", "？")) or _is_lead(text) or bare.rstrip(".。!！,，").casefold() in _ALONE
-    return Sentence(text, cited(text), "frame" if is_frame or not re.search(r"\w", bare) else "claim")
+    return Sentence(text, read_citations(text), "frame" if is_frame or not re.search(r"\w", bare) else "claim")
 
 
 def _is_lead(text: str) -> bool:

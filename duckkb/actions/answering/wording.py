@@ -73,7 +73,7 @@ def is_unrelated(said: Wording, sources: "Sequence[Wording]") -> bool:
     return len(same_script) >= _ENOUGH_WORDS and len(said.words & there) * _HARDLY <= len(ours)
 
 
-def denied(said: Wording, statements: "Iterable[Wording]") -> str:
+def find_denied_statement(said: Wording, statements: "Iterable[Wording]") -> str:
     """The statement that comes nearest to what is said, where it is the same but for a denial that only one of the two has; else
     empty."""
     near = [(_measure_nearness(said.words, statement.words), statement) for statement in statements]

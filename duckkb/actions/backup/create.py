@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from duckkb import atomic_write, config
-from duckkb.documents.source import below
+from duckkb.documents.source import find_inner_file
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import DuckkbError
 from duckkb.truth import state
@@ -33,10 +33,10 @@ def create(
     change meanwhile, `errors.Unavailable` (E_LOCKED, E_GIT, E_IO), `errors.StateError` (E_RECOVER, E_TRACKED_STATE).
     """
     refuse_tracked_state(root)
-    env, now = config.around(root), datetime.now(UTC)
+    env, now = config.read_environment(root), datetime.now(UTC)
     file_path = Path(path or default_folder(root) / f"{root.resolve().name}-{now:{STAMP}}{SUFFIX}")
     folders, documents, left_out = _list_documents(root)
-    with outside.drafted(file_path, root, env, force=force) as file:
+    with outside.draft_file(file_path, root, env, force=force) as file:
         target = Path(os.path.realpath(file_path.parent), file_path.name)
         created_at = f"{now:%Y-%m-%dT%H:%M:%SZ}"
         source = gather.BackupSource(root, folders, documents, target, created_at, lock_timeout, left_out)
@@ -51,7 +51,7 @@ def default_folder(root: Path) -> Path:
     user cannot write into."""
     repository, here = find_repository(root), Path.cwd().resolve()
     top = (repository.work_tree if repository else root).resolve()
-    if config.around(root).sandbox or not here.is_relative_to(top) or not os.access(top.parent, os.W_OK):
+    if config.read_environment(root).sandbox or not here.is_relative_to(top) or not os.access(top.parent, os.W_OK):
         return Path()
     return Path(os.path.relpath(top.parent, here))
 
@@ -67,7 +67,7 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
     """The folders of document collections, their documents, and what of them and of this machine is in no backup."""
     folders, documents, left_out = list[Path](), list[Path](), list[str]()
     try:
-        kinds = [kind for kind in config.load(root, config.around(root)).ontology if kind.kind == "node"]
+        kinds = [kind for kind in config.load(root, config.read_environment(root)).ontology if kind.kind == "node"]
     except DuckkbError as problem:
         kinds = []
         left_out.append(f"documents that git ignores or that lie outside: {problem.message}")
@@ -79,7 +79,7 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
         folders.append((root / kind.source.path).resolve())
         for entry in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # a backup rather has too much
             if isinstance(entry, tuple):
-                documents.append(folders[-1] / (below(kind.source, entry[0]) or entry[0]))
+                documents.append(folders[-1] / (find_inner_file(kind.source, entry[0]) or entry[0]))
             elif entry.is_error:
                 left_out.append(f"{entry.path}: {entry.message}")
         if not folders[-1].is_relative_to(top):

@@ -24,16 +24,16 @@ def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str
     """As `app.verify_backup`."""
     env = config.environment()
     file = outside.regular(path, _find_current_root(), env, "a backup")
-    with archive.opened(file) as read, TemporaryDirectory(prefix="duckkb-verify-") as place:
+    with archive.open_archive(file) as read, TemporaryDirectory(prefix="duckkb-verify-") as place:
         rebuild.rebuild(read, Path(place))
         root = Path(place, read.manifest.base).resolve()
         try:
             with unopened(root).opened(OpenOptions(lenient=True)) as base:
                 report = check(base)
         except DuckkbError as problem:
-            raise archive.damaged(f"its base does not load: {problem}") from problem
+            raise archive.make_damage_error(f"its base does not load: {problem}") from problem
         finally:
-            rmtree(Place.of(config.around(root).cache_home, root).own, ignore_errors=True)
+            rmtree(Place.of(config.read_environment(root).cache_home, root).own, ignore_errors=True)
         counts = {"records": report.records, "errors": report.errors, "warnings": report.warnings}
         return {"file": str(path)} | holds(read.manifest) | counts
 
@@ -45,15 +45,15 @@ def restore(
     env = config.environment()
     target = _place(folder, force) if folder is not None else None
     file = outside.regular(path, _find_current_root(), env, "a backup")
-    with archive.opened(file) as read:
+    with archive.open_archive(file) as read:
         if target is None:
             if "/" in read.manifest.name or not archive.is_sound(read.manifest.name, ""):
-                raise archive.damaged("the name of its folder is none")
+                raise archive.make_damage_error("the name of its folder is none")
             target = _place(read.manifest.name, force)
         aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):{STAMP}}")
         if os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}-{os.urandom(4).hex()}")
-        with rebuild.beside(target) as new_folder:
+        with rebuild.make_folder_beside(target) as new_folder:
             rebuild.rebuild(read, new_folder)
             has_previous = rebuild.put_in_place(new_folder, target, aside, target / read.manifest.base, lock_timeout)
         previous = (

@@ -14,23 +14,23 @@ from duckkb.actions.collecting import (
     BaseNow,
     Changed,
     Collections,
-    checked_name,
-    committed,
+    commit_ontology,
     create,
-    policy_named,
-    refuse_named,
+    refuse_referenced_collections,
     refuse_unfit,
+    resolve_policy,
+    validate_collection_name,
 )
 from duckkb.actions.packing import own_file
 from duckkb.documents.document import format_of
-from duckkb.documents.source import contexts, within
+from duckkb.documents.source import contexts, find_inner_path
 from duckkb.engine.base import Base
-from duckkb.engine.guard import refuse_agent_of, refuse_taken
+from duckkb.engine.guard import refuse_agent_of, refuse_existing_type
 from duckkb.engine.write import writable
 from duckkb.errors import Finding, NotFound, UsageError, shell_word
 from duckkb.ontology.model import MARKDOWN_FILES, DocumentSource, NodeType
 from duckkb.ontology.names import is_folder, is_policy_name, nearest
-from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
+from duckkb.ontology.snapshot import define, dump_definition, path_of, values_of, with_source
 from duckkb.truth.commit import outside, protocol
 from duckkb.truth.commit.journal import digest
 from duckkb.truth.files.document_parts import WalkNotes, walk
@@ -54,13 +54,13 @@ class DocumentCollections:
         Raises `errors.UsageError` (E_PATH, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
         with self._base() as base:
-            folder = outside.granted(path, base.root, base.wiring.env).resolve()
+            folder = outside.grant_outside_path(path, base.root, base.wiring.env).resolve()
             if not folder.is_dir():
                 raise outside.refusal(path, "is no folder", "duckkb collection list")
             folder_path = _resolve_place(base, folder, path)
             source = {"path": folder_path, **({"pattern": list(masks)} if masks else {})}
-            collection_name = checked_name(name) if name is not None else _name_of(folder)
-            definition = define(collection_name, policy_named(base, DOCUMENTS), {}, source)
+            collection_name = validate_collection_name(name) if name is not None else _name_of(folder)
+            definition = define(collection_name, resolve_policy(base, DOCUMENTS), {}, source)
             notes = WalkNotes()
             entries = walk(base.root, DocumentSource(folder_path, tuple(masks) or MARKDOWN_FILES), notes)
             count = sum(not isinstance(entry, Finding) for entry in entries)
@@ -96,15 +96,15 @@ class DocumentCollections:
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
         """Forget a collection; its files stay where they are. A graph of code (`kb.arch`) goes with its records: raises
         `errors.Refused` (E_SHRINK) for one that has any and is not `confirmed`, (E_EDGES) where other edges touch them."""
-        from duckkb.actions.documents.arch.building import graph_named, remove_graph
+        from duckkb.actions.documents.arch.building import find_graph, remove_graph
 
         with self._base() as base:
-            if (graph := graph_named(base, name)) is not None:
+            if (graph := find_graph(base, name)) is not None:
                 again = "" if confirmed else f"duckkb collection remove {name} --yes"
                 return remove_graph(base, graph, again)
             kind, source = _find_collection(base, name)
             if source.is_outside:
-                refuse_named(base, kind)
+                refuse_referenced_collections(base, kind)
                 _remember(base, kind.name, lambda definitions: _drop_definition(definitions, kind.name))
                 return Changed(kind.name, base.tree.count(kind), ())
         return Collections(self._base).remove(name, confirmed=True)
@@ -114,8 +114,8 @@ class DocumentCollections:
         with self._base() as base:
             kind, source = _find_collection(base, name)
             if source.is_outside:
-                checked_name(new)
-                refuse_named(base, kind)
+                validate_collection_name(new)
+                refuse_referenced_collections(base, kind)
                 old = kind.name
                 _remember(
                     base,
@@ -191,7 +191,7 @@ class DocumentCollections:
                 old = own_file(base, kind)
                 new_definition = with_source(old, kind.name, transform(values_of(old, kind.name)["source"]))
                 changes = [protocol.FileChange(path_of(kind.name), digest(old), new_definition)]
-                return committed(base, kind.name, base.tree.count(kind), changes if new_definition != old else [])
+                return commit_ontology(base, kind.name, base.tree.count(kind), changes if new_definition != old else [])
 
 
 def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = False) -> list[NodeType]:
@@ -219,7 +219,7 @@ def place_of(base: Base, place: str) -> tuple[NodeType, str]:
     raise NotFound(f"{place} lies in no collection", suggestion="`duckkb collection list` names them and their folders")
 
 
-def left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
+def list_left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
     """What in the folder of a collection is no document, and why, as `WalkNotes` has both; then files that cannot be read, and
     those that are `too_large`. Nothing for who sees part of a base, and as of a revision, where nobody looks at folders."""
     if base.is_narrowed or base.wiring.at is not None or base.wiring.published:
@@ -229,7 +229,7 @@ def left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
         pass
     for part in base.tree.parts_of(kind):
         if part.findings or part.stamp.size > source.extraction.largest:
-            path = within(source, part.path) or part.path
+            path = find_inner_path(source, part.path) or part.path
             notes.left_out.append((path, "unreadable" if part.findings else "too_large"))
     return notes.left_out
 
@@ -241,7 +241,7 @@ def readable_patterns(left_out: Sequence[tuple[str, str]], masks: Sequence[str])
     return [*(masks or MARKDOWN_FILES), *(f"**/*.{ending}" for ending in endings)] if endings else []
 
 
-def about(base: Base, kind: NodeType, inner: str) -> str:
+def describe_folders(base: Base, kind: NodeType, inner: str) -> str:
     """What a document is about by its folders, from the general to the specific, as one text."""
     return "\n".join(filter(None, (base.ontology.context, *contexts(source_of(kind), inner))))
 
@@ -313,7 +313,7 @@ def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitio
         refuse_unfit(base, name, config.outside_files(after))
         return after
 
-    with protocol.reading(base.root, base.wiring.lock_timeout):
+    with protocol.lock_for_reading(base.root, base.wiring.lock_timeout):
         config.change_outside(base.root, base.wiring.env, checked)
 
 
@@ -326,7 +326,7 @@ def _require_definition(definitions: _Definitions, name: str) -> Mapping[str, An
 
 def _with(base: Base, definitions: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
     """Raises `errors.Conflict` (E_EXISTS) where the name is taken, also by another process just now."""
-    refuse_taken(base, name)
+    refuse_existing_type(base, name)
     return {**definitions, name: values}
 
 
@@ -339,7 +339,7 @@ def _change_source(
 ) -> Any:
     """A definition with its source changed."""
     values = _require_definition(definitions, name)
-    return values_of(with_source(dumped(name, values), name, transform(values["source"])), name)
+    return values_of(with_source(dump_definition(name, values), name, transform(values["source"])), name)
 
 
 def _set_base_context(base: Base, text: str) -> Changed:
@@ -352,7 +352,7 @@ def _set_base_context(base: Base, text: str) -> Changed:
             raise UsageError(message, suggestion="change `context` there")
         new = f"context: {json.dumps(text, ensure_ascii=False)}\n".encode() if text else None
         change = protocol.FileChange(_CONTEXT_FILE, digest(old) if old is not None else None, new)
-        return committed(base, "/", 0, [change])
+        return commit_ontology(base, "/", 0, [change])
 
 
 def _report_missing_context(place: str) -> NotFound:

@@ -16,7 +16,7 @@ from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE
 _TOLD = 4_096  # bytes
 
 
-def are_trusted(base: Base) -> bool:
+def trusts_commands(base: Base) -> bool:
     """Whether this machine accepted the commands that the base's configuration names, all of them as they stand."""
     commands = config.commands(base.settings, base.ontology)
     return config.are_commands_trusted(base.root, commands, base.wiring.env)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from duckkb.actions.documents.collections import URI, documents_of, source_of
 from duckkb.documents import document, glob
-from duckkb.documents.source import placed, within
+from duckkb.documents.source import find_inner_path, place_path
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, Refused, UsageError, shell_word
 from duckkb.ontology.model import NodeType
@@ -68,7 +68,7 @@ def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[Colle
     return [_build_document(kind, part) for kind in node_types for part in base.tree.parts_of(kind) if part.rows]
 
 
-def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
+def list_refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
     """The files that are no documents, as they could not be read whole, with what was wrong with each."""
     refusals = []
     for kind in kinds:
@@ -88,12 +88,14 @@ def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocum
 
 
 def _build_document(kind: NodeType, part: Part) -> CollectionDocument:
-    return CollectionDocument(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
+    return CollectionDocument(
+        kind, find_inner_path(source_of(kind), part.path) or part.path, part.digest, part.stamp.size
+    )
 
 
 def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
     """The document at a path of a collection."""
-    part = base.tree.parts.get(placed(source_of(kind), path))
+    part = base.tree.parts.get(place_path(source_of(kind), path))
     if part is None:  # the name of its file has another form than NFC
         row = base.tree.get(kind, (path,))
         assert row is not None, "a document of the tree has its record"
@@ -116,7 +118,7 @@ def docids(base: Base, documents: Iterable[CollectionDocument]) -> dict[str, str
     return docids_by_name
 
 
-def named(base: Base, text: str) -> Named:
+def find_document(base: Base, text: str) -> Named:
     """The document that a text names, and the line behind a colon: `#docid`, duckkb://COLLECTION/PATH, COLLECTION/PATH, a path
     on this machine, PATH, or the end of a path from a `/` on where one document alone has it.
 
@@ -175,16 +177,16 @@ def is_of_documents(base: Base, uri: str) -> bool:
     return kind is not None and kind.source is not None
 
 
-def matching(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[str]]:
+def find_matching_documents(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[str]]:
     """The documents of a list (`a.md, #abc123`) or of a glob (`guide/**/*.md`, with `{a,b}`), and those of a list that there
-    are none of. A comma inside a name that exists is no separator. Raises `errors.UsageError` as `glob.parsed`."""
+    are none of. A comma inside a name that exists is no separator. Raises `errors.UsageError` as `glob.parse_glob`."""
     documents = catalogue(base)
     try:
-        return [named(base, pattern).document], []
+        return [find_document(base, pattern).document], []
     except (NotFound, Refused):
         pass
     if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
-        parsed_glob = glob.parsed(normalize("NFC", pattern).strip().removeprefix(URI).lstrip("/"))
+        parsed_glob = glob.parse_glob(normalize("NFC", pattern).strip().removeprefix(URI).lstrip("/"))
         return [
             entry
             for entry in documents
@@ -194,7 +196,7 @@ def matching(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[s
     lacking = []
     for item in filter(None, map(str.strip, pattern.split(","))):
         try:
-            entry = named(base, item).document
+            entry = find_document(base, item).document
             entries[entry.name] = entry
         except NotFound as problem:
             lacking.append(f"{problem.message}; {problem.suggestion}")

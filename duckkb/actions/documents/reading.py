@@ -4,8 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from unicodedata import normalize
 
-from duckkb.actions.documents.collections import about, documents_of, left_out
-from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids, matching, named, refused
+from duckkb.actions.documents.collections import describe_folders, documents_of, list_left_out
+from duckkb.actions.documents.naming import (
+    CollectionDocument,
+    catalogue,
+    docids,
+    find_document,
+    find_matching_documents,
+    list_refused,
+)
 from duckkb.documents.document import format_of
 from duckkb.documents.extract.libraries import extractor
 from duckkb.engine.base import Base
@@ -29,7 +36,7 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     unread = (
         [
             (document, warnings)
-            for document, warnings in refused(base, kinds)
+            for document, warnings in list_refused(base, kinds)
             if f"{document.path}/".startswith(f"{prefix}/" if prefix else "")
         ]
         if long
@@ -38,7 +45,7 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     omissions = [
         {"path": f"{kind.name}/{path}", "left_out": why}
         for kind in (kinds if long else ())
-        for path, why in left_out(base, kind)
+        for path, why in list_left_out(base, kind)
         if why != "too_large" and f"{path}/".startswith(f"{prefix}/" if prefix else "")
     ]
     if prefix and not within and not unread and not omissions:
@@ -68,7 +75,7 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
 def get_document(base: Base, text: str, *, first: int | None = None, lines: int | None = None) -> dict[str, Any]:
     """One document by docid, URI or path, from a line of its file on (`PATH:LINE`, or `first`), so many `lines`: docid, file,
     title, context, line and text. Raises `errors.NotFound`, `errors.Refused` (E_AMBIGUOUS_KEY), `errors.UsageError`."""
-    target = named(base, text)
+    target = find_document(base, text)
     if first is not None and target.line is not None:
         raise UsageError(f"{text} names a line already", suggestion="leave --from out")
     return _read(
@@ -81,7 +88,7 @@ def multi_get(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The documents of a list or glob as `get_document` has them, and what of a list there is not; one whose file has more
     than `most` bytes comes as `skipped`, with why. Raises `errors.NotFound` where there is none at all."""
-    documents, lacking = matching(base, pattern)
+    documents, lacking = find_matching_documents(base, pattern)
     if not documents:
         raise NotFound(
             lacking[0].partition("; ")[0] if lacking else f"no document matches {pattern!r}", suggestion="duckkb ls"
@@ -99,7 +106,7 @@ def multi_get(
 
 def _describe_document(base: Base, document: CollectionDocument, docid: str) -> dict[str, Any]:
     """What every line of a document begins with; without what it has none of."""
-    context = about(base, document.kind, document.path)
+    context = describe_folders(base, document.kind, document.path)
     title = document.row(base).record.fields.get("title", "")
     return {"docid": docid, "file": document.uri, "title": title, **({"context": context} if context else {})}
 
@@ -122,7 +129,7 @@ def _describe_extraction(base: Base, document: CollectionDocument) -> dict[str, 
         "sha256": document.digest,
         "extractor": extractor(fields["format"]),
         "warnings": list(fields.get("warnings", ())),
-        "context": about(base, document.kind, document.path),
+        "context": describe_folders(base, document.kind, document.path),
     }
 
 

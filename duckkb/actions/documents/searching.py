@@ -6,7 +6,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.actions.documents.collections import about, documents_of
+from duckkb.actions.documents.collections import describe_folders, documents_of
 from duckkb.actions.documents.naming import CollectionDocument, docids, document_at
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.documents.passages import heading_path, page
@@ -169,7 +169,7 @@ def _format_hit(
     base: Base, document: CollectionDocument, docid: str, hit: Hit, options: SearchOptions
 ) -> dict[str, Any]:
     """A hit with its score as it is given."""
-    context, fields = about(base, document.kind, document.path), hit.record
+    context, fields = describe_folders(base, document.kind, document.path), hit.record
     line = {"docid": docid, "score": hit.score, "file": document.uri, "title": fields.get("title", "")}
     if context:
         line["context"] = context

@@ -11,15 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.actions.documents import commands
-from duckkb.actions.documents.collections import documents_of, left_out, source_of
-from duckkb.actions.documents.naming import refused
-from duckkb.documents.source import placed, within
+from duckkb.actions.documents.collections import documents_of, list_left_out, source_of
+from duckkb.actions.documents.naming import list_refused
+from duckkb.documents.source import find_inner_path, place_path
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
 from duckkb.engine.index.jobs import Built
 from duckkb.engine.index.plan import glance
-from duckkb.engine.vectors import count_lacking, fill_each
+from duckkb.engine.vectors import count_missing_vectors, fill_each
 from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
@@ -56,11 +56,11 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     fetch_findings = [*(_pull(base, kinds, notices) if pull else ()), *_run_commands(base, kinds, notices)]
     if pull or base.ontology.update_commands:  # else the files are as this base was opened or refreshed just now
         boot.refresh(base)
-    result = taken_in(base, kinds, notices)
+    result = take_collections_in(base, kinds, notices)
     return replace(result, refused=(*fetch_findings, *result.refused))
 
 
-def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
+def take_collections_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
     """What an update that found its files as they lie does with some collections; `notices` are said with it."""
     lines = tuple(_compare_collection(base, kind, notices) for kind in kinds)
     is_small = all(line["unchanged"] and line["added"] + line["changed"] <= _FEW for line in lines)
@@ -69,9 +69,9 @@ def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Up
         Finding(
             "E_EXTRACT",
             f"could not be read whole ({', '.join(warnings)}), and is no record",
-            placed(source_of(item.kind), item.path),
+            place_path(source_of(item.kind), item.path),
         )
-        for item, warnings in refused(base, kinds)
+        for item, warnings in list_refused(base, kinds)
     ]
     names = {kind.name for kind in kinds}
     missing = [item for item in base.tree.not_served if item.code == "E_SOURCE_MISSING" and item.type in names]
@@ -83,14 +83,14 @@ def _update_lanes(base: Base) -> Built | None:
     """Have the lanes follow a change of few files, with the vectors that they lack; None where many are lacking, which is a job's
     to make: that goes over all records, as this does not."""
     kinds = [kind for kind in base.ontology if kind.has_text_vectors and base.fingerprint(kind) is not None]
-    if count_lacking(base, kinds) > _FEW_TEXTS:
+    if count_missing_vectors(base, kinds) > _FEW_TEXTS:
         return None
     new_keys = set[bytes]()
     why = fill_each(base, kinds, time.monotonic() + _EMBED_SECONDS, new_keys)
     for kind in base.ontology:
         if kind.full_text:
             base.lanes(kind).words.complete()
-    pending_count = count_lacking(base, kinds)
+    pending_count = count_missing_vectors(base, kinds)
     notices = (
         (Notice("W_PENDING", f"{pending_count} texts have no vector yet{why}", "duckkb index build"),)
         if pending_count
@@ -131,7 +131,7 @@ def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) 
     """Run what collections name, by the shell, in their folders; what failed."""
     commands_by_name = base.ontology.update_commands
     target_kinds = [kind for kind in kinds if kind.name in commands_by_name]
-    if target_kinds and not commands.are_trusted(base):
+    if target_kinds and not commands.trusts_commands(base):
         message = (
             f"{', '.join(kind.name for kind in target_kinds)}: the update command has not been trusted and did not run"
         )
@@ -154,7 +154,7 @@ def _run(kind: NodeType, folder: Path, command: str | list[str], label: str) -> 
 def _compare_collection(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
     """A collection beside what it was at the last update; a notice where files that are new since could not be read well."""
     now = {
-        within(source_of(kind), part.path) or part.path: part.digest[:16]
+        find_inner_path(source_of(kind), part.path) or part.path: part.digest[:16]
         for part in base.tree.parts_of(kind)
         if part.rows
     }
@@ -163,7 +163,7 @@ def _compare_collection(base: Base, kind: NodeType, notices: list[Notice]) -> di
     before = before if isinstance(before, dict) else {}
     unseen = [finding.path for finding in base.tree.not_served if finding.type == kind.name]
     unseen_digests = {
-        path: digest for path, digest in before.items() if _is_below(placed(source_of(kind), path), unseen)
+        path: digest for path, digest in before.items() if _is_below(place_path(source_of(kind), path), unseen)
     }
     base.notes.keep(name, {**unseen_digests, **now})
     new_paths = now.keys() - before.keys()
@@ -188,7 +188,7 @@ def _compare_collection(base: Base, kind: NodeType, notices: list[Notice]) -> di
         "changed": len(changed_paths),
         "removed": len(before.keys() - now.keys() - unseen_digests.keys()),
         "unchanged": len(now) - len(new_paths) - len(changed_paths),
-        "left_out": dict(sorted(Counter(why for _, why in left_out(base, kind)).items())),
+        "left_out": dict(sorted(Counter(why for _, why in list_left_out(base, kind)).items())),
     }
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from duckkb import config
 from duckkb.actions.documents.collections import documents_of, source_of
-from duckkb.actions.documents.updating import Updated, taken_in
+from duckkb.actions.documents.updating import Updated, take_collections_in
 from duckkb.documents.source import folder_exclusion, is_document
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Refused, Unavailable
@@ -61,7 +61,7 @@ class Watch(Struct):
             self._go_on(watch, math.inf)
 
     def _go_on(self, watch: Callable[..., Iterator[Any]], timeout: float) -> None:
-        with lock.watching(self._root, timeout):
+        with lock.hold_watch(self._root, timeout):
             while True:
                 self._follow(watch)
 
@@ -89,7 +89,7 @@ class Watch(Struct):
                     base.root,
                     {base.root / source_of(kind).path: source_of(kind) for kind in kinds},
                 )
-                result = taken_in(base, kinds, [])
+                result = take_collections_in(base, kinds, [])
         except DuckkbError as problem:
             if self._last is None:
                 raise

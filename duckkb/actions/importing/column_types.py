@@ -38,10 +38,10 @@ _DECLARED = {
 _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 
 
-def type_named(word: str) -> str:
+def parse_type_name(word: str) -> str:
     """A type by its name here or in a programming language.
 
-    >>> type_named("int"), type_named("Text"), type_named("money")
+    >>> parse_type_name("int"), parse_type_name("Text"), parse_type_name("money")
     ('integer', 'text', 'money')
     """
     return _SPELLINGS.get(word.lower(), word.lower() if word.lower() in TYPES else word)
@@ -76,7 +76,7 @@ def _is_exact(cell: str) -> bool:
     return math.isfinite(value) and (len(digits) <= _EXACT_DIGITS or repr(value) == cell)
 
 
-def declared_types(properties: Mapping[str, Any]) -> dict[str, str]:
+def read_declared_types(properties: Mapping[str, Any]) -> dict[str, str]:
     """The types of fields for which a schema allows one type of value."""
     types = {name: rule.get("type") for name, rule in properties.items() if isinstance(rule, Mapping)}
     return {name: _DECLARED[type] for name, type in types.items() if isinstance(type, str) and type in _DECLARED}
@@ -101,7 +101,7 @@ class ColumnTypes:
             else:
                 self._inferred[name] = "number" if {current_type, type} == {"integer", "number"} else "text"
 
-    def as_mapping(self) -> dict[str, str]:
+    def map_types_by_column(self) -> dict[str, str]:
         """The type by column, in the order in which columns had their first values."""
         return self._inferred | {name: self._fixed[name] for name in self._inferred if name in self._fixed}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from duckkb.actions.importing.column_types import declared_types
+from duckkb.actions.importing.column_types import read_declared_types
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.resolve import PRINTED
 from duckkb.errors import Finding, UsageError
@@ -40,7 +40,7 @@ class FieldMap:
         self._contents: Counter[uuid.UUID] = Counter()
         self._keys = KeyCandidates()
         self._has_ids = False
-        types = declared_types(kind.properties)
+        types = read_declared_types(kind.properties)
         self._text_keys = {name for name in kind.identity_fields if types.get(name) == "text"}
         self.records = self.generated_ids = 0
         self.first: list[Fields] = []

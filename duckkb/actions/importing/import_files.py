@@ -11,17 +11,23 @@ from typing import IO, Any
 
 from msgspec.structs import replace
 
-from duckkb.actions.importing.column_types import TYPES, ColumnTypes, declared_types, type_named, unknown_columns
+from duckkb.actions.importing.column_types import (
+    TYPES,
+    ColumnTypes,
+    parse_type_name,
+    read_declared_types,
+    unknown_columns,
+)
 from duckkb.actions.importing.doubles import refuse_doubles, removal_command
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
 from duckkb.actions.importing.new_collection import import_target, refuse_edges, refuse_nothing
 from duckkb.actions.importing.parquet_table import ParquetTable
 from duckkb.actions.importing.request import ImportRequest
-from duckkb.actions.importing.text_table import TextTable, delimiter_of, not_decoded
-from duckkb.actions.resolve import given_records, regular_file
+from duckkb.actions.importing.text_table import TextTable, delimiter_of, make_decoding_error
+from duckkb.actions.resolve import check_records, regular_file
 from duckkb.actions.writing import Item, store
-from duckkb.documents.text import marked_encoding
+from duckkb.documents.text import read_byte_order_mark
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Upsert
 from duckkb.engine.write import WriteOptions
@@ -30,7 +36,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import nearest
 from duckkb.queries import ImportSummary, Notice, Receipt
 from duckkb.truth.files.line import LineError, parse_json, parse_objects
-from duckkb.truth.files.part import collector_paused
+from duckkb.truth.files.part import pause_collector
 
 _PIECE = 1 << 20  # bytes of a file that are read at once
 _HEAD = 1 << 16
@@ -64,7 +70,7 @@ def import_files(
     cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
-    named_types = {field: type_named(of) for field, of in (types or {}).items()}
+    named_types = {field: parse_type_name(of) for field, of in (types or {}).items()}
     is_proposal = base.wiring.at is not None
     request = ImportRequest(
         type, names, map or {}, id_fields, named_types, records, encoding, merge, dry_run, is_proposal
@@ -79,10 +85,10 @@ def import_files(
         columns = _infer_types(kind, request, [source.table for source in sources if source.table])
         items = _iter_items(sources, columns, fields)
         try:
-            with collector_paused():
+            with pause_collector():
                 options = WriteOptions(merge, if_match, dry_run, embed)
                 wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
-                new_records = given_records(base, kind, items, single=False, partial=merge)
+                new_records = check_records(base, kind, items, single=False, partial=merge)
                 refuse_doubles(base, kind, fields, new_records)
                 refuse_edges(target, fields.first)
                 receipt = store(base, replace(wish, given=new_records), options)
@@ -92,7 +98,9 @@ def import_files(
                 problem.suggestion = command
             raise
     refuse_nothing(target, request, fields.records)
-    column_types = columns.as_mapping() | {name: of for source in sources for name, of in source.parquet_types.items()}
+    column_types = columns.map_types_by_column() | {
+        name: of for source in sources for name, of in source.parquet_types.items()
+    }
     summary = ImportSummary(fields.records, column_types, fields.generated_ids, tuple(fields.first))
     notices = _build_notices(base, kind, fields, receipt, count)
     return replace(receipt, imported=summary, notices=(*receipt.notices, *notices))
@@ -163,7 +171,7 @@ class _ImportSource:
             self._file = opened.enter_context(file.open("rb"))
         head = self._file.read(_HEAD)
         self._file.seek(0)
-        self._encoding = request.encoding or marked_encoding(head) or "utf-8"
+        self._encoding = request.encoding or read_byte_order_mark(head) or "utf-8"
         self._form = _form(self.name, head, self._encoding)
         self.table: TextTable | None = None
         self.parquet_types: Mapping[str, str] = {}
@@ -209,7 +217,7 @@ class _ImportSource:
         try:
             text = self._file.read().decode("utf-8-sig" if self._encoding == "utf-8" else self._encoding)
         except UnicodeDecodeError:
-            raise not_decoded(self._request, self.name, self._file, self._encoding) from None
+            raise make_decoding_error(self._request, self.name, self._file, self._encoding) from None
         yield from read_document(self.name, text, self._request, self._base.limits, self._identity)
 
     def _has_lines(self) -> bool:
@@ -237,7 +245,7 @@ class _ImportSource:
                 yield piece.encode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
             text.detach()
-            raise not_decoded(self._request, self.name, self._file, self._encoding) from None
+            raise make_decoding_error(self._request, self.name, self._file, self._encoding) from None
         text.detach()
 
 
@@ -283,7 +291,7 @@ def _infer_types(kind: RecordType, request: ImportRequest, tables: Sequence[Text
             f"--type-of: no table has the column {strange[0]!r}; columns are {column_list}",
             suggestion=request.command(types=types),
         )
-    schema_types = declared_types(kind.properties)
+    schema_types = read_declared_types(kind.properties)
     fixed_types = {
         name: schema_types[field] for name in columns if (field := target_of.get(name, name)) in schema_types
     }

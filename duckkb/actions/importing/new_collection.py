@@ -7,12 +7,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.actions.collecting import checked_name, policy_named, refuse_unfit
+from duckkb.actions.collecting import refuse_unfit, resolve_policy, validate_collection_name
 from duckkb.actions.importing.request import ImportRequest
-from duckkb.actions.packing import own_file, refuse_reserved
+from duckkb.actions.packing import own_file, reject_reserved_name
 from duckkb.actions.resolve import kind_to_write
 from duckkb.engine.base import Base
-from duckkb.engine.guard import refuse_taken
+from duckkb.engine.guard import refuse_existing_type
 from duckkb.engine.meaning import with_vectors
 from duckkb.errors import DuckkbError, NotFound
 from duckkb.ontology.model import RecordType
@@ -48,10 +48,10 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
     if base.wiring.at is not None:
         message = f"no type {request.type!r} is committed, and a proposal makes none: import it here, or make it and commit it first"
         raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=request.command(is_proposal=False))
-    name = checked_name(request.type)
-    refuse_reserved(name)
-    refuse_taken(base, name)
-    definition = define(name, policy_named(base, _POLICY), {})
+    name = validate_collection_name(request.type)
+    reject_reserved_name(name)
+    refuse_existing_type(base, name)
+    definition = define(name, resolve_policy(base, _POLICY), {})
     files = {path_of(name): definition}
     refuse_unfit(base, name, files)
     ontology = base.wiring.preview(files)
@@ -63,7 +63,7 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
 def is_made_by_import(base: Base, kind: RecordType) -> bool:
     """Whether an import to the name would make this collection as it is, once it is gone: all but the fields that it chooses."""
     try:
-        data, new = own_file(base, kind), define(kind.name, policy_named(base, _POLICY), {})
+        data, new = own_file(base, kind), define(kind.name, resolve_policy(base, _POLICY), {})
     except DuckkbError:
         return False
     is_now, is_then = (collection_of(definition, path_of(kind.name))[0] for definition in (data, new))

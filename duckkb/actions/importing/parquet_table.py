@@ -22,7 +22,7 @@ class ParquetTable:
         try:
             self._file = pq.ParquetFile(file)
         except (pa.ArrowInvalid, OSError) as error:
-            raise damaged(name, error) from error
+            raise make_damage_error(name, error) from error
         self._name, self._damage = name, (pa.ArrowInvalid, OSError)
         self.types = {column.name: _find_type_name(pa.types, column.type) for column in self._file.schema_arrow}
 
@@ -33,10 +33,10 @@ class ParquetTable:
                 for row in batch.to_pylist():
                     yield _record(row)
         except self._damage as error:
-            raise damaged(self._name, error) from error
+            raise make_damage_error(self._name, error) from error
 
 
-def damaged(name: str, error: Exception) -> UsageError:
+def make_damage_error(name: str, error: Exception) -> UsageError:
     """The error for a file that is no table."""
     reason = str(error).partition("\n")[0]
     return UsageError(

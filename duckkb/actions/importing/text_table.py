@@ -84,7 +84,7 @@ class TextTable:
                     yield start, cells
                 start = reader.line_num + 1
         except UnicodeDecodeError as error:
-            raise not_decoded(self._request, self.name, self._file, self._encoding) from error
+            raise make_decoding_error(self._request, self.name, self._file, self._encoding) from error
         finally:
             text.detach()
 
@@ -108,9 +108,9 @@ def delimiter_of(line: str) -> str:
     return best if best in outside else ""
 
 
-def not_decoded(request: ImportRequest, name: str, file: IO[bytes], encoding: str) -> InvalidRecord:
+def make_decoding_error(request: ImportRequest, name: str, file: IO[bytes], encoding: str) -> InvalidRecord:
     """The error for a file that is not text of this encoding, with the command that names the one that it seems to have."""
-    from duckkb.documents.text import decoded
+    from duckkb.documents.text import decode_text
 
     file.seek(0)
     where, guess = "", ""
@@ -120,7 +120,7 @@ def not_decoded(request: ImportRequest, name: str, file: IO[bytes], encoding: st
         except UnicodeDecodeError:
             where = f":{number}"
             foreign = sum(byte > _ASCII for byte in line)
-            guess = (decoded(line) or ("", ""))[1] if foreign >= _TELLING else "cp1252"
+            guess = (decode_text(line) or ("", ""))[1] if foreign >= _TELLING else "cp1252"
             break
     encoding_name = "UTF-8" if encoding.startswith("utf-8") else encoding
     again = request.command(encoding=guess or ("latin-1" if encoding != "latin-1" else "utf-8"))

@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any, Literal
 
 from duckkb.actions import asking, tracing, writing
-from duckkb.actions.reading import identified
+from duckkb.actions.reading import parse_identity
 from duckkb.actions.registry.record_lines import hit_lines, result_object, signature_object
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.caller import Caller
 from duckkb.engine.base import Base
-from duckkb.engine.narrowed import narrowed
+from duckkb.engine.narrowed import narrow_base
 from duckkb.errors import InvalidRecord, NotFound, UsageError, shell_word
 from duckkb.ontology.model import NodeType
 from duckkb.ontology.names import did_you_mean
@@ -77,18 +77,18 @@ def make_scope(
         return False
     if caller.types is not None and not (caller.tenant and _is_below(target_scope, caller.tenant)):
         return False
-    from duckkb.actions.collecting import create, policy_named
+    from duckkb.actions.collecting import create, resolve_policy
     from duckkb.ontology.snapshot import collection_of, define, path_of
     from duckkb.ontology.validate import Validator
 
     name = _format_collection_name(target_scope)
-    definition = define(name, policy_named(base, "memory"), {"scope": target_scope})
+    definition = define(name, resolve_policy(base, "memory"), {"scope": target_scope})
     kind, problems = collection_of(definition, path_of(name))
     record = {"scope": target_scope, "key": key, "text": text}
     findings = problems if kind is None else Validator(kind, base.ontology).findings(record)
     if findings:
         raise InvalidRecord(f"nothing was remembered: {findings[0].message}", "E_SCHEMA", findings=tuple(findings))
-    create(base, name, definition, narrowed(base, caller.types, tenant=caller.tenant))
+    create(base, name, definition, narrow_base(base, caller.types, tenant=caller.tenant))
     return True
 
 
@@ -107,7 +107,7 @@ def search(
         raise UsageError("give a question", suggestion="duckkb memory search QUESTION")
     result = asking.find(base, kind.name, query, mode=mode, limit=limit)
     lines = [form for _, form in hit_lines(result, full=True)]
-    counts = _accessed(base, [_name(line) for line in lines])
+    counts = _count_accesses(base, [_name(line) for line in lines])
     return result_object(result, [{**line, "_accessed": counts[_name(line)]} for line in lines])
 
 
@@ -116,7 +116,7 @@ def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100)
     the base is not told of commits, which are of all of it. Raises `errors.NotFound`, `errors.StateError` (E_GIT)."""
     positive(limit)
     kind = _find_collection(base, scope)
-    _, stored_identity = identified(base, kind.name, [kind.scope or "", key])
+    _, stored_identity = parse_identity(base, kind.name, [kind.scope or "", key])
     # The folder of this type alone is looked at.
     source = tracing.ground(base.whole)
     changes = histories.changes(source, kind, stored_identity, base.tree)
@@ -139,7 +139,7 @@ def mark_accessed(base: Base, keys: Sequence[str], *, scope: str | None = None) 
     kind = _find_collection(base, scope)
     names = []
     for key in dict.fromkeys(keys):
-        _, stored_identity = identified(base, kind.name, [kind.scope or "", key])
+        _, stored_identity = parse_identity(base, kind.name, [kind.scope or "", key])
         row = base.tree.get(kind, stored_identity)
         if row is None:
             raise _report_missing_key(base, kind, key)
@@ -221,7 +221,7 @@ def _select_fields(record: Record) -> dict[str, Any]:
 def _describe_scope(base: Base, kind: NodeType) -> dict[str, Any]:
     records = sorted((row.record for row in base.tree.rows(kind)), key=lambda item: str(item.fields["key"]))
     by_age = sorted(records, key=lambda item: item.updated_at or "")
-    counts = _accessed(base, [_name(item.fields) for item in records])
+    counts = _count_accesses(base, [_name(item.fields) for item in records])
     times_by_key = {_name(item.fields)[1]: counts[_name(item.fields)] or 0 for item in records}
     most = sorted(((key, times) for key, times in times_by_key.items() if times), key=lambda item: -item[1])
     tags = Counter(tag for item in records for tag in _list_of(item.fields.get("tags")) if isinstance(tag, str))
@@ -246,7 +246,7 @@ def _name(fields: Mapping[str, Any]) -> Name:
     return str(fields["scope"]), str(fields["key"])
 
 
-def _accessed(base: Base, names: Sequence[Name]) -> Mapping[Name, int | None]:
+def _count_accesses(base: Base, names: Sequence[Name]) -> Mapping[Name, int | None]:
     """How often each was marked; None where that cannot be read."""
     counts = _open_counts(base).read(names)
     return dict.fromkeys(names) if counts is None else counts

@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.actions.impact import ImpactOptions, refuse_limits
-from duckkb.actions.models.side import ModelSide, fingerprints, refuse_untrusted, side
+from duckkb.actions.models.side import ModelSide, fingerprints, require_trust, side
 from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.engine.boot import boot
@@ -36,7 +36,7 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
     if questions and all(len(fingerprints(sides, kind)) == 1 for kind in _find_types(sides[0], questions)):
         raise UsageError("both models make the same vectors of what is asked", suggestion=_EXAMPLE)
     for model_side in sides:
-        refuse_untrusted(model_side)
+        require_trust(model_side)
     with ExitStack() as closes:
         bases = [closes.enter_context(closing(boot(model_side.wiring))) for model_side in sides]
         for model_side, base in zip(sides, bases, strict=True):

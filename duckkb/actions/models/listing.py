@@ -96,7 +96,7 @@ def _measure_since(start: float) -> int:
 
 def _load_configuration(path: "str | Path | None") -> tuple[config.Loaded, bool]:
     root = find(path)
-    env = config.around(root)
+    env = config.read_environment(root)
     configuration = config.load(root, env)
     return configuration, config.is_trusted(root, configuration.settings, env, configuration.ontology)
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from msgspec import Struct
 
 from duckkb.actions.folder import OpenOptions, Unopened
-from duckkb.actions.models.side import fingerprints, refuse_untrusted, side
+from duckkb.actions.models.side import fingerprints, require_trust, side
 from duckkb.engine.boot import boot
 from duckkb.engine.index import migrate as migrating
 from duckkb.engine.index.jobs import Listen
@@ -46,7 +46,7 @@ def migrate(
         message = f"no type would get other vectors: {new_side.settings.embedding.model} makes those that the base has"
         raise UsageError(message, suggestion="duckkb index build makes what is missing of them")
     if not dry_run:
-        refuse_untrusted(new_side)
+        require_trust(new_side)
     with closing(boot(new_side.wiring)) as base:
         result = migrating.look(base, kinds) if dry_run else migrating.migrate(base, kinds, budget, listen)
     left_alone = tuple(kind.name for kind in vector_kinds if kind not in kinds)

@@ -54,7 +54,7 @@ def fingerprints(sides: Iterable[ModelSide], kind: RecordType) -> set[str]:
     return {fingerprint(model_side.wiring, kind) for model_side in sides}
 
 
-def refuse_untrusted(one: ModelSide) -> None:
+def require_trust(one: ModelSide) -> None:
     """Raise `errors.Unavailable` (E_UNTRUSTED) where this machine has not accepted the hosts that a model is asked at."""
     kinds = one.loaded.ontology
     addresses = [kind.settings(one.settings).embedding.address for kind in kinds]

@@ -144,7 +144,7 @@ def _plan_changes(
                 suggestion="publish again",
             )
         if before.commit == commit.at.commit:
-            pending_changes = commit.still_pending(snapshot)
+            pending_changes = commit.list_pending_changes(snapshot)
             return ("vectors" if pending_changes else "nothing"), pending_changes
         changes = commit.since(snapshot, old)
     return ("whole", commit.whole()) if changes is None else ("delta", changes)

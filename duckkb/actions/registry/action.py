@@ -92,7 +92,7 @@ class Action(Struct, frozen=True):
         properties = {argument.name: self._build_rule(argument, hints[argument.name]) for argument in arguments}
         form = {name: dict(parameters.FORM[name]) for name in self.form}
         properties |= {
-            name: rule | {"description": parameters.described(self.name, name) + _WHOLE.get(name, "")}
+            name: rule | {"description": parameters.describe_parameter(self.name, name) + _WHOLE.get(name, "")}
             for name, rule in form.items()
         }
         required_names = [argument.name for argument in arguments if argument.default is argument.empty]
@@ -126,7 +126,7 @@ class Action(Struct, frozen=True):
         if argument.default not in (argument.empty, None):
             rule["default"] = list(argument.default) if isinstance(argument.default, tuple) else argument.default
         admin = " Admins only." if argument.name in self.privileged else ""
-        return rule | {"description": parameters.described(self.name, argument.name) + admin}
+        return rule | {"description": parameters.describe_parameter(self.name, argument.name) + admin}
 
 
 def first_sentence(text: str) -> str:

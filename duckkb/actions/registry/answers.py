@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from duckkb.actions.reading import document_types, field_names, given_vectors, identity_fields
+from duckkb.actions.reading import document_types, field_names, identity_fields, list_caller_vectors
 from duckkb.actions.registry.projecting import choose_fields, project, say_cut
 from duckkb.actions.registry.record_lines import (
     OF_HITS,
@@ -42,7 +42,7 @@ def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {"types": value}
 
 
-def found(base: Base, value: Any, given: Given) -> dict[str, Any]:
+def format_hits(base: Base, value: Any, given: Given) -> dict[str, Any]:
     choice, origins = _read_choice(given), list[Any]()
     if given.get("provenance"):
         from duckkb.actions.tracing import origins_of  # few ask for them, and it brings what reads git
@@ -120,10 +120,10 @@ def several(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def why(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    from duckkb.review.impact.why import as_object
+    from duckkb.review.impact.why import convert_why_to_object
 
     of_base = [notice.message for notice in boot.notices(base)]
-    return as_object(value) | {"notices": [*value.notices, *of_base]}
+    return convert_why_to_object(value) | {"notices": [*value.notices, *of_base]}
 
 
 def report(base: Base, value: Any, given: Given) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _project_listed(
 
 def _make_projection(base: Base, choice: FieldChoice | None, own_fields: Sequence[str], of: str) -> Projection:
     identity = identity_fields(base, of) if choice is not None else {}
-    return Projection(choice, own_fields, given_vectors(base, of), identity=identity)
+    return Projection(choice, own_fields, list_caller_vectors(base, of), identity=identity)
 
 
 def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, Any]:

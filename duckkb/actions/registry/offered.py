@@ -13,7 +13,7 @@ _ALL = (
         "Search by words, by meaning, by a filter, or by several of these. One type is searched, or all; a filter is applied before "
         "ranking: as many results as match, up to the limit.",
         "shapes:FOUND",
-        "found",
+        "format_hits",
         form=("full", "fields", "provenance", "at"),
     ),
     Action(
@@ -51,7 +51,7 @@ _ALL = (
     ),
     Action(
         "pack",
-        "actions.answering.context_pack:packed",
+        "actions.answering.context_pack:pack_as_object",
         "Pack what the base has on a question, for a model to answer from. Texts of records and documents within a budget of "
         "tokens, each with a citation that `get` resolves.",
         "shapes:PACK",
@@ -59,7 +59,7 @@ _ALL = (
     ),
     Action(
         "ask",
-        "actions.answering.ask:asked",
+        "actions.answering.ask:ask_as_object",
         "Have a chat model answer a question from what the base has on it. Each sentence is held against the texts that it cites, and "
         "marked where they do not have what it says; where the base has too little, no model is asked, and the nearest records are "
         "named.",

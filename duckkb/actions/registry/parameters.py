@@ -152,7 +152,7 @@ _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 }
 
 
-def described(action: str, name: str) -> str:
+def describe_parameter(action: str, name: str) -> str:
     """What a parameter of an action means; raises KeyError where nobody said it."""
     return _DIFFERENT.get((action, name)) or DESCRIBED[name]
 

@@ -82,7 +82,7 @@ def _make_field_error(
     path: str, kinds: Sequence[str], known_names: Sequence[str], nested_paths: Sequence[str]
 ) -> UsageError:
     """The error for a field that no type has; `nested_paths` are those of the records that end with this name."""
-    from duckkb.ontology.names import name_known, nearest
+    from duckkb.ontology.names import nearest, suggest_known_names
 
     head = path.partition(".")[0]
     if head in (*OF_HITS, *_OPTIONS):
@@ -90,7 +90,7 @@ def _make_field_error(
         return UsageError(message, suggestion=_OPTIONS.get(head, f"`duckkb find` prints {head}"))
     message = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
     near = nested_paths[0] if nested_paths else nearest(path, known_names)
-    advice = f"did you mean `{nested_paths[0]}`?" if nested_paths else name_known(path, known_names)
+    advice = f"did you mean `{nested_paths[0]}`?" if nested_paths else suggest_known_names(path, known_names)
     error = UsageError(message, "E_FIELD", advice)
     error.correction = (path, near) if near else None
     return error

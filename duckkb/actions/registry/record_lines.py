@@ -201,9 +201,9 @@ def hit_line(
 def _describe_chunk(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) -> dict[str, Any]:
     """`_chunk` in the default form: nothing where it is all of its field, and the text only where the field is printed whole and it is a
     small part of that."""
-    from duckkb.indexing.chunk import field_text, searched_value
+    from duckkb.indexing.chunk import field_text, read_value_at
 
-    text = field_text(searched_value(record, chunk.field))
+    text = field_text(read_value_at(record, chunk.field))
     if len(chunk.text) >= len(text.strip()):
         return {}
     place: dict[str, Any] = {"field": chunk.field, "chunk_seq": chunk.seq}
@@ -335,9 +335,9 @@ def _rename_duplicates(columns: Sequence[str]) -> list[str]:
 
 def report_object(report: "CheckReport", fail_on: str = "error") -> dict[str, Any]:
     """All findings, each by itself, and those that say the same of many records together."""
-    from duckkb.review.reports.findings import as_objects, of_findings
+    from duckkb.review.reports.findings import judge_findings, list_group_objects
 
-    outcome = of_findings(report.errors, report.warnings, fail_on=fail_on, is_judged=report.is_judged)
+    outcome = judge_findings(report.errors, report.warnings, fail_on=fail_on, is_judged=report.is_judged)
     counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
     findings = list(map(finding_line, report.findings))
-    return {"outcome": outcome, **counts, "findings": findings, "groups": as_objects(report.findings)}
+    return {"outcome": outcome, **counts, "findings": findings, "groups": list_group_objects(report.findings)}

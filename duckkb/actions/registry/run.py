@@ -17,10 +17,10 @@ from duckkb.caller import Caller
 from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
-from duckkb.engine.narrowed import narrowed, told_to
+from duckkb.engine.narrowed import narrow_base, narrow_errors
 from duckkb.errors import DuckkbError, Refused, UsageError
 from duckkb.ontology.arguments import Parameters
-from duckkb.ontology.names import name_known
+from duckkb.ontology.names import suggest_known_names
 
 _EVERYTHING = Caller()
 
@@ -32,9 +32,12 @@ def run(
     `errors.UsageError` (E_ARGUMENT: no such action; or all that is wrong with the arguments, as findings),
     `errors.Refused` (E_FORBIDDEN), and what the action raises. `strict`: also of a
     lenient base nothing is answered while records that the caller sees cannot be read."""
-    action, arguments = accepted(name, given, caller)
-    with told_to(caller.types, asked_again=base.is_asked_again), _open_past(base, action, arguments, caller) as base:
-        view = narrowed(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
+    action, arguments = accept_call(name, given, caller)
+    with (
+        narrow_errors(caller.types, asked_again=base.is_asked_again),
+        _open_past(base, action, arguments, caller) as base,
+    ):
+        view = narrow_base(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
         if strict and not action.lenient:
             refuse_unreadable(view.tree)
         try:
@@ -52,8 +55,8 @@ def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) 
     """Make what an action needs that the configuration does not have yet; whether that changed it. Raises as `run`."""
     if name not in ACTIONS or not ACTIONS[name].prepare:
         return False
-    action, arguments = accepted(name, given, caller)
-    with told_to(caller.types, asked_again=base.is_asked_again):
+    action, arguments = accept_call(name, given, caller)
+    with narrow_errors(caller.types, asked_again=base.is_asked_again):
         return action.prepared(base, caller, arguments)
 
 
@@ -72,11 +75,13 @@ def _open_past(base: Base, action: Action, arguments: Mapping[str, Any], caller:
         yield past
 
 
-def accepted(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Action, dict[str, Any]]:
+def accept_call(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Action, dict[str, Any]]:
     """The action of a name and its arguments, where the caller may ask for that and they fit. Raises as `run`."""
     action = ACTIONS.get(name)
     if action is None:
-        raise UsageError("there is no such action", code="E_ARGUMENT", suggestion=name_known(str(name), ACTIONS))
+        raise UsageError(
+            "there is no such action", code="E_ARGUMENT", suggestion=suggest_known_names(str(name), ACTIONS)
+        )
     _refuse_forbidden(action, given, caller)
     return action, _check_arguments(action, given)
 

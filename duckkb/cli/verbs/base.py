@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed
-from duckkb.cli.options import chosen, wants_json
-from duckkb.cli.verb import group, opened, verb
+from duckkb.cli.options import read_front_options, wants_json
+from duckkb.cli.verb import group, open_named_base, verb
 
 if TYPE_CHECKING:
     from duckkb.queries import Notice
@@ -43,7 +43,7 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
         out.emit({"path": str(result.root), "files": list(result.files)})
     else:
         out.lines({"file": file} for file in result.files)
-    if "config.yaml" in result.files and (outer := folder.around(result.root)) is not None:
+    if "config.yaml" in result.files and (outer := folder.find_outer_base(result.root)) is not None:
         printed.note(
             f"this base lies in another one, {outer}, which has none of its records: duckkb --kb {quote(str(outer))} status"
         )
@@ -75,14 +75,14 @@ def _read_status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
     from duckkb.actions.caring import status_unread
     from duckkb.errors import Unavailable
 
-    chosen().setdefault("lock_timeout", 0.0)
+    read_front_options().setdefault("lock_timeout", 0.0)
     try:
-        with opened(reads=True) as kb:
+        with open_named_base(reads=True) as kb:
             return kb.status(), kb.notices
     except Unavailable as problem:
         if problem.code != "E_LOCKED":
             raise
-        return status_unread(chosen().get("kb")), ()
+        return status_unread(read_front_options().get("kb")), ()
 
 
 def _describe_server() -> dict[str, Any] | None:
@@ -91,7 +91,7 @@ def _describe_server() -> dict[str, Any] | None:
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
 
-    return Daemon.describe(find(chosen().get("kb")))
+    return Daemon.describe(find(read_front_options().get("kb")))
 
 
 @group("scheduler")
@@ -119,7 +119,7 @@ def config_show_command() -> None:
     """Print every setting and type with its origin: `name`, `value`, `origin`; with --json as one nested object."""
     from duckkb.actions import folder
 
-    settings = folder.config_show(chosen().get("kb"))
+    settings = folder.config_show(read_front_options().get("kb"))
     if wants_json():
         out.emit(settings)
     else:
@@ -146,7 +146,7 @@ def trust_command(show: bool, model: str | None) -> None:
     """On this machine, for this base."""
     from duckkb.actions import folder
 
-    out.emit(folder.trust(chosen().get("kb"), accept=not show, model=model))
+    out.emit(folder.trust(read_front_options().get("kb"), accept=not show, model=model))
 
 
 @group("skill")

@@ -7,8 +7,8 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.options import chosen, chosen_format, lock_timeout
-from duckkb.cli.verb import base_verb, end, group, judging, opened, unopened, verb
+from duckkb.cli.options import choose_format, lock_timeout, read_front_options
+from duckkb.cli.verb import base_verb, end, group, open_named_base, prepare_unopened, report_missing_verdict, verb
 from duckkb.review.reports.formats import CHECK
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def check_command(since: str | None, fail_on: Literal["error", "warning"], **giv
     """
     from duckkb import app
 
-    with judging():
-        report = app.check(chosen().get("kb"), lock_timeout=lock_timeout(), since=since, **given)
-    form = chosen_format("text")
+    with report_missing_verdict():
+        report = app.check(read_front_options().get("kb"), lock_timeout=lock_timeout(), since=since, **given)
+    form = choose_format("text")
     if form in CHECK:
         for line in CHECK[form].lines(report.findings, report.prefix):
             printed.result(printed.one_line(line) if form == "text" else line)
@@ -49,7 +49,7 @@ def check_command(since: str | None, fail_on: Literal["error", "warning"], **giv
 
 def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from duckkb.actions.registry.record_lines import finding_line, report_object
-    from duckkb.review.reports.findings import told
+    from duckkb.review.reports.findings import summarize_groups
 
     # A table in Markdown is read as a report is: on a forge, by people.
     is_page = form == "md"
@@ -57,7 +57,7 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
         out.emit(report_object(report, fail_on))
     else:
         findings = (
-            [finding.rooted(report.prefix) for finding in told(report.findings, report.prefix)]
+            [finding.rooted(report.prefix) for finding in summarize_groups(report.findings, report.prefix)]
             if is_page
             else report.findings
         )
@@ -68,7 +68,7 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
 @click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 if a file would change.")
 def fmt_command(check_only: bool) -> None:
     """Those that are not canonical or not sorted; hand-written lines are completed. Prints a `file` a line."""
-    with judging() if check_only else nullcontext(), opened() as kb:
+    with report_missing_verdict() if check_only else nullcontext(), open_named_base() as kb:
         receipt = kb.fmt(check=check_only)
         out.files(receipt, updated=receipt.updated, deleted=receipt.deleted)
         out.tell(receipt.notices)
@@ -103,7 +103,7 @@ def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
     """
     from duckkb.actions import folder
 
-    out.emit(folder.recover(chosen().get("kb"), action=action, lock_timeout=lock_timeout()))
+    out.emit(folder.recover(read_front_options().get("kb"), action=action, lock_timeout=lock_timeout()))
 
 
 @group("backup")
@@ -126,7 +126,7 @@ def backup_create_command(file: str | None, *, force: bool) -> None:
     """
     from duckkb.actions.backup.create import create
 
-    line = create(unopened().root, file, force=force, lock_timeout=lock_timeout())
+    line = create(prepare_unopened().root, file, force=force, lock_timeout=lock_timeout())
     out.emit(line)
     for entry in line["left_out"]:
         printed.note(f"left out: {entry}")

@@ -7,7 +7,7 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import PathName
-from duckkb.cli.verb import base_verb, group, opened, verb
+from duckkb.cli.verb import base_verb, group, open_named_base, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.agents.migrating import MigratedCollection
@@ -150,7 +150,7 @@ def migrate_chroma_command(file: str, **how: Any) -> None:
     duckkb migrate chroma ./chroma
     duckkb migrate chroma ./chroma --collection articles --dry-run
     """
-    with opened() as kb:
+    with open_named_base() as kb:
         out.lines(_print_migrations(kb.migrate.each_of_chroma(file, **how)), under="collections")
         if how["dry_run"]:
             printed.note("dry run: nothing was written")

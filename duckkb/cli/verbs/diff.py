@@ -12,8 +12,8 @@ from duckkb.actions.registry.record_lines import receipt_line
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import ActionCommand, parameters
 from duckkb.cli.formats import FORMATS, ROWS, dumps
-from duckkb.cli.options import chosen, chosen_format
-from duckkb.cli.verb import base_verb, end, judging, unopened, verb
+from duckkb.cli.options import choose_format, read_front_options
+from duckkb.cli.verb import base_verb, end, prepare_unopened, report_missing_verdict, verb
 from duckkb.review.reports.formats import DIFF, ROWS_BUDGET
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def diff_command(range: str | None, **given: Any) -> None:
     request = {
         name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where", "ops")
     }
-    form = chosen_format("text")
+    form = choose_format("text")
     is_report = form in DIFF and DIFF[form].is_judged and not given["stat"]
-    with judging():
+    with report_missing_verdict():
         comparison = app.diff(
-            chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]) or is_report, **request
+            read_front_options().get("kb"), range, only=only, whole=bool(given["fail_on"]) or is_report, **request
         )
     _print(comparison, given)
     findings = [finding for finding in comparison.findings if finding.is_error or given["fail_on"] == "warning"]
@@ -105,8 +105,8 @@ def note_undone(range: str | None, verb: str) -> None:
     """Say on stderr where a name is compared backwards."""
     from duckkb.actions.diffing import hint_of_undone
 
-    with judging():
-        message = hint_of_undone(unopened().root, range, verb)
+    with report_missing_verdict():
+        message = hint_of_undone(prepare_unopened().root, range, verb)
     if message:
         printed.note(message)
 
@@ -135,7 +135,7 @@ def apply_command(kb: "KnowledgeBase", patch: str, check_only: bool, dry_run: bo
 def _print(comparison: "Diff", arguments: dict[str, Any]) -> None:
     from duckkb.review.diff.model import DiffOptions
 
-    form = chosen_format("text")
+    form = choose_format("text")
     if arguments["stat"]:
         _print_stat(form, comparison.numbers)
         return
@@ -154,7 +154,7 @@ def _print(comparison: "Diff", arguments: dict[str, Any]) -> None:
         return
     diff_options = replace(diff_options, links=_find_links(comparison)) if DIFF[form].is_judged else diff_options
     pieces = DIFF[form].lines(comparison, diff_options)
-    show = {"text": printed.drawn, "markdown": printed.comment}.get(form, printed.result)
+    show = {"text": printed.print_drawing, "markdown": printed.comment}.get(form, printed.result)
     while some := list(islice(pieces, _AT_ONCE)):
         show("\n".join(some))
 
@@ -162,7 +162,7 @@ def _print(comparison: "Diff", arguments: dict[str, Any]) -> None:
 def _find_links(comparison: "Diff") -> "ForgeLinks | None":
     from duckkb.actions.diffing import links_of
 
-    return links_of(unopened().root, comparison.base.commit, comparison.head.commit)
+    return links_of(prepare_unopened().root, comparison.base.commit, comparison.head.commit)
 
 
 def _choose_budget(form: str, arguments: dict[str, Any]) -> int:
@@ -176,7 +176,7 @@ def _choose_budget(form: str, arguments: dict[str, Any]) -> int:
 
 def _make_next_command() -> "Callable[[str], str]":
     """This command line with other options in the place of --after."""
-    settings, meta = chosen(), click.get_current_context().meta
+    settings, meta = read_front_options(), click.get_current_context().meta
     arguments, only = meta[_GIVEN], meta.get(_ONLY)
     before = [
         word
@@ -209,20 +209,20 @@ def _print_numbers(range: str | None, arguments: dict[str, Any]) -> None:
     """--stat of everything, which needs no value of any record."""
     from duckkb.actions.diffing import numbers
 
-    form = chosen_format("text")
+    form = choose_format("text")
     _require_text(form)
-    with judging():
-        counts = numbers(unopened().root, range, staged=arguments["staged"], worktree=arguments["worktree"])
+    with report_missing_verdict():
+        counts = numbers(prepare_unopened().root, range, staged=arguments["staged"], worktree=arguments["worktree"])
     _print_stat(form, counts)
     if arguments["exit_code"] and not counts.is_empty:
         end()
 
 
 def _print_stat(form: str, counts: "Numbers") -> None:
-    from duckkb.review.diff.text import in_numbers
+    from duckkb.review.diff.text import iter_count_lines
 
     _require_text(form)
-    printed.drawn("\n".join(in_numbers(counts)))
+    printed.print_drawing("\n".join(iter_count_lines(counts)))
 
 
 def _require_text(form: str) -> None:
@@ -233,7 +233,7 @@ def _require_text(form: str) -> None:
 def _should_color(choice: str) -> bool:
     from duckkb import config
 
-    return choice == "always" or (choice == "auto" and printed.on_terminal() and config.wants_color())
+    return choice == "always" or (choice == "auto" and printed.is_on_terminal() and config.wants_color())
 
 
 def _make_row(change: "RecordChange") -> dict[str, Any]:

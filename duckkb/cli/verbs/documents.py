@@ -11,7 +11,7 @@ import click
 from duckkb.cli import options, out, printed, stop
 from duckkb.cli.commands import parameters
 from duckkb.cli.options import PathName
-from duckkb.cli.verb import action_verb, base_verb, group, opened, verb
+from duckkb.cli.verb import action_verb, base_verb, group, open_named_base, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.collecting import Changed
@@ -199,7 +199,7 @@ def arch_query_command(question: str) -> None:
     """\b
     duckkb arch query "what calls login"
     """
-    with opened() as kb:
+    with open_named_base() as kb:
         hints = kb.run("arch_query", {"question": question})["hints"]
         out.tell(kb.notices)
         if not hints:
@@ -267,7 +267,7 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
 
     if any("=" in name or name.lstrip().startswith("{") for name in names):
         raise click.UsageError("collections are updated by name; `duckkb put` changes records")
-    with opened() as kb:
+    with open_named_base() as kb:
         result = kb.update(names, pull=pull)
         _tell(result)
         if arch_refresh and (built := kb.arch.refresh()) is not None:
@@ -292,7 +292,7 @@ def watch_command(names: tuple[str, ...]) -> None:
 
     One process watches a base; another one waits until it ends. Commands that collections name do not run.
     """
-    with stop.expected(), opened() as kb:
+    with stop.await_stop(), open_named_base() as kb:
         kb.watch(names, _tell)
 
 

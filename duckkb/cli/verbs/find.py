@@ -17,9 +17,9 @@ from duckkb.actions.registry.record_lines import (
 )
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.lines import known_columns, project, project_listed
+from duckkb.cli.lines import list_known_columns, project, project_listed
 from duckkb.cli.options import wants_json
-from duckkb.cli.verb import base_verb, end, group, opened, verb
+from duckkb.cli.verb import base_verb, end, group, open_named_base, verb
 from duckkb.errors import shell_word
 from duckkb.settings import NO_MODEL
 
@@ -76,7 +76,7 @@ def find_command(
         ctx = click.get_current_context()
         (param,) = (parameter for parameter in ctx.command.params if parameter.name == "vector")
         raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
-    with opened(first_filter=how["where"], at=at, reads=True) as kb:
+    with open_named_base(first_filter=how["where"], at=at, reads=True) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
@@ -96,7 +96,7 @@ def find_command(
         if wants_json():
             out.emit(result_object(result, lines))
         else:
-            out.lines(lines, known_columns(fields))
+            out.lines(lines, list_known_columns(fields))
 
 
 @verb("pack", action="pack", formats=("markdown", "plain"))
@@ -111,19 +111,19 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     `duckkb get URI` resolves a citation also when the record was changed since. The same state of the base, question and
     pipeline give the same bytes. What had no room is counted; with --json the first of it is listed.
     """
-    from duckkb.actions.answering.context_pack import as_object
+    from duckkb.actions.answering.context_pack import convert_pack_to_object
 
     text = _read_question(question)
-    with opened(at=at, reads=True) as kb:
+    with open_named_base(at=at, reads=True) as kb:
         pack = kb.pack(text, **asked)
         out.tell(pack.notices)
-        match options.chosen_format("markdown"):
+        match options.choose_format("markdown"):
             case "markdown":
                 printed.result(pack.markdown(), end="")
             case "plain":
                 printed.result(pack.plain(), end="")
             case _:
-                answer = as_object(pack, "json")
+                answer = convert_pack_to_object(pack, "json")
                 out.emit(answer) if wants_json() else out.lines(answer["entries"])
         if not pack.entries and not pack.omitted:
             printed.note("no results; loosen the question")
@@ -155,20 +155,20 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
     Where the base has too little, exit 1 (E_NO_EVIDENCE). What is held against the texts are citations, quotations, code, numbers,
     names and denials. An answer that stops in the middle is printed, and exits with 1 (E_ANSWER_CUT).
     """
-    from duckkb.actions.answering.ask import as_object
+    from duckkb.actions.answering.ask import convert_answer_to_object
     from duckkb.cli import answers
 
-    text, is_text = _read_question(question), options.chosen_format("text") == "text"
+    text, is_text = _read_question(question), options.choose_format("text") == "text"
     listen = (answers.piece if is_text else answers.event) if stream else (lambda _: None)
-    with opened(at=at, reads=True) as kb:
+    with open_named_base(at=at, reads=True) as kb:
         answer = kb.ask(text, listen=listen, **how)
     out.tell(answer.pack.notices)
     if is_text:
         answers.show(answer, was_streamed=stream)
     elif stream:
-        out.emit({"event": "answer", **as_object(answer)})
+        out.emit({"event": "answer", **convert_answer_to_object(answer)})
     else:
-        out.emit(as_object(answer))
+        out.emit(convert_answer_to_object(answer))
     if code := answers.failure(answer, strict=strict):
         end(code)
 
@@ -182,7 +182,7 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
     if statement is None and sys.stdin.isatty():
         raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else out.read_text()
-    with opened(first_filter=text, reads=True) as kb:
+    with open_named_base(first_filter=text, reads=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
         answer = sql_object(result)
         if wants_json():
@@ -330,7 +330,7 @@ def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: s
     out.only_json("a vector")
     if text is None and input_file is None and sys.stdin.isatty():
         raise click.UsageError("give a text, --input-file FILE, or a text on stdin")
-    with opened() as kb:
+    with open_named_base() as kb:
         texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
         answer = kb.embed(texts, passage=passage)
         out.tell(answer.notices)

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from duckkb.cli import options, out
 from duckkb.cli.commands import parameters
-from duckkb.cli.options import chosen, chosen_format, lock_timeout
+from duckkb.cli.options import choose_format, lock_timeout, read_front_options
 from duckkb.cli.verb import base_verb, end, group, verb
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
     """
     from duckkb import app
 
-    root, form = chosen().get("kb"), chosen_format()
+    root, form = read_front_options().get("kb"), choose_format()
     if form == "jsonl":
         health = app.doctor(root, on_check=lambda check: out.emit(asdict(check)))
     else:
@@ -62,8 +62,10 @@ def repair_command(check_only: bool, everything: bool) -> None:
     """
     from duckkb import app
 
-    chosen().setdefault("lock_timeout", 0.0)
-    result = app.repair(chosen().get("kb"), everything=everything, check_only=check_only, lock_timeout=lock_timeout())
+    read_front_options().setdefault("lock_timeout", 0.0)
+    result = app.repair(
+        read_front_options().get("kb"), everything=everything, check_only=check_only, lock_timeout=lock_timeout()
+    )
     line: dict[str, Any] = {"needs": [asdict(need) for need in result.needs], "check_only": check_only}
     if not check_only:
         line |= {"kept": result.kept, "tokens": result.tokens, "pending": result.pending}
@@ -106,13 +108,15 @@ def cleanup_command(
     if sealed:
         if dry_run or now or limit is not None or unused_vectors or cache:
             raise click.UsageError("--sealed drops all of it; give it alone")
-        out.emit(app.drop_sealed(chosen().get("kb")))
+        out.emit(app.drop_sealed(read_front_options().get("kb")))
         return
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
     limit = "1" if cache else limit  # a byte, into which nothing fits
     result = to_builtins(
-        app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors)
+        app.cleanup(
+            read_front_options().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors
+        )
     )
     out.emit({key: value for key, value in result.items() if key != "reason" or value})
 
@@ -128,7 +132,7 @@ def models_list_command() -> None:
     machine has `trusted` them; of chat models what they can do, and which of them `answers`. Asks nobody."""
     from duckkb import app
 
-    out.lines(app.models(chosen().get("kb")), under="models")
+    out.lines(app.models(read_front_options().get("kb")), under="models")
 
 
 @verb("test", group=models_command)
@@ -144,7 +148,7 @@ def models_test_command(name: str | None) -> None:
     failures: list[str] = []
 
     def noted() -> Iterator[dict[str, Any]]:
-        for answer in app.try_models(chosen().get("kb"), name):
+        for answer in app.try_models(read_front_options().get("kb"), name):
             if not answer["ok"]:
                 failures.append(answer["provider"])
             yield answer

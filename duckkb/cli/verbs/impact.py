@@ -6,8 +6,8 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.options import chosen, chosen_format
-from duckkb.cli.verb import base_verb, end, judging, unopened, verb
+from duckkb.cli.options import choose_format, read_front_options
+from duckkb.cli.verb import base_verb, end, prepare_unopened, report_missing_verdict, verb
 from duckkb.cli.verbs.diff import note_undone
 from duckkb.review.reports.formats import IMPACT
 
@@ -49,18 +49,20 @@ def impact_command(
     git, or from the working tree, and share the caches of vectors. With --format json one object, jsonl a question a line.
     """
     from duckkb.actions.impact import ImpactOptions
-    from duckkb.review.impact.impact_report import as_object
+    from duckkb.review.impact.impact_report import convert_report_to_object
 
-    with judging():
-        report = _report(range_text, models, ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker))
-    form = chosen_format("text")
+    with report_missing_verdict():
+        report = _report(
+            range_text, models, ImpactOptions(k, limits, bool(read_front_options().get("lenient")), allow_weaker)
+        )
+    form = choose_format("text")
     if form in IMPACT:
         for line in IMPACT[form].lines(report, budget):
-            (printed.drawn if form == "text" else printed.comment)(line)
+            (printed.print_drawing if form == "text" else printed.comment)(line)
     elif form == "json":
-        out.emit(as_object(report))
+        out.emit(convert_report_to_object(report))
     else:
-        out.lines(as_object(report)["results"])
+        out.lines(convert_report_to_object(report)["results"])
     if models is None:
         note_undone(range_text, "impact")
     for message in report.crossed:
@@ -74,10 +76,10 @@ def _report(range_text: str | None, models: str | None, options: "ImpactOptions"
     from duckkb.actions.models.comparing import impact_of_models
 
     if models is None:
-        return impact(unopened(), range_text, options)
+        return impact(prepare_unopened(), range_text, options)
     if range_text is not None:
         raise click.UsageError("--model compares models over the records as they are: leave the revisions out.")
-    return impact_of_models(unopened(), models, options)
+    return impact_of_models(prepare_unopened(), models, options)
 
 
 @base_verb("quality", action="quality")
@@ -109,11 +111,11 @@ def why_command(kb: "KnowledgeBase", type_name: str, identity: str, query: str, 
     Names what the filter or a -word removed, the words of the question that the record has and lacks, its rank in each lane
     also where it is below the cut, chunks without a vector, and what the type's policy allows. A page of text, or --json.
     """
-    from duckkb.review.impact.why import as_object, as_text
+    from duckkb.review.impact.why import convert_why_to_object, iter_why_text
 
     explanation = kb.why(type_name, identity, query, **how)
-    if chosen_format("text") == "text":
-        for line in as_text(explanation):
+    if choose_format("text") == "text":
+        for line in iter_why_text(explanation):
             printed.result(printed.one_line(line))
     else:
-        out.emit(as_object(explanation))
+        out.emit(convert_why_to_object(explanation))

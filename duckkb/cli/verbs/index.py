@@ -11,8 +11,8 @@ from msgspec.structs import asdict
 
 from duckkb import config
 from duckkb.cli import options, out, printed
-from duckkb.cli.options import chosen, lock_timeout
-from duckkb.cli.verb import base_verb, end, group, opened, unopened, verb
+from duckkb.cli.options import lock_timeout, read_front_options
+from duckkb.cli.verb import base_verb, end, group, open_named_base, prepare_unopened, verb
 from duckkb.truth.commit import outside
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
     """
     executor, count, everything = given.pop("executor"), given.pop("count"), given.pop("everything")
     if folder is not None:
-        outside.writable(folder, unopened().root, config.around(unopened().root))
+        outside.writable(folder, prepare_unopened().root, config.read_environment(prepare_unopened().root))
     if shard or executor:
         _check_shard_options(shard, folder, executor, count, force or given["if_stale"])
         assert folder is not None, "refused above"
@@ -156,8 +156,8 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
 
         if budget.pop("if_stale"):
             raise click.UsageError("--force computes all anew; leave --if-stale out")
-        app.repair(chosen().get("kb"), everything=True, lock_timeout=lock_timeout())
-    with opened() as kb:
+        app.repair(read_front_options().get("kb"), everything=True, lock_timeout=lock_timeout())
+    with open_named_base() as kb:
         build = kb.index_rebuild if force else kb.index_build
         built = build(**budget, listen=_choose_listener(progress))
         _print_build(kb, built, {"files": list(built.files)} | _describe_build(built), progress)
@@ -179,7 +179,7 @@ def _build_shard(name: str, folder: str, progress: str | None, *, everything: bo
     from duckkb.indexing.shards import shard
 
     share, options = shard(name), JobOptions(**how)
-    with opened() as kb:
+    with open_named_base() as kb:
         result = kb.index_build_shard(
             share, Path(folder), everything=everything, options=options, listen=_choose_listener(progress)
         )
@@ -207,7 +207,7 @@ def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -
         raise click.UsageError(f"there is no executor {executor}; there is ray[:ADDRESS]")
     from duckkb.integrations.ray_shards import build_shards
 
-    root = unopened().root
+    root = prepare_unopened().root
     results = build_shards(
         root, count, Path(folder), address=address, everything=everything, lock_timeout=lock_timeout()
     )
@@ -235,7 +235,7 @@ def index_adopt_command(folder: str, to: Any, *, partial: bool) -> None:
     All of them, or none: whatever is wrong is said at once, each shard by its name. `texts` are those in the shards, `pending` those
     of the base that still lack a vector. Can be repeated. Exit 0 done, 1 texts are pending or nothing was taken in.
     """
-    with opened() as kb:
+    with open_named_base() as kb:
         result = kb.index_adopt(Path(folder), to=to, partial=partial)
         problems = [asdict(problem) for problem in result.problems]
         line = {"plan": result.plan, "shards": list(result.shards), "texts": result.texts, "pending": result.pending}
@@ -277,9 +277,9 @@ def index_migrate_command(to: str, limit: int | None, max_seconds: float | None,
     from duckkb.actions.models.migrating import migrate
     from duckkb.engine.index.migrate import MigrationBudget
 
-    opening = OpenOptions(lenient=bool(chosen().get("lenient")), lock_timeout=lock_timeout())
+    opening = OpenOptions(lenient=bool(read_front_options().get("lenient")), lock_timeout=lock_timeout())
     budget = MigrationBudget(limit, max_seconds)
-    migration = migrate(unopened(), to, opening, budget, dry_run=dry_run, listen=_choose_listener(None))
+    migration = migrate(prepare_unopened(), to, opening, budget, dry_run=dry_run, listen=_choose_listener(None))
     out.emit(_describe_dry_run(migration) if dry_run else _describe_migration(migration))
     if migration.switch:
         printed.note(

@@ -9,8 +9,8 @@ import click
 from duckkb.actions.registry.record_lines import finding_line
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.options import chosen_format, lock_timeout
-from duckkb.cli.verb import end, group, unopened, verb
+from duckkb.cli.options import choose_format, lock_timeout
+from duckkb.cli.verb import end, group, prepare_unopened, verb
 from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def merge_command(
     from duckkb.actions import branches
     from duckkb.review.merging.merge import MergeOptions
 
-    base, wait = unopened(), lock_timeout()
+    base, wait = prepare_unopened(), lock_timeout()
     if is_abort:
         result = branches.abort(base, wait)
     else:
@@ -77,11 +77,11 @@ def _tell_merge(result: "Merge") -> None:
         list(map(branches.conflict_object, outcome.conflicts[:most])),
         list(map(finding_line, result.violations[:most])),
     )
-    if chosen_format() == "json":
+    if choose_format() == "json":
         out.emit(line | {"conflicts": conflicts, "violations": violations})
     else:
         out.emit(line)
-        if chosen_format() == "jsonl":
+        if choose_format() == "jsonl":
             out.lines(conflicts + violations)
     for path in outcome.others:
         printed.note(f"in conflict as lines: {path}")
@@ -143,12 +143,12 @@ def resolve_command(
     from duckkb.review.merging.conflicts import Side, SideChoice
     from duckkb.review.merging.resolve import ResolveOptions
 
-    around = unopened()
+    around = prepare_unopened()
     choices = [SideChoice(side, name) for side in get_args(Side) for name in sides[side]]
     if only_list and (choices or with_file or stage):
         raise click.UsageError("--list changes nothing; leave the choices or --list out")
     to_file = output is not None and output != "-"
-    is_page = chosen_format("html" if to_file else "text") == "html"
+    is_page = choose_format("html" if to_file else "text") == "html"
     if output is not None and to_file:
         branches.refuse_place(around.root, output)
     if to_file and not is_page:
@@ -186,7 +186,7 @@ def _draw(root: "Path", resolution: "Resolution", output: str | None, *, force: 
 def _tell_resolution(resolution: "Resolution", limit: int, after: str) -> None:
     from duckkb.actions import branches
 
-    remainder, form = resolution.left, chosen_format("text")
+    remainder, form = resolution.left, choose_format("text")
     answer = branches.resolution_object(resolution, limit, after)
     conflicts, following = answer["conflicts"], answer["next"]
     if form == "json":
@@ -224,7 +224,7 @@ def branches_command(*, limit: int, after: str) -> None:
     """
     from duckkb.actions import diffing
 
-    answer = diffing.to_review(unopened().root, limit=limit, after=after)
+    answer = diffing.to_review(prepare_unopened().root, limit=limit, after=after)
     is_empty = not answer["branches"]
     out.lines(answer.pop("branches"), under="branches", **answer)
     if is_empty:
@@ -250,7 +250,7 @@ def compact_command(older_than: int, dry_run: bool) -> None:
     """
     from duckkb.actions import branches
 
-    receipt = branches.compact(unopened(), older_than, dry_run, lock_timeout())
+    receipt = branches.compact(prepare_unopened(), older_than, dry_run, lock_timeout())
     if dry_run:
         out.patch(receipt)
     else:
@@ -272,7 +272,7 @@ def git_install_command(check_only: bool) -> None:
     """
     from duckkb.actions import branches
 
-    root = unopened().root
+    root = prepare_unopened().root
     if not check_only:
         out.lines({"changed": name} for name in branches.git_install(root))
         return
@@ -290,7 +290,7 @@ def git_uninstall_command() -> None:
     """Take away what `git install` wrote. Prints what was changed, a `changed` a line."""
     from duckkb.review.merging import install
 
-    out.lines({"changed": name} for name in install.uninstall(unopened().root))
+    out.lines({"changed": name} for name in install.uninstall(prepare_unopened().root))
 
 
 def _tell_violations(findings: "Sequence[Finding]") -> None:

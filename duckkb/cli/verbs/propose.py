@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.options import chosen
-from duckkb.cli.verb import group, unopened
+from duckkb.cli.options import read_front_options
+from duckkb.cli.verb import group, prepare_unopened
 from duckkb.cli.verbs.write import delete_command, import_command, put_command, rename_command
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def propose_command(branch: str | None, goes_on: bool, base: str | None, message
 
         inner = click.get_current_context()
         title = f"{inner.info_name} {inner.params.get('type_name', '')}".strip()
-        proposals.append(Proposing(unopened().root, Wish(title, branch, base, message or "", goes_on)))
+        proposals.append(Proposing(prepare_unopened().root, Wish(title, branch, base, message or "", goes_on)))
         return proposals[0]
 
-    chosen().update(proposing=proposing, proposed=lambda: _report_proposal(proposals[0]))
+    read_front_options().update(proposing=proposing, proposed=lambda: _report_proposal(proposals[0]))
 
 
 def _report_proposal(proposal: "Proposing") -> dict[str, Any]:

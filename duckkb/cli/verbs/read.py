@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from duckkb.actions.registry.record_lines import OF_LISTED
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.lines import known_columns, project, project_listed
-from duckkb.cli.verb import base_verb, opened, verb
+from duckkb.cli.lines import list_known_columns, project, project_listed
+from duckkb.cli.verb import base_verb, open_named_base, verb
 from duckkb.errors import NotFound
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def get_command(
     citation = _parse_citation(type_name, identity, at)
     if identity is None and citation is None and (pair := options.split_record_name(type_name)):
         type_name, identity = pair
-    with opened(at=citation.at if citation else at, reads=True) as kb:
+    with open_named_base(at=citation.at if citation else at, reads=True) as kb:
         record = kb.provenance.cited(citation) if citation else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], fields)
         out.emit(line)
@@ -67,7 +67,7 @@ def _print_named_document(text: str, at: str | None, numbered: bool, **part: int
 
     if text.startswith("duckkb://") and ("@" in text or "#" in text):
         return False
-    with opened(at=at, reads=True) as kb:
+    with open_named_base(at=at, reads=True) as kb:
         if text.startswith("duckkb://") and not kb.is_of_documents(text):
             return False
         try:
@@ -106,7 +106,7 @@ def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | 
     """
     page = kb.list(type_name, **how)
     lines = project_listed(kb, page.records, fields, full=full, of=type_name, own_fields=OF_LISTED)
-    out.lines(lines, known_columns(fields), under="records", total=page.total, next=page.next)
+    out.lines(lines, list_known_columns(fields), under="records", total=page.total, next=page.next)
     out.tell([*kb.notices, *page.notices])
     if page.next is not None:
         printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
@@ -125,7 +125,7 @@ def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
         raise click.UsageError("--settings are those of one TYPE, without --sql")
     if sql or type_name is not None:
         out.only_json("a schema")
-    with opened(reads=True) as kb:
+    with open_named_base(reads=True) as kb:
         if sql:
             printed.result(kb.ddl(type_name))
         elif type_name is not None:
@@ -149,7 +149,7 @@ def export_command(type_name: str, output: str | None, force: bool) -> None:
     file = None if output == "-" else output
     if file is not None:
         out.only_json("an export with -o")
-    with opened(reads=True) as kb:
+    with open_named_base(reads=True) as kb:
         if file is None:
             out.lines(kb.export(type_name), under="records")
         else:

@@ -7,8 +7,8 @@ import click
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
 from duckkb.cli.formats import FORMATS
-from duckkb.cli.options import chosen, chosen_format
-from duckkb.cli.verb import end, judging, unopened, verb
+from duckkb.cli.options import choose_format, read_front_options
+from duckkb.cli.verb import end, prepare_unopened, report_missing_verdict, verb
 from duckkb.cli.verbs.diff import note_undone
 from duckkb.review.reports.formats import REVIEW
 
@@ -53,16 +53,16 @@ def review_command(
     from duckkb.actions.reviewing import lines, refuse_places, review, save
 
     out.only_json("a review")
-    around = unopened()
+    around = prepare_unopened()
     refuse_places(around, filter(None, (page, sarif)))
     allowances = {"allow_weaker": allow_weaker, "allow_shrink": allow_shrink}
-    with judging():
-        impact_options = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
+    with report_missing_verdict():
+        impact_options = ImpactOptions(k, limits, bool(read_front_options().get("lenient")), allow_weaker)
         report = review(around, range_text, impact_options, allow_shrink=allow_shrink)
     for form, file in (("html", page), ("sarif", sarif)):
         if file is not None and not (form == "html" and "diff" in report.problems):
             save(around, file, lines(around, report, form), force=force)
-    form = {"jsonl": "json"}.get(name := chosen_format("markdown"), name)
+    form = {"jsonl": "json"}.get(name := choose_format("markdown"), name)
     again = ["duckkb", "diff", *filter(None, [range_text]), "--format", "markdown"]
     again += [f"--{name.replace('_', '-')}" for name, has_allowance in allowances.items() if has_allowance]
     for piece in lines(around, report, form, budget, lambda more: shlex.join([*again, *more.split(" ")])):

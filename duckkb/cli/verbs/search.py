@@ -10,8 +10,8 @@ from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
 from duckkb.cli.document_formats import FORMATS
 from duckkb.cli.formats import dumps
-from duckkb.cli.options import chosen_format
-from duckkb.cli.verb import end, opened, verb
+from duckkb.cli.options import choose_format
+from duckkb.cli.verb import end, open_named_base, verb
 from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
@@ -91,15 +91,15 @@ def _search(
     text = question if question not in (None, "-") else _read_question()
     if everything and limit is not None:
         raise click.UsageError("--limit and --all contradict each other; give one of them")
-    most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
+    most = None if everything else limit or (_MANY if choose_format() in ("files", "json") else _FEW)
     line_numbers = given.pop("line_numbers")
     search_options = SearchOptions(limit=most, **given)
-    with opened(at=at, reads=True) as kb:
+    with open_named_base(at=at, reads=True) as kb:
         documents = kb.search_documents(text, how, search_options)
         out.tell(documents.notices)
         hits = [_add_line_numbers(hit) if line_numbers else hit for hit in documents]
         print_documents(hits, describe_documents(documents, hits))
-        for hint in documents.hints if chosen_format() != "json" else ():
+        for hint in documents.hints if choose_format() != "json" else ():
             _tell_hint(hint)
         if not documents:
             printed.note(f"no documents; `duckkb find all {shell_word(text)}` asks the records too")
@@ -125,7 +125,7 @@ def _read_question() -> str:
 def print_documents(lines: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
     """Documents on stdout in the format that was asked for, as JSON the `whole` answer; a format that has a container is printed
     without any too."""
-    form = chosen_format()
+    form = choose_format()
     if form == "json":
         out.emit(whole)
     elif form == "table":
@@ -161,7 +161,7 @@ def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: 
     duckkb multi-get "runbooks/**/*.md" --md
     duckkb multi-get "#3fa9c1, guide/install.md" --json
     """
-    with opened(at=at, reads=True) as kb:
+    with open_named_base(at=at, reads=True) as kb:
         matches, lacking = kb.multi_get(pattern, lines=lines, most=most)
         documents = [_add_line_numbers(document) if line_numbers else document for document in matches]
         print_documents(documents, {"documents": documents, "lacking": lacking})
@@ -175,11 +175,11 @@ def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: 
 def print_document(document: Mapping[str, Any], numbered: bool) -> None:
     """One document: its text alone, where no format is asked for."""
     line = _add_line_numbers(document) if numbered else document
-    if chosen_format("") == "":
+    if choose_format("") == "":
         printed.result(line["text"], end="" if line["text"].endswith("\n") else "\n")
         if "warnings" in line:
             printed.notice("W_DOCUMENT", f"the file was read with warnings: {', '.join(line['warnings'])}")
-    elif chosen_format() == "json":
+    elif choose_format() == "json":
         printed.result(dumps(line))
     else:
         print_documents([line], line)

@@ -8,7 +8,7 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import wants_json
-from duckkb.cli.verb import group, opened, verb
+from duckkb.cli.verb import group, open_named_base, verb
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
@@ -28,7 +28,7 @@ def _make_action_verb(name: str) -> Callable[[Callable[..., None]], click.Comman
         @wraps(callback)
         def run(**given: Any) -> None:
             out.only_json(_PRINTED)
-            with opened() as kb:
+            with open_named_base() as kb:
                 _print(kb, getattr(kb.vectors, name.replace("-", "_"))(**given), as_json=wants_json())
 
         return verb(name, group=vector_command)(run)
@@ -116,7 +116,7 @@ def run_command(action: str | None) -> None:
     """
     out.only_json(_PRINTED)
     data = out.read_argument_or_stdin(action, "give the action as an argument, or on stdin")
-    with opened() as kb:
+    with open_named_base() as kb:
         _print(kb, kb.vectors.run(data), as_json=True)
 
 

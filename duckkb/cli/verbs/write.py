@@ -7,8 +7,8 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.options import chosen, wants_json
-from duckkb.cli.verb import base_verb, end, opened, verb
+from duckkb.cli.options import read_front_options, wants_json
+from duckkb.cli.verb import base_verb, end, open_named_base, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
     data = out.read_argument_or_stdin(json_text, "give the object as an argument, or JSONL on stdin")
     if batch and if_match is not None:
         raise click.UsageError("--if-match names one version; in a batch put _etag into each line")
-    with opened() as kb:
+    with open_named_base() as kb:
         if batch:
             receipt = kb.put_batch(type_name, data, **how)
             _print_batch_receipt(receipt, kb.notices)
@@ -173,7 +173,7 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
     from duckkb.actions.registry.record_lines import receipt_line
 
     if receipt.dry_run:
-        out.patch(receipt, lines=_SHOWN if receipt.imported and printed.on_terminal() else None)
+        out.patch(receipt, lines=_SHOWN if receipt.imported and printed.is_on_terminal() else None)
         for line in _describe_import(receipt.imported) if receipt.imported else ():
             printed.note(line)
         printed.note(
@@ -197,5 +197,5 @@ def _describe_import(summary: "ImportSummary") -> "Iterator[str]":
 
 def _read_proposal() -> "Mapping[str, Any]":
     """What `duckkb propose` adds to a receipt."""
-    describe_proposal: Callable[[], Mapping[str, Any]] | None = chosen().get("proposed")
+    describe_proposal: Callable[[], Mapping[str, Any]] | None = read_front_options().get("proposed")
     return describe_proposal() if describe_proposal else {}

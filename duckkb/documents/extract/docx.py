@@ -8,8 +8,8 @@ from xml.etree import ElementTree as Tree
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from duckkb.documents.extract import page
-from duckkb.documents.extract.result import FileText, bounded, cleaned, one_line
-from duckkb.documents.extract.wordml import is_harmless, local, paragraphs, plainer, shown
+from duckkb.documents.extract.result import FileText, clean_text, one_line, truncate_text
+from duckkb.documents.extract.wordml import count_shown, is_harmless, local, paragraphs, plainer
 
 _OLE = bytes.fromhex("D0CF11E0A1B11AE1")
 _ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
@@ -53,17 +53,17 @@ def read(raw: bytes) -> FileText:
             parts = dict(_iter_parts(archive, infos, warnings))
         except TooLarge:
             return FileText(warnings=("too_large",))
-    letter_count = sum(shown(parts[name]) for name in parts if _BODY.match(name))
+    letter_count = sum(count_shown(parts[name]) for name in parts if _BODY.match(name))
     text = _read_body(parts, warnings)
     beside = list(
         dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name]))
     )
     if sum(map(str.isalnum, text)) < _LEAST_FOUND * letter_count:
         warnings.append("degraded")
-    whole = "\n\n".join(cleaned(item) for item in (text, *beside) if item)
+    whole = "\n\n".join(clean_text(item) for item in (text, *beside) if item)
     if not whole:
         warnings.append("empty")
-    return FileText(bounded(whole, warnings), _read_title(parts), warnings=tuple(dict.fromkeys(warnings)))
+    return FileText(truncate_text(whole, warnings), _read_title(parts), warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _read_body(parts: dict[str, bytes], warnings: list[str]) -> str:

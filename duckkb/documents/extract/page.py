@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from duckkb.documents.extract.result import FileText, bounded, cleaned, one_line
-from duckkb.documents.text import decoded
+from duckkb.documents.extract.result import FileText, clean_text, one_line, truncate_text
+from duckkb.documents.text import decode_text
 
 if TYPE_CHECKING:
     from markdownify import MarkdownConverter
@@ -56,7 +56,7 @@ def read(raw: bytes) -> FileText:
         warnings.append("degraded")
     if not body:
         warnings.append("empty")
-    return FileText(bounded(body, warnings), title, warnings=tuple(warnings))
+    return FileText(truncate_text(body, warnings), title, warnings=tuple(warnings))
 
 
 def page_text(raw: bytes) -> tuple[str, bool] | None:
@@ -78,7 +78,7 @@ def page_text(raw: bytes) -> tuple[str, bool] | None:
     if text is not None and (
         encoding in ("", "utf-8") or sum(1 for character in text if character > "\x7f") >= _CERTAIN
     ):
-        return None if decoded(raw) is None else (text, encoding not in ("", "utf-8"))
+        return None if decode_text(raw) is None else (text, encoding not in ("", "utf-8"))
     if encoding not in ("", "utf-8"):
         try:
             return raw.decode(encoding), False
@@ -95,11 +95,11 @@ def markdown(html: str) -> tuple[str, str]:
     title = soup.title.get_text() if soup.title else ""
     for tag in soup(_NOT_SHOWN):
         tag.decompose()
-    return one_line(title), _LINE_END.sub("", cleaned(_build_converter().convert_soup(soup))).strip()
+    return one_line(title), _LINE_END.sub("", clean_text(_build_converter().convert_soup(soup))).strip()
 
 
 def _decode_text(raw: bytes) -> tuple[str, bool] | None:
-    decoding = decoded(raw)
+    decoding = decode_text(raw)
     return None if decoding is None else (decoding[0], bool(decoding[1]))
 
 
@@ -144,7 +144,7 @@ def _read(html: str) -> tuple[str, str, bool]:
     words = _Words()
     words.feed(html)
     words.close()
-    return one_line("".join(words.title)), cleaned("".join(words.text)).strip(), False
+    return one_line("".join(words.title)), clean_text("".join(words.text)).strip(), False
 
 
 def _with_all_tags(html: str) -> str:

@@ -7,7 +7,7 @@ from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from duckkb.documents.extract.result import MOST_TEXT, FileText, cleaned, one_line
+from duckkb.documents.extract.result import MOST_TEXT, FileText, clean_text, one_line
 
 if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
@@ -116,7 +116,7 @@ def _join_pages(pages: Iterable[str], warnings: list[str], title: str = "", head
     """The pages as one text, with where each begins."""
     pieces, starts, at, printable = list[str](), list[int](), 0, 0
     for piece in pages:
-        text = cleaned(piece).strip()
+        text = clean_text(piece).strip()
         starts.append(at)
         printable += sum(map(len, text.split()))
         if at + len(text) > MOST_TEXT:

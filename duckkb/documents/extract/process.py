@@ -27,7 +27,7 @@ _MOST_FILES = 500
 _PROGRAM = "from duckkb.documents.extract.child import main; main()"
 
 
-def extracted(form: str, raw: bytes, how: Extraction) -> FileText:
+def extract_file_text(form: str, raw: bytes, how: Extraction) -> FileText:
     """What a file of the format pdf, docx or html says. Never raises: what could not be read is a warning, `disabled` where
     it is switched off or its libraries are not installed, `timeout` and `failed` where it took more than it may."""
     if form in how.off or not is_readable(form):
@@ -121,7 +121,7 @@ class _Extractor:
         assert process is not None and process.stdin is not None and process.stdout is not None
         end = monotonic() + seconds
         try:
-            with sandbox.killed_after(seconds, process):
+            with sandbox.kill_after(seconds, process):
                 for message in messages:
                     send(process.stdin, message)
                 return receive(process.stdout)

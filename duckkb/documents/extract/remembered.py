@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from duckkb import atomic_write
 from duckkb.documents.extract.result import FileText
-from duckkb.open_files import open_unblocked
+from duckkb.open_files import open_without_blocking
 
 _OURS = re.compile(r"\.?[0-9a-f]{64}-[a-z]+(?:\.[0-9a-f]{12}\.tmp)?")
 _DIGEST = 16
@@ -96,7 +96,7 @@ def _check_owner(folder: Path) -> Path:
 
 
 def _read(path: Path) -> bytes:
-    with open_unblocked(path) as file:
+    with open_without_blocking(path) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(path)
         head, body = file.read(2 * _DIGEST), file.read()

@@ -41,17 +41,17 @@ class FileText(Struct, frozen=True):
         raise ValueError("no text of a file")
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """A text without what nobody sees and searches stumble over: controls, halves of surrogate pairs, places where a word may
     be broken, other line ends."""
     return _NEVER_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
 
 
 def one_line(text: str) -> str:
-    return " ".join(cleaned(text).split())
+    return " ".join(clean_text(text).split())
 
 
-def bounded(text: str, warnings: list[str]) -> str:
+def truncate_text(text: str, warnings: list[str]) -> str:
     """The text, or its beginning with the warning `truncated`."""
     if len(text) <= MOST_TEXT:
         return text

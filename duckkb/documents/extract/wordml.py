@@ -58,7 +58,7 @@ def paragraphs(content: bytes) -> Iterator[str]:
                 yield text
 
 
-def shown(content: bytes) -> int:
+def count_shown(content: bytes) -> int:
     """How many letters and digits of a part a reader sees."""
     root = Tree.fromstring(content)
     return sum(sum(map(str.isalnum, node.text or "")) for node in _iter_visible_nodes(root) if local(node) == "t")

@@ -82,7 +82,9 @@ def cleanup(
     cache = CacheStore(home / place.SHARED)
     most = place.room(home, env.cache_limit, sum(entry.bytes for entry in left_over) if dry_run else 0)
     unused_models = (
-        {} if used is None else {model: rows for model, rows in cache.of_models().items() if model not in used}
+        {}
+        if used is None
+        else {model: rows for model, rows in cache.count_rows_by_model().items() if model not in used}
     )
     in_cache = [
         *_report_unused_vectors(cache, unused_models),
@@ -94,7 +96,7 @@ def cleanup(
     after = before if dry_run else _measure_folders(home)
     freed_bytes = sum(entry.bytes for entry in removals) if dry_run else before - after
     removed_paths = {removal.path for removal in left_over}
-    stores = [entry for entry in place.kept(home) if str(entry.folder) not in removed_paths]
+    stores = [entry for entry in place.iter_kept_folders(home) if str(entry.folder) not in removed_paths]
     bases = [StoreOf(entry.root, place.size(entry.folder), not entry.is_alive) for entry in stores]
     bases.sort(key=lambda entry: (-entry.bytes, entry.base or ""))
     return Cleaned(str(home), env.cache_limit, after, max(0, freed_bytes), removals, tuple(bases), dry_run, reason)
@@ -111,7 +113,7 @@ def _measure_folders(home: Path) -> int:
 
 
 def _find_orphan_stores(home: Path, *, now: bool) -> Iterator[Removed]:
-    for store in place.kept(home):
+    for store in place.iter_kept_folders(home):
         if store.is_left_over(0) if now else store.is_left_over():
             reason = f"the base {store.root} is gone, or another one lies there" if store.root else "no base's any more"
             yield Removed(str(store.folder), reason, place.size(store.folder))

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.index.notes import JobNote, indexed, make_tokens, noted, remember_rate
-from duckkb.engine.index.plan import IndexPlan, Surveyed, TypeSurvey, glance, missing, plan, survey
-from duckkb.engine.vectors import MadeVectors, Texts, batch_size, by_length, stream, without_graph
+from duckkb.engine.index.notes import JobNote, list_indexed_types, make_tokens, note_job, remember_rate
+from duckkb.engine.index.plan import IndexPlan, Surveyed, TypeSurvey, glance, iter_missing_texts, plan, survey
+from duckkb.engine.vectors import MadeVectors, Texts, batch_by_length, batch_size, note_missing_graphs, stream
 from duckkb.engine.write import writable
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
@@ -120,7 +120,7 @@ def build(
 ) -> Built:
     """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
     `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
-    absent.refuse_missing(base.root)
+    absent.refuse_sparse_paths(base.root)
     return _run_job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
@@ -133,7 +133,7 @@ def rebuild(
     listen: Listen = lambda _: None,
 ) -> Built:
     """As `build`, and what the team's cache has is computed anew; that stays as it is where the job ends early."""
-    absent.refuse_missing(base.root)
+    absent.refuse_sparse_paths(base.root)
     options = JobOptions(budget_tokens, budget_minutes, wait=wait, anew=True)
     try:
         return _run_job(base, "build", options, listen)
@@ -149,7 +149,7 @@ def _run_job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Buil
         boot.refresh(base)
         if options.anew:
             base.cache.ignore_team(ignored=True)
-        with noted(base, verb) as book:
+        with note_job(base, verb) as book:
             result = _run(base, verb, options, listen, book)
     listen(Ended(result))
     return result
@@ -166,7 +166,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     overview = survey(base) if work.changed else overview
     if not options.anew:
         overview.write_down(base)
-    notices = without_graph(base, base.ontology)
+    notices = note_missing_graphs(base, base.ontology)
     files: tuple[str, ...] = ()
     if verb == "build" and not (options.anew and overview.pending):
         files, team_notices = publish(base)
@@ -187,7 +187,9 @@ def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
         return (), (Notice("W_SEALED", "the team's cache is not written, as it would lie in data/ in the clear"),)
     on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
     with writable(base):
-        for kind in indexed(base):  # of records that came since the job made them; their vectors wait for the next one
+        for kind in list_indexed_types(
+            base
+        ):  # of records that came since the job made them; their vectors wait for the next one
             make_tokens(base, kind)
         live = base.live_keys()
         changes = _diff_team_files(base, live)
@@ -296,13 +298,13 @@ class JobWork:
 
     def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
         """The texts of a type that lack a vector, at least `size` at a time."""
-        return missing(self.base, kind, self._asked, size)
+        return iter_missing_texts(self.base, kind, self._asked, size)
 
     def _batches(self, kind: RecordType) -> Iterator[Texts]:
         """What the model is still to be given, until the budget is used up or the model counts as gone."""
         size = batch_size(self.base, kind)
         for slab in self._lacking(kind, size * _SLAB_BATCHES):
-            for batch in by_length(slab, size):
+            for batch in batch_by_length(slab, size):
                 portion = self._afford(kind, batch)
                 if portion:
                     yield portion

@@ -13,7 +13,7 @@ from msgspec import Struct
 from duckkb.engine import boot
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, JobWork, Listen, Started
-from duckkb.engine.index.notes import JobNote, noted
+from duckkb.engine.index.notes import JobNote, note_job
 from duckkb.engine.index.plan import IndexPlan, Surveyed, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts
 from duckkb.ontology.model import RecordType
@@ -62,7 +62,7 @@ def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, 
     boot.refuse_past(base)
     with lock.job(base.root, MOMENT):
         boot.refresh(base)
-        with noted(base, "migrate") as book:
+        with note_job(base, "migrate") as book:
             overview = survey(base, kinds)
             job_plan = plan(base, overview)
             listen(Started("migrate", job_plan))

@@ -72,7 +72,7 @@ class Counts(Struct, frozen=True):
         return not self.missing and self.team == "current"
 
 
-def indexed(base: Base) -> list[RecordType]:
+def list_indexed_types(base: Base) -> list[RecordType]:
     """The types that have index entries."""
     return [kind for kind in base.ontology if kind.full_text or kind.vectors]
 
@@ -101,7 +101,7 @@ def make_tokens(base: Base, kind: RecordType) -> int:
 
 def is_small(base: Base) -> bool:
     """Whether the base can be counted in no time."""
-    parts = sum(part.stamp.size for kind in indexed(base) for part in base.tree.parts_of(kind))
+    parts = sum(part.stamp.size for kind in list_indexed_types(base) for part in base.tree.parts_of(kind))
     return parts + base.cache.team_bytes_on_disk <= _SMALL
 
 
@@ -134,7 +134,7 @@ def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
     base.notes.keep(COUNTS, entry)
 
 
-def known_before(base: Base) -> Counts | None:
+def recall_counts(base: Base) -> Counts | None:
     """What is known of a large base before a small write that leads on to what is known after it: that no vector is missing,
     and how many chunks there are."""
     counts = Counts() if is_small(base) else recall(base)
@@ -147,7 +147,7 @@ def carry(base: Base, before: Counts, changeset: Changeset) -> None:
     if len(changeset.changes) > _SLAB or before.types is None:
         return
     types = dict(before.types)
-    for kind in indexed(base):
+    for kind in list_indexed_types(base):
         changes = [change for change in changeset.changes if kind.name in _collect_types(change)]
         old = base.builder.needs(kind, [change.old for change in changes if change.old])
         new = base.builder.needs(kind, [change.new for change in changes if change.new])
@@ -163,7 +163,7 @@ def _collect_types(change: Change) -> set[str]:
 
 def _compute_grounds(base: Base) -> dict[str, str]:
     """By type what its entries depend on, as one digest."""
-    return {kind.name: ground_of(base, kind) for kind in indexed(base)}
+    return {kind.name: ground_of(base, kind) for kind in list_indexed_types(base)}
 
 
 def ground_of(base: Base, kind: RecordType) -> str:
@@ -214,7 +214,7 @@ class JobNote:
 
 
 @contextmanager
-def noted(base: Base, verb: str) -> Iterator[JobNote]:
+def note_job(base: Base, verb: str) -> Iterator[JobNote]:
     """The note of a job that begins. An error that ends it is written down; of one that is killed nothing is."""
     book = JobNote(base, verb)
     book.note(now_at_all=True)

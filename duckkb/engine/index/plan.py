@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from duckkb.engine.base import Base
 from duckkb.engine.index import notes
-from duckkb.engine.index.notes import Counts, TeamState, indexed, slabs
+from duckkb.engine.index.notes import Counts, TeamState, list_indexed_types, slabs
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
-from duckkb.llm.windows import estimated_tokens
+from duckkb.llm.windows import estimate_window_tokens
 from duckkb.ontology.model import RecordType
 
 _SAMPLE = 512
@@ -148,7 +148,7 @@ def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
     missing_keys, known_keys = set[bytes](), set[bytes]()
     team_keys = base.cache.team_keys()
     whole, surveys = True, []
-    for kind in indexed(base) if kinds is None else kinds:
+    for kind in list_indexed_types(base) if kinds is None else kinds:
         type_survey, texts, complete = _inspect_type(base, kind, missing_keys, team_keys)
         type_survey.texts, type_survey.first_texts = len(texts), len(texts - known_keys)
         known_keys |= texts
@@ -158,7 +158,7 @@ def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
     return Surveyed(surveys, "absent" if absent else "current" if whole else "stale", caches)
 
 
-def planned(base: Base) -> IndexPlan:
+def plan_index(base: Base) -> IndexPlan:
     """What an index job would do, and what that would take; spends nothing."""
     return plan(base, survey(base))
 
@@ -251,7 +251,7 @@ def _find_missing_vectors(base: Base, texts: dict[bytes, str], model: Fingerprin
     return base.cache.lacking("vector", texts, model)
 
 
-def missing(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:
+def iter_missing_texts(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:
     """The texts of a type that lack a vector as the caches are now, at least `size` at a time; each is put into `asked`,
     and comes once."""
     model, batch = base.fingerprint(kind), dict[bytes, str]()
@@ -297,7 +297,7 @@ def _estimate_tokens(base: Base, type_survey: TypeSurvey) -> tuple[int, Told]:
     try:
         token_count = sum(base.embedder(type_survey.kind).count_tokens(texts))
     except Unavailable:
-        token_count, is_told = sum(map(estimated_tokens, texts)), False
+        token_count, is_told = sum(map(estimate_window_tokens, texts)), False
     exact = is_told and len(texts) == type_survey.missing
     return round(token_count * type_survey.missing / len(texts)), "counted" if exact else "estimated"
 

@@ -10,8 +10,8 @@ from msgspec import Struct
 from duckkb import atomic_write
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
-from duckkb.engine.index.notes import indexed, make_tokens
-from duckkb.engine.vectors import count_lacking
+from duckkb.engine.index.notes import list_indexed_types, make_tokens
+from duckkb.engine.vectors import count_missing_vectors
 from duckkb.errors import DuckkbError, StateError
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_store import CacheStore
@@ -63,7 +63,7 @@ def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> 
     """
     root = Path(place.root)
     refuse_tracked_state(root)
-    with lock.glancing(root, options.timeout):
+    with lock.hold_lock_shared(root, options.timeout):
         _refuse_sealed_write(root)
         needs = _collect_needs(place, options.everything)
         notices = _collect_team_notices(place)
@@ -131,7 +131,7 @@ def _find_temporaries(root: Path) -> list[Path]:
 
 
 def _refuse_sealed_write(root: Path) -> None:
-    if journal.sealed_stages(root):
+    if journal.list_sealed_stages(root):
         raise StateError(
             "a sealed write is not finished; repair never touches it", code="E_RECOVER", suggestion="duckkb recover"
         )
@@ -161,8 +161,8 @@ def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
     with contextlib.closing(base):
         if everything:
             base.cache.store.forget(base.live_keys())
-        token_count = sum(make_tokens(base, kind) for kind in indexed(base))
-        return token_count, count_lacking(base, indexed(base))
+        token_count = sum(make_tokens(base, kind) for kind in list_indexed_types(base))
+        return token_count, count_missing_vectors(base, list_indexed_types(base))
 
 
 def _collect_team_notices(place: Place) -> tuple[Notice, ...]:

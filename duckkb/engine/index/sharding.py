@@ -17,13 +17,13 @@ from msgspec import Struct, field
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, JobWork, Listen, publish
-from duckkb.engine.index.notes import indexed, slabs
+from duckkb.engine.index.notes import list_indexed_types, slabs
 from duckkb.engine.index.plan import IndexPlan, Surveyed, TypeSurvey, plan
-from duckkb.engine.vectors import MadeVectors, Texts, unsaved
+from duckkb.engine.vectors import MadeVectors, Texts, stream_unsaved
 from duckkb.errors import Finding, Refused, StateError, Unavailable, UsageError, shell_word
 from duckkb.indexing import shards as files
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_rows import content_hash, packed
+from duckkb.indexing.cache_rows import content_hash, pack_value
 from duckkb.indexing.cache_store import CacheStore
 from duckkb.indexing.shards import Partial, Shard, ShardFile
 from duckkb.indexing.team_files import TeamFile
@@ -131,14 +131,14 @@ def build_shard(
     models = {kind.name: model for kind in base.ontology if (model := base.fingerprint(kind)) is not None}
     files.refuse_too_large(shard.of, scan.wanted, max((model.dimension for model in models.values()), default=0))
     model_names = {key: str(models[kind]) for kind, some in scan.texts.items() for key in some}
-    with files.begun(file, model_names, math.inf if options.wait else MOMENT) as partial:
+    with files.open_partial_shard(file, model_names, math.inf if options.wait else MOMENT) as partial:
         if file.has(model_names):
             return _report_shard(
                 file, len(model_names), len(model_names), Built(files=(str(file.path),), total=len(model_names))
             )
         kept_count = len(partial.rows)
         work = _ShardWork(base, options, listen, scan.texts, partial)
-        for kind in indexed(base):
+        for kind in list_indexed_types(base):
             if scan.texts.get(kind.name) and work.code != "E_BUDGET":
                 work.embed(kind, models[kind.name])
         pending = len(model_names) - len(partial.rows)
@@ -189,7 +189,7 @@ def adopt(base: Base, folder: Path, *, to: To = "local", partial: bool = False) 
 
 def _refuse(base: Base) -> None:
     boot.refuse_past(base)
-    absent.refuse_missing(base.root)
+    absent.refuse_sparse_paths(base.root)
     if base.wiring.place.sealed is not None:
         raise Refused(
             "a key is set, and shards would lie in their folder in the clear",
@@ -205,7 +205,7 @@ def _collect_excluded_keys(base: Base, everything: bool) -> Collection[bytes]:
 def _scan_base(base: Base, wants: Callable[[bytes], bool]) -> _Looked:
     """Walk through all records; a text that several types share counts for the first."""
     scan, claimed_keys = _Looked(), set[bytes]()
-    for kind in indexed(base):
+    for kind in list_indexed_types(base):
         if base.fingerprint(kind) is None:
             continue
         type_survey, text_keys, type_texts = TypeSurvey(kind), set[bytes](), scan.texts[kind.name]
@@ -240,7 +240,7 @@ class _ShardWork(JobWork):
             length = len(self.partial.rows[key][3]) // 4
             self.base.cache.dimensions.expect(self.base.embedder(kind).fingerprint, length)
             break
-        return unsaved(self.base, kind, self._batches(kind))
+        return stream_unsaved(self.base, kind, self._batches(kind))
 
     def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
         texts = self.texts[kind.name]
@@ -250,7 +250,7 @@ class _ShardWork(JobWork):
     def _keep(self, kind: RecordType, batch: MadeVectors) -> None:
         model = self.base.embedder(kind).fingerprint
         rows = [
-            (key, content_hash(batch.texts[key]), str(model), packed("vector", vector))
+            (key, content_hash(batch.texts[key]), str(model), pack_value("vector", vector))
             for key, vector in batch.vectors.items()
         ]
         self.partial.add(rows)
@@ -271,7 +271,7 @@ class _ShardCheck:
         ]
         self._others = [shard_file for shard_file in found if shard_file not in self._own]
         self._planned: dict[int, dict[bytes, tuple[RecordType, str]]] = defaultdict(dict)
-        for kind in indexed(base):
+        for kind in list_indexed_types(base):
             for key, text in looked.texts[kind.name].items():
                 self._planned[files.number_of(key, self._of)][key] = kind, text
         store = CacheStore(base.wiring.place.shared, limit=base.wiring.env.cache_limit)
@@ -292,7 +292,7 @@ class _ShardCheck:
             for key in self.keys(shard_file):
                 kind, text = self._planned[shard_file.shard.number][key]
                 by_kind[kind.name][key] = text
-        for kind in indexed(self._base):
+        for kind in list_indexed_types(self._base):
             self._cache.verify_vectors(by_kind[kind.name], self._base.embedder(kind).embed_passages)
         sound = [shard_file for shard_file in whole if self._is_honest(shard_file)]
         there = {shard_file.shard.number for shard_file in self._own}

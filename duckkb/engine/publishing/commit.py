@@ -143,7 +143,7 @@ class Commit:
 
     def since(self, published: Publication, old: Revision) -> list[TypeChange] | None:
         """What leads there from what is published of another commit; None where all of it has to be made ready anew."""
-        touched_files = revisions.between(
+        touched_files = revisions.compare_trees(
             self.wiring.root, old, self.at, at.places(self.wiring.root, self.wiring.ontology)
         )
         if any(is_ignore_file(entry.path) for entry in touched_files):
@@ -155,7 +155,7 @@ class Commit:
             return None
         return [entry for entry in changes if entry.puts or entry.gone or entry.notes != published.notes(entry.kind)]
 
-    def still_pending(self, published: Publication) -> list[TypeChange]:
+    def list_pending_changes(self, published: Publication) -> list[TypeChange]:
         """The records that were published without all of their vectors, as far as these are there now."""
         changes = []
         for kind in self.kinds:

@@ -19,7 +19,7 @@ from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAn
 from duckkb.entries import FORM, VALUE, Tokens
 from duckkb.errors import UsageError
 from duckkb.id_set import IdSet
-from duckkb.lanes.sql.columns import declared_columns
+from duckkb.lanes.sql.columns import list_declared_columns
 from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
 
@@ -162,7 +162,7 @@ def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
             forms_by_field.setdefault(entry.field, []).append(Forms.of(entry.tokens))
     sequences = [_join_pieces([text_forms.sequence for text_forms in pieces]) for pieces in forms_by_field.values()]
     sequences += [
-        clipped(part) for pieces in forms_by_field.values() for text_forms in pieces for part in text_forms.parts
+        clip_tokens(part) for pieces in forms_by_field.values() for text_forms in pieces for part in text_forms.parts
     ]
     length = sum(map(_count, sequences))
     words, lengths = {}, {SEQUENCE: length}
@@ -193,11 +193,11 @@ def form_marks(texts: Iterable[Forms]) -> list[str]:
 
 def form_mark(form: str) -> str:
     """Of `café`: it is written so. Of `cafe`, which no mark of the first kind is like: it is written in another form."""
-    return f"{FORM}{clipped(form)}"
+    return f"{FORM}{clip_tokens(form)}"
 
 
 def _join_pieces(pieces: Sequence[str]) -> str:
-    return clipped(pieces[0] if len(pieces) == 1 else " ".join(filter(None, pieces)))
+    return clip_tokens(pieces[0] if len(pieces) == 1 else " ".join(filter(None, pieces)))
 
 
 def _count(tokens: str) -> int:
@@ -220,11 +220,11 @@ def length_field(name: str) -> str:
     return f"{name}_length"
 
 
-def marked_fields(kind: RecordType) -> tuple[str, ...]:
+def list_mark_fields(kind: RecordType) -> tuple[str, ...]:
     """The fields of a type whose texts are marks: those that the schema declares to be text, but for the identity and what is
     searched by words or vectors; not more than sixteen."""
     searched_names = {field.name for field in (*kind.full_text, *kind.vectors)} | set(kind.identity_fields)
-    text_fields = [field.name for field in declared_columns(kind) if field.candidates == ("text",)]
+    text_fields = [field.name for field in list_declared_columns(kind) if field.candidates == ("text",)]
     return tuple(name for name in text_fields if name not in searched_names and EVERY not in searched_names)[
         :_MOST_MARKED
     ]
@@ -249,7 +249,7 @@ def _mark(name: str, value: str) -> str:
     return f"{name}\0{value}" if is_short else ""
 
 
-def clipped(tokens: str) -> str:
+def clip_tokens(tokens: str) -> str:
     """The tokens with none longer than the index can hold; what is cut off is cut off on both sides alike."""
     if len(tokens) <= _LONGEST:
         return tokens
@@ -258,7 +258,7 @@ def clipped(tokens: str) -> str:
 
 def split(tokens: str) -> list[str]:
     """The single tokens of a joined list, as short as they are in the index."""
-    return clipped(tokens).split(" ") if tokens else []
+    return clip_tokens(tokens).split(" ") if tokens else []
 
 
 def _build_analyzer(language: str) -> TextAnalyzer:

@@ -21,7 +21,7 @@ from duckkb.lanes.lexical.fields import (
     document,
     index_files,
     length_field,
-    marked_fields,
+    list_mark_fields,
     marks_for,
     new_index,
     open_index,
@@ -38,8 +38,8 @@ from duckkb.lanes.lexical.query import (
     clause_query,
     clause_score,
     clauses,
-    covered,
-    narrowed,
+    measure_coverage,
+    narrow_query,
     ranking_query,
     terms_of,
     text_weights,
@@ -78,7 +78,7 @@ class Lexical(RowMirror):
         self._kind = kind
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
-        self._marked = marked_fields(kind)
+        self._marked = list_mark_fields(kind)
         self._index: Index | None = None
         self._added = 0
         self._lengths: dict[str, int] = {}
@@ -123,7 +123,9 @@ class Lexical(RowMirror):
         if not query_clauses.counted:
             return None
         (text,) = self._tokenizer.tokenize([query.text])
-        return covered(text, query_clauses, self._fields, self._rows.some([record_id], self.lane), self._refresh_view())
+        return measure_coverage(
+            text, query_clauses, self._fields, self._rows.some([record_id], self.lane), self._refresh_view()
+        )
 
     def excluded(self, query: LexicalQuery) -> IdSet:
         """Ids of the records that the query's negations rule out."""
@@ -274,11 +276,11 @@ class Lexical(RowMirror):
         target_ids = None if allowed_ids is None else IdSet.of(allowed_ids)
         fetch = depth + _MARGIN if target_ids is None else _estimate_fetch(depth, len(target_ids), total)
         if target_ids is not None and fetch > _UNMARKED and (marks := marks_for(target_ids, self._marked)):
-            query = narrowed(query, *(Query.term_query(view.schema, MARKS, mark) for mark in marks))
+            query = narrow_query(query, *(Query.term_query(view.schema, MARKS, mark) for mark in marks))
             target_ids, fetch = None, depth + _MARGIN
         while True:
             if target_ids is not None and fetch > _PICKED and len(target_ids) <= max(_LISTED, total * _LISTED_SHARE):
-                query = narrowed(query, Query.term_set_query(view.schema, ID, target_ids.array.tolist()))
+                query = narrow_query(query, Query.term_set_query(view.schema, ID, target_ids.array.tolist()))
                 target_ids, fetch = None, depth + _MARGIN
             scored_records, count = self._search(query, min(fetch, total), view, target_ids)
             is_all = fetch >= total or count < fetch
@@ -346,12 +348,12 @@ class Lexical(RowMirror):
 
     def _score_of(self, query: Query, record_id: int, view: IndexView) -> float:
         """The score of one record as a question that is not exact gives it, 0 where the query does not match it."""
-        hits, _ = self._search(narrowed(query, Query.term_query(view.schema, ID, record_id)), 1, view)
+        hits, _ = self._search(narrow_query(query, Query.term_query(view.schema, ID, record_id)), 1, view)
         return hits[0][0] if hits else 0.0
 
     def _match_ids(self, query: Query, ids: Sequence[int], view: IndexView) -> frozenset[int]:
         """Which of some records a query finds."""
-        one_of = narrowed(query, Query.term_set_query(view.schema, ID, list(ids)))
+        one_of = narrow_query(query, Query.term_set_query(view.schema, ID, list(ids)))
         return frozenset(record_id for _, record_id in self._search(one_of, max(len(ids), 1), view)[0])
 
     def _count_records(self, clause: Clause, view: IndexView) -> int:

@@ -148,7 +148,7 @@ def clause_score(clause: Clause, held: Mapping[str, list[list[str]]], view: Stat
     return clause.weight * view.score(clause.field, clause.tokens, held[clause.field])
 
 
-def terms_asked(
+def iter_terms(
     text: Tokens, found: Clauses, fields: Sequence[WordsField], view: Statistics
 ) -> Iterable[tuple[Term, ...]]:
     """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
@@ -191,7 +191,7 @@ def best_chunk(
     return best
 
 
-def covered(
+def measure_coverage(
     text: Tokens, found: Clauses, fields: Sequence[WordsField], rows: Iterable[Row], view: Statistics
 ) -> float | None:
     """The share of the idf mass of what the clauses ask for that the terms of some rows hold. A word is held in any field, in the
@@ -202,7 +202,7 @@ def covered(
         values = terms_of(row, fields).items()
         held_terms.update((field, term) for field, terms in values for value in terms for term in value)
     rarity = cache(view.idf)
-    weighted_terms = [(min(rarity(*term) for term in forms), forms) for forms in terms_asked(text, found, fields, view)]
+    weighted_terms = [(min(rarity(*term) for term in forms), forms) for forms in iter_terms(text, found, fields, view)]
     mass = math.fsum(idf for idf, _ in weighted_terms)
     return math.fsum(idf for idf, forms in weighted_terms if not held_terms.isdisjoint(forms)) / mass if mass else None
 
@@ -263,7 +263,7 @@ def any_of(queries: Iterable[Query]) -> Query:
     return Query.boolean_query([(Occur.Should, query) for query in queries])
 
 
-def narrowed(query: Query, *conditions: Query) -> Query:
+def narrow_query(query: Query, *conditions: Query) -> Query:
     """The query where all conditions hold too; they add nothing to the score."""
     filter_queries = [(Occur.Must, Query.const_score_query(condition, 0.0)) for condition in conditions]
     return Query.boolean_query([(Occur.Must, query), *filter_queries])
@@ -369,7 +369,7 @@ def _prefix_query(clause: Clause, view: IndexView) -> Query:
     elif before:
         # Tantivy follows no more tokens and continuations than this: ask for the tokens, wherever they stand.
         distinct_tokens = dict.fromkeys(before)
-        base_query = narrowed(
+        base_query = narrow_query(
             base_query, *(Query.term_query(view.schema, clause.field, token) for token in distinct_tokens)
         )
     return Query.const_score_query(base_query, PREFIX_SCORE)

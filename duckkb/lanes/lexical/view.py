@@ -48,7 +48,7 @@ class Statistics(ABC):
         """BM25 of a term, or of terms in a row, in a record that holds these values of a field; 0 where they have none. With
         lengths as an index has them: exact up to 40, then by eight steps for each doubling."""
         return self.score_of(
-            field, tokens, sum(_count_occurrences(value, tokens) for value in held), held_length(sum(map(len, held)))
+            field, tokens, sum(_count_occurrences(value, tokens) for value in held), round_length(sum(map(len, held)))
         )
 
     def score_of(self, field: str, tokens: Sequence[str], times: int, length: int) -> float:
@@ -139,7 +139,7 @@ def _count_occurrences(field_terms: Sequence[str], tokens: Sequence[str]) -> int
     return sum(field_terms[start : start + size] == target for start in range(len(field_terms) - size + 1))
 
 
-def held_length(length: int) -> int:
+def round_length(length: int) -> int:
     """A length as an index holds it, in one byte: what Lucene's SmallFloat.byte4ToInt makes of intToByte4."""
     if length < 24:
         return length

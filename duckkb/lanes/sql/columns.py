@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.kinds import SHAPES, fitting, kind_of_shapes, shape_of, sql_type
+from duckkb.lanes.sql.kinds import SHAPES, kind_of_shapes, make_fit_test, shape_of, sql_type
 from duckkb.ontology.kinds import kind_of, target
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
@@ -44,7 +44,7 @@ class Declared(Struct, frozen=True):
     candidates: tuple[str, ...]
 
 
-def declared_columns(kind: RecordType) -> tuple[Declared, ...]:
+def list_declared_columns(kind: RecordType) -> tuple[Declared, ...]:
     """The business columns of a type in the order of its schema; the ends of an edge come first."""
     taken_names = {name.casefold() for name in _list_system_names(kind)}
     ends = (FROM, TO) if kind.kind == "edge" else ()
@@ -127,7 +127,7 @@ class Observation:
         paths_to: Callable[[str], Sequence[str]] = lambda name: (),
     ) -> None:
         self._kind, self._paths_to = kind, paths_to
-        self._declared = declared_columns(kind)
+        self._declared = list_declared_columns(kind)
         self.counts = Counter(counts or {})
 
     def add(self, records: Sequence[Record]) -> list[str]:
@@ -141,7 +141,7 @@ class Observation:
         misfits: dict[int, list[tuple[str, str, bool]]] = {}
         for column in self._declared:
             for kind in column.candidates:
-                fits = fitting(kind)
+                fits = make_fit_test(kind)
                 for at, record in enumerate(records):
                     if not fits(record.fields.get(column.name)):
                         misfits.setdefault(at, []).append((column.name, kind, False))
@@ -286,10 +286,10 @@ def ddl(kind: RecordType, records: Sequence[Record] = ()) -> str:
     observation = Observation(kind)
     observation.add(records)
     columns = observation.columns()
-    lines = [f"  {quoted(column.sql_name)} {sql_type(column.kind)}" for column in columns]
-    return f"CREATE TABLE {quoted(kind.table)} (\n" + ",\n".join(lines) + "\n);"
+    lines = [f"  {quote_identifier(column.sql_name)} {sql_type(column.kind)}" for column in columns]
+    return f"CREATE TABLE {quote_identifier(kind.table)} (\n" + ",\n".join(lines) + "\n);"
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

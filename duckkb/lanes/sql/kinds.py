@@ -44,10 +44,10 @@ def element(kind: str) -> str:
     return kind.removesuffix("[]")
 
 
-def fitting(kind: str) -> Callable[[Any], bool]:
+def make_fit_test(kind: str) -> Callable[[Any], bool]:
     """What tells whether a column of this kind can hold a value exactly; None always fits."""
     if is_list(kind):
-        inner = fitting(element(kind))
+        inner = make_fit_test(element(kind))
         return lambda value: value is None or (type(value) is list and all(map(inner, value)))
     fits = _FITS[kind]
     return lambda value: value is None or fits(value)

@@ -14,7 +14,7 @@ from duckkb.id_set import IdSet
 from duckkb.lanes.files import State
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.sql.columns import Columns, Observation
-from duckkb.lanes.sql.simple import Test, matching
+from duckkb.lanes.sql.simple import Test, match_rows
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import paths_to
 from duckkb.ports import Rows
@@ -90,7 +90,7 @@ class Piece:
             self._sound.add(name)
         if len(asked) == 1 and (groups := self._group_by_value(asked[0])) is not None:
             return groups.among(asked[0].constants)
-        return IdSet(np.sort(self.ids[matching(self.table, asked)]))
+        return IdSet(np.sort(self.ids[match_rows(self.table, asked)]))
 
     def _group_by_value(self, test: Test) -> "Grouped | None":
         """What answers an equality at once: of a column of few texts, from the second time on that it is asked for."""

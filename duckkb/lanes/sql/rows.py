@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PART_BYTES = 4 * 1024 * 1024
 
 
-def taken(batches: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimits) -> SqlResult:
+def take_rows(batches: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimits) -> SqlResult:
     """Rows up to the caps; `truncated` where there was one more. Bytes are those of the rows as JSON."""
     names = tuple(batches.schema.names)
     convert = [_PARSED.get(name, plain) for name in types]

@@ -64,12 +64,12 @@ class Test(NamedTuple):
     constants: tuple[Constant, ...]
 
 
-def written(fragment: str) -> tuple[Written, ...]:
+def parse_comparisons(fragment: str) -> tuple[Written, ...]:
     """The comparisons of a condition, all of which must hold; none where it is not as simple as that."""
     if len(fragment) > MAX_FILTER // 4 or _ODD.search(fragment):
         return ()
     if negation := _NEGATED.fullmatch(fragment):  # of one comparison; a missing value satisfies neither
-        inner_comparisons = written(negation[1])
+        inner_comparisons = parse_comparisons(negation[1])
         inverse = [
             (name, _INVERSE[operator], constants)
             for name, operator, constants in inner_comparisons
@@ -94,7 +94,7 @@ def written(fragment: str) -> tuple[Written, ...]:
 def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:
     """The comparisons of a condition over these columns; none where the engine has to read it."""
     comparisons: list[Test] = []
-    for name, operator, constants in written(fragment):
+    for name, operator, constants in parse_comparisons(fragment):
         try:
             column, path = columns.find(name)
         except FilterError:
@@ -115,7 +115,7 @@ def texts(asked: Sequence[Test]) -> list[tuple[str, str]]:
     return text_pairs if len(text_pairs) == len(asked) else []
 
 
-def matching(table: "pa.Table", asked: Sequence[Test]) -> "np.ndarray":
+def match_rows(table: "pa.Table", asked: Sequence[Test]) -> "np.ndarray":
     """Which rows of a table, whose columns are known to be sound, satisfy all of the comparisons, one of which there is; a
     missing value satisfies none."""
     import numpy as np

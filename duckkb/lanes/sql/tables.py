@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from duckkb.errors import FilterError, UsageError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql import simple
-from duckkb.lanes.sql.columns import Columns, quoted
+from duckkb.lanes.sql.columns import Columns, quote_identifier
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
 from duckkb.lanes.sql.process.engines import Engines
@@ -193,7 +193,7 @@ class Tables:
         return engine
 
     def _show(self, table: RowTable, engine: Engine) -> None:
-        pieces, view = table.pieces(), quoted(table.kind.table)
+        pieces, view = table.pieces(), quote_identifier(table.kind.table)
         local_name = f"{table.kind.kind}_{table.kind.table}"  # no number: the same whichever types are known beside it
         changed_pieces = {f"__{name}_{local_name}": piece for name, piece in pieces.items()}
         changed_pieces = {
@@ -202,10 +202,10 @@ class Tables:
         for name, piece in changed_pieces.items():
             engine.register(name, piece.data)
             engine.shown[name] = piece.path or piece
-        select = f"SELECT * FROM {quoted(f'__base_{local_name}')}"
+        select = f"SELECT * FROM {quote_identifier(f'__base_{local_name}')}"
         if "delta" in pieces:
-            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM {quoted(f'__gone_{local_name}')})"
-            select += f" UNION ALL BY NAME SELECT * FROM {quoted(f'__delta_{local_name}')}"
+            select += f" WHERE {quote_identifier(ID)} NOT IN (SELECT {quote_identifier(ID)} FROM {quote_identifier(f'__gone_{local_name}')})"
+            select += f" UNION ALL BY NAME SELECT * FROM {quote_identifier(f'__delta_{local_name}')}"
         if changed_pieces or engine.shown.get(view) != select:
             engine.define(f"CREATE OR REPLACE TEMP VIEW {view} AS {select}")
             engine.shown[view] = select

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from duckkb.lanes.lexical.fields import MARKS, SEQUENCE, WordsField
 from duckkb.lanes.lexical.query import terms_of
-from duckkb.lanes.lexical.view import held_length
+from duckkb.lanes.lexical.view import round_length
 from duckkb.ports import Row
 
 Positions = NDArray[np.int32]
@@ -41,7 +41,7 @@ class RecordTerms:
 
     def postings(self) -> Iterator[Posting]:
         for name, number in self._numbers.items():
-            length, values = held_length(self.lengths[number]), self._held[name]
+            length, values = round_length(self.lengths[number]), self._held[name]
             if name == SEQUENCE:
                 for token, places in _index_places(values).items():
                     yield (number, token), len(places), length, _pack_positions(places)

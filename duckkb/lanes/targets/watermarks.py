@@ -4,14 +4,14 @@ from duckkb.errors import Conflict, StateError, shell_word
 from duckkb.ports import Watermark
 
 
-def not_published(name: str, url: str) -> StateError:
+def make_unpublished_error(name: str, url: str) -> StateError:
     """The refusal of a question where nothing is published; `url` is the whole address."""
     return StateError(
         f"nothing is published at {name}", code="E_NOT_PUBLISHED", suggestion=f"duckkb publish --to {shell_word(url)}"
     )
 
 
-def behind(name: str, expected: Watermark | None, found: Watermark | None) -> Conflict:
+def make_behind_error(name: str, expected: Watermark | None, found: Watermark | None) -> Conflict:
     """The refusal of a delta that does not follow on what is published."""
     is_there = f"{found.commit[:12]} is published at {name}" if found else f"nothing is published at {name}"
     expectation = f"not {expected.commit[:12]}, on which this follows" if expected else "where nothing was before"

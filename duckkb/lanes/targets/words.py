@@ -20,7 +20,7 @@ from duckkb.lanes.lexical.query import (
     Clauses,
     best_chunk,
     clauses,
-    covered,
+    measure_coverage,
     text_weights,
 )
 from duckkb.lanes.lexical.view import K1, B, Statistics
@@ -112,7 +112,7 @@ class PublishedWords(PublishedLane, ABC):
             return None
         (text,) = self._tokenizer.tokenize([query.text])
         view.know([(words.name, stem) for words in self._fields for stem in words.stems(text.words.split(" "))])
-        return covered(text, query_clauses, self._fields, self._rows.some([record_id], "fts"), view)
+        return measure_coverage(text, query_clauses, self._fields, self._rows.some([record_id], "fts"), view)
 
     def explain(self, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
         query_clauses, view = self._parse_query(query)

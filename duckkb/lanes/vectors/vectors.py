@@ -120,7 +120,7 @@ class CosineLane(RowMirror):
         near = graph_candidates(records, graph, query, depth, places)
         if near is not None:
             return self._rank_hits(records, records.view.only(near), query, depth)
-        survivors = bounded_candidates(records, query, depth, places)
+        survivors = select_candidates_by_bounds(records, query, depth, places)
         scope = _select_scope(records, places) if survivors is None else records.view.only(survivors)
         products = multiply_rows(scope.matrix, query)
         return self._rank_hits(
@@ -304,7 +304,7 @@ def graph_candidates(
     return np.concatenate((near_slots, slot + candidates(products, unseen.starts, unseen.alive, depth)))
 
 
-def bounded_candidates(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
+def select_candidates_by_bounds(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
     """Return the slots, of those in `places` where given, that their bounds in 8 bits do not rule out. None where
     finding them costs more than comparing all: where there are few slots, or many are left."""
     view, matching = records.view, len(records) if places is None else len(places)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn
 from msgspec import Struct
 
 from duckkb.messages import Message
-from duckkb.ontology.reasons import compiled
+from duckkb.ontology.reasons import compile_rule
 from duckkb.ontology.source import pointer
 from duckkb.ontology.validate import foreign
 
@@ -40,7 +40,7 @@ class Call(Struct, frozen=True):
     def args(self) -> Any:
         """The arguments as an object, or the text that is none."""
         try:
-            arguments = parsed(self.arguments)
+            arguments = parse_arguments(self.arguments)
         except ToolError:
             return self.arguments
         return arguments if canonical(arguments) == self.arguments else self.arguments
@@ -139,7 +139,7 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
     """The arguments that a model wrote; an empty text is a call without any. Raises ToolError where they are no JSON object."""
     try:
         arguments = json.loads(text or "{}", parse_constant=_refuse_constant)
@@ -160,7 +160,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def refuse_unfit(schema: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Raises ToolError with what of the arguments does not satisfy the schema; values are not repeated."""
     try:
-        errors = list(compiled(schema).iter_errors(dict(given)))
+        errors = list(compile_rule(schema).iter_errors(dict(given)))
     except ValueError:  # a number that the validator does not take
         raise ToolError("the arguments do not fit: a value is out of range") from None
     if errors:

@@ -184,11 +184,11 @@ class Execution:
             outcome = Ending("success", text, None, running_call.start, running_call.took_ms)
             self._said.put((running_call, _Done(None, outcome, frontend_data)))
         except BaseException as problem:  # whatever a tool raises is what became of its call
-            outcome = Ending("error", None, told_of(problem), running_call.start, running_call.took_ms)
+            outcome = Ending("error", None, describe_problem(problem), running_call.start, running_call.took_ms)
             self._said.put((running_call, _Done(None, outcome)))
 
 
-def told_of(problem: BaseException) -> str:
+def describe_problem(problem: BaseException) -> str:
     """What a model is told of an exception."""
     if isinstance(problem, ToolError):
         return str(problem).encode("utf-8", "replace").decode() or "the tool failed"

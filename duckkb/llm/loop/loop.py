@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from duckkb.errors import Unavailable, UsageError
 from duckkb.llm.failover import refuse_what_it_cannot
 from duckkb.llm.loop import resuming
-from duckkb.llm.loop.calls import Call, Decision, ToolError, parsed, refuse_unfit
+from duckkb.llm.loop.calls import Call, Decision, ToolError, parse_arguments, refuse_unfit
 from duckkb.llm.loop.compaction import Compacted, Compaction
 from duckkb.llm.loop.entries import Conversed, Said, TurnUsage
 from duckkb.llm.loop.event_loop import EventLoop, refuse_form
 from duckkb.llm.loop.events import ApprovalNeeded, LoopEnd, LoopEvent, LoopResult, ToolResult, TurnEnd, TurnStart
-from duckkb.llm.loop.executing import Execution, Job, now, told_of
+from duckkb.llm.loop.executing import Execution, Job, describe_problem, now
 from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Records, Tool, refuse_unsound, visible
 from duckkb.messages import (
@@ -146,12 +146,12 @@ class _Run:
     def _resume(self, decisions: Sequence[Decision]) -> Iterator[LoopEvent]:
         """Settle what earlier runs left, until each call in the conversation has its result or waits for approval."""
         jobs = list(resuming.jobs(self._harness, self._messages, self._loop.tools, decisions))
-        elsewhere = resuming.held_elsewhere(self._harness, self._messages, self._loop.tools)
+        elsewhere = resuming.find_jobs_elsewhere(self._harness, self._messages, self._loop.tools)
         jobs += [job for _, job in elsewhere.values() if job is not None]
         if tuple(self._messages) != self._harness.messages:
             self._harness.append(Conversed(tuple(self._messages)))
         before = tuple(self._messages)
-        open_calls = resuming.unanswered(self._messages)
+        open_calls = resuming.list_unanswered_calls(self._messages)
         execution = Execution(self._harness, self._metadata, self._cancel, self._event_loop)
         yield from execution.events(jobs)
         self._messages = [self._settle_message(item, elsewhere) for item in self._harness.settled(self._messages)]
@@ -162,7 +162,7 @@ class _Run:
                 yield from self._report_result(item, execution)
         yield from self._answer([self._known(item) for item in open_calls], execution)
         last = self._messages[-1]
-        if resuming.waiting(self._harness, self._messages):
+        if resuming.list_waiting_approvals(self._harness, self._messages):
             self._ended = "approval"
         elif self._is_cancelled:
             self._ended = "cancelled"
@@ -284,18 +284,18 @@ class _Run:
                     raise ToolError("it was not executed: the turns are at their limit")
                 if call.tool not in tools:
                     raise ToolError(f"there is no tool {call.tool!r}; there are: {', '.join(tools) or 'none'}")
-                args = parsed(call.arguments)
+                args = parse_arguments(call.arguments)
                 refuse_unfit(tools[call.tool].parameters, args)
                 jobs.append(Job(call, tools[call.tool], args))
             except ToolError as problem:
-                self._harness.end(call, Ending("error", None, told_of(problem), now()))
+                self._harness.end(call, Ending("error", None, describe_problem(problem), now()))
         yield from execution.events(jobs)
         yield from self._answer(calls, execution)
         if not calls or is_last:
             self._ended, self._content = "limit" if calls else "answered", answer.content or None
         elif self._is_cancelled:
             self._ended = "cancelled"
-        elif resuming.waiting(self._harness, self._messages):
+        elif resuming.list_waiting_approvals(self._harness, self._messages):
             self._ended = "approval"
 
     def _answer(self, calls: Sequence[Call], execution: Execution) -> Iterator[LoopEvent]:
@@ -333,7 +333,7 @@ class _Run:
             self._content or None,
             len(self._used),
             tuple(self._used),
-            resuming.waiting(self._harness, self._messages),
+            resuming.list_waiting_approvals(self._harness, self._messages),
             self._reason,
             self._error,
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from duckkb.errors import UsageError
-from duckkb.llm.loop.calls import Call, Decision, PendingApproval, ToolError, canonical, parsed, refuse_unfit
+from duckkb.llm.loop.calls import Call, Decision, PendingApproval, ToolError, canonical, parse_arguments, refuse_unfit
 from duckkb.llm.loop.executing import Job, now
 from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Tool
@@ -32,7 +32,7 @@ def jobs(
             yield Job(
                 interrupted_call.call,
                 tool,
-                parsed(interrupted_call.call.arguments),
+                parse_arguments(interrupted_call.call.arguments),
                 interrupted_call.ticket_id,
                 again=True,
             )
@@ -43,13 +43,15 @@ def jobs(
             continue  # it was decided before, and stays so
         open_ids.discard(ticket.call.id)
         if decision.approved:
-            yield Job(ticket.call, tools_by_name[ticket.call.tool], parsed(ticket.call.arguments), ticket.ticket_id)
+            yield Job(
+                ticket.call, tools_by_name[ticket.call.tool], parse_arguments(ticket.call.arguments), ticket.ticket_id
+            )
         else:
             why = f": {decision.reason}" if decision.reason else ""
             harness.end(ticket.call, Ending("error", None, f"it was not executed: rejected{why}", now()))
 
 
-def held_elsewhere(
+def find_jobs_elsewhere(
     harness: Harness, messages: Sequence[Message], tools: Sequence[Tool]
 ) -> dict[str, tuple[Call, Job | None]]:
     """Calls that wait in this conversation for tickets that the harness does not know, by `tool_call_id`, each with the job that asks
@@ -69,7 +71,7 @@ def held_elsewhere(
         if call is None or tool is None or tool.create_ticket is None:
             _refuse(ticket_id, "this harness does not know it, and no tool of this run can be asked for it again")
         try:
-            args = parsed(call.arguments)
+            args = parse_arguments(call.arguments)
             refuse_unfit(tool.parameters, args)
         except ToolError as problem:
             _refuse(ticket_id, str(problem))
@@ -92,7 +94,7 @@ def _iter_calls(harness: Harness) -> Iterator[Call]:
     yield from (entry.call for entry in harness.pending)
 
 
-def unanswered(messages: Sequence[Message]) -> list[ToolCall]:
+def list_unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
     """The calls of the last answer of the model that no message answers."""
     at = next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), len(messages))
     answered_ids = {message.tool_call_id for message in messages[at:] if message.role == "tool"}
@@ -102,12 +104,12 @@ def unanswered(messages: Sequence[Message]) -> list[ToolCall]:
 def call_of(turn: int, asked: ToolCall) -> Call:
     """A call with its arguments in canonical form, where they have one."""
     try:
-        return Call(turn, asked.id, asked.name, canonical(parsed(asked.arguments)))
+        return Call(turn, asked.id, asked.name, canonical(parse_arguments(asked.arguments)))
     except ToolError:
         return Call(turn, asked.id, asked.name, asked.arguments)
 
 
-def waiting(harness: Harness, messages: Sequence[Message]) -> tuple[PendingApproval, ...]:
+def list_waiting_approvals(harness: Harness, messages: Sequence[Message]) -> tuple[PendingApproval, ...]:
     """What of this conversation waits for approval."""
     return tuple(ticket for ticket in harness.pending if ticket.message in messages)
 

@@ -10,7 +10,7 @@ from duckkb.errors import UsageError
 from duckkb.llm.loop.calls import CallRecord, ToolError
 from duckkb.llm.loop.event_loop import EventLoop, refuse_form
 from duckkb.messages import ToolSpec
-from duckkb.ontology.reasons import compiled
+from duckkb.ontology.reasons import compile_rule
 
 if TYPE_CHECKING:
     from threading import Event
@@ -79,7 +79,7 @@ def refuse_unsound(tools: Sequence[Tool]) -> None:
         raise UsageError(f"there are two tools {twice!r}", suggestion="give each a name of its own")
     for tool in tools:
         try:
-            compiled(tool.parameters)
+            compile_rule(tool.parameters)
         except ValueError as error:
             message = f"the parameters of the tool {tool.name!r} are no JSON Schema: {error}".partition("\n")[0]
             raise UsageError(message, suggestion="mend the schema") from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.chat_answer import ChatAnswer, WrongAnswer
 from duckkb.llm.providers.open_call import AnswerRefused, OpenCall
-from duckkb.llm.providers.openai_client import EXPLAINED, explanation, is_sendable, opened
+from duckkb.llm.providers.openai_client import EXPLAINED, explanation, is_sendable, open_client
 from duckkb.messages import ChatEvent, ChatRequest, Message, ToolSpec
 from duckkb.settings import ChatModelSettings, ProviderSettings
 
@@ -148,7 +148,10 @@ class ChatEndpoint:
             raise self._make_fault("no_key", problem, f"check the key in {variable}")
         with self._making:
             if self._opened_with is None or self._opened_with[1] != key:
-                self._opened_with = opened(self._provider.base_url, key, self._provider.timeout_s, _MOST_BYTES), key
+                self._opened_with = (
+                    open_client(self._provider.base_url, key, self._provider.timeout_s, _MOST_BYTES),
+                    key,
+                )
             return self._opened_with
 
     def _convert_status_error(self, error: "APIStatusError", key: str | None) -> Unavailable:

@@ -13,7 +13,7 @@ from typing import Any
 from openai import DefaultHttpxClient
 
 from duckkb.llm.providers.open_call import AnswerLate, AnswerLost, AnswerRefused, OpenCall
-from duckkb.llm.waiting import within
+from duckkb.llm.waiting import wait_within
 
 _ERROR_BYTES = 4096  # of an error's body: enough for its message
 # What an embeddings request needs. The openai client adds more: the platform, and whatever OPENAI_ORG_ID,
@@ -48,7 +48,7 @@ class GuardedClient(DefaultHttpxClient):
         plain = self._build_plain_request(request)
         if call := CALL.get():
             return self._stream_answer(plain, call, options)
-        answer = within(self._seconds + _GRACE, lambda: self._fetch_answer(plain, **options))
+        answer = wait_within(self._seconds + _GRACE, lambda: self._fetch_answer(plain, **options))
         if answer is None:
             raise self._make_late_error()
         response, body = answer

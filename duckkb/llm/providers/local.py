@@ -49,7 +49,7 @@ _kept: "dict[tuple[object, ...], _Encoder]" = {}
 _keeping = {"on": False, "loaded": False}
 
 
-def keep_loaded(on: bool) -> None:
+def share_loaded_models(on: bool) -> None:
     """From now on a model that was loaded is there for the next `LocalE5` too, as long as its files are what they were; or no
     longer, and those that are held go."""
     _keeping["on"] = on

@@ -13,7 +13,7 @@ _KEY_PIECE = 6  # characters of a key that a message may not repeat
 _CONNECT_S = 10.0
 
 
-def opened(base_url: str, key: str | None, seconds: float, most_bytes: int, max_retries: int = 0) -> "OpenAI":
+def open_client(base_url: str, key: str | None, seconds: float, most_bytes: int, max_retries: int = 0) -> "OpenAI":
     """A client that takes so many bytes in so many seconds. The openai client wants a key; the one below it decides what is sent."""
     from openai import OpenAI, Timeout
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
-from duckkb.llm.providers.openai_client import EXPLAINED, explanation, is_sendable, opened
-from duckkb.llm.windows import estimated_tokens, halves, unit_mean
+from duckkb.llm.providers.openai_client import EXPLAINED, explanation, is_sendable, open_client
+from duckkb.llm.windows import estimate_window_tokens, halves, unit_mean
 from duckkb.settings import EmbeddingSettings
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class OpenAIEndpoint:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """An estimate by characters."""
-        return [estimated_tokens(text) for text in texts]
+        return [estimate_window_tokens(text) for text in texts]
 
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
         """Whole texts: the protocol tells neither a model's limit nor its tokens."""
@@ -136,7 +136,7 @@ class OpenAIEndpoint:
         if not is_sendable(self._key):
             raise self._make_fault("cannot be sent this key, which has characters that a header does not carry")
         most_bytes = _SLACK_BYTES + settings.batch_size * (settings.dimensions or _MOST_DIMENSIONS) * _NUMBER_BYTES
-        return opened(settings.base_url or "", self._key, settings.timeout_s, most_bytes, settings.max_retries)
+        return open_client(settings.base_url or "", self._key, settings.timeout_s, most_bytes, settings.max_retries)
 
     def _convert_status_error(self, error: "APIStatusError") -> Unavailable:
         status, variable = error.status_code, self._settings.api_key_env

@@ -23,13 +23,13 @@ from duckkb.records import CREATED_AT
 from duckkb.review.check.near_duplicates import near_duplicates
 from duckkb.review.diff.model import Diff, LineNumbers, RecordChange, RecordPlace, Versions
 from duckkb.review.diff.versions import Comparison, Described
-from duckkb.rules.integrity import findings, misplaced
-from duckkb.rules.invisible import invisible_in_change, mixed_identity
+from duckkb.rules.integrity import describe_misplacement, findings
+from duckkb.rules.invisible import describe_mixed_scripts, invisible_in_change
 from duckkb.rules.view import BaseView
 from duckkb.settings import Shrink
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import DocumentLines, folders, lines_of, parts_in, placed_in_file, type_at
-from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, collector_paused, part_of
+from duckkb.truth.files.document_parts import DocumentLines, folders, lines_of, parts_in, place_rows_in_file, type_at
+from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, pause_collector
 from duckkb.truth.files.source_text import split
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
@@ -51,10 +51,10 @@ def findings_of(
     all_findings = [*compared.both.findings, *diff.findings, *_check_caches(compared.versions)]
     all_findings += [*_check_mass_changes(compared, diff, allow_shrink), *_check_records(diff)]
     if whole:
-        all_findings += [*_find_regressions(compared, diff), *guards.of_files(compared)]
-    all_findings += guards.of_configuration(compared.both, diff.changes)
+        all_findings += [*_find_regressions(compared, diff), *guards.guard_files(compared)]
+    all_findings += guards.guard_configuration(compared.both, diff.changes)
     once: dict[tuple[Any, ...], Finding] = {}
-    for finding in guards.allowed(all_findings) if allow_weaker else all_findings:
+    for finding in guards.allow_weakening(all_findings) if allow_weaker else all_findings:
         once.setdefault(
             (finding.path, finding.line, finding.code, finding.field, finding.type, finding.identity), finding
         )
@@ -122,12 +122,12 @@ def _check_record(
         if field.name == CREATED_AT:
             yield "W_CREATED_AT", f"was {field.before}, is {field.after}", f"/{CREATED_AT}"
     creation = split(after.line).get(CREATED_AT)
-    if creation and (message := misplaced(after.path, json.loads(creation[1]))):
+    if creation and (message := describe_misplacement(after.path, json.loads(creation[1]))):
         yield "E_MISPLACED", message, ""
     for field in change.fields:
         if message := invisible_in_change(field.before, field.after):
             yield "W_INVISIBLE", message, pointer(field.name)
-    if change.op in ("insert", "rename") and (message := mixed_identity(change.identity)):
+    if change.op in ("insert", "rename") and (message := describe_mixed_scripts(change.identity)):
         yield "W_INVISIBLE", message, ""
 
 
@@ -183,7 +183,7 @@ class _TouchedView(BaseView):
 
     def __init__(self, tree: Tree, compared: Comparison) -> None:
         super().__init__(tree, lambda kind: Validator(kind, tree.ontology), self._measure_lengths)
-        self._touched = _touched(compared)
+        self._touched = _list_touched_tables(compared)
         self._paths = None if self._touched is None else frozenset(compared.versions.paths)
 
     @property
@@ -203,7 +203,7 @@ class _TouchedView(BaseView):
 def trees(compared: Comparison, also: Collection[_Table] = ()) -> tuple[Tree, Tree]:
     """The older and the newer version of the tables that a change touches, of the edges that end in them, of these edges'
     other ends, and of `also`; of everything where the ontology changed. Parts that belong to no type there are findings."""
-    both, tables = compared.both, _touched(compared)
+    both, tables = compared.both, _list_touched_tables(compared)
     if tables is not None:
         kinds = _select_types(both.new.ontology, tables)
         ends = [both.new.ontology.nodes[name] for kind in kinds for name in _end_types(kind)]
@@ -216,7 +216,7 @@ def trees(compared: Comparison, also: Collection[_Table] = ()) -> tuple[Tree, Tr
     return _build_tree(both.old, content, compared.versions.old, old_lines, new.parts), new
 
 
-def _touched(comparison: Comparison) -> _Tables:
+def _list_touched_tables(comparison: Comparison) -> _Tables:
     if comparison.both.old.ontology != comparison.both.new.ontology:
         return None
     addresses = map(layout.parse_part, comparison.versions.paths)
@@ -278,7 +278,7 @@ def _build_tree(
     """Of `known_parts` that are unchanged none is read again."""
     parts: dict[str, Part] = {}
     strange = []
-    with collector_paused():
+    with pause_collector():
         for path, raw in {**unchanged_content, **side_content}.items():
             kind = type_at(side.ontology, path)
             if kind is None and layout.parse_part(path) is None:
@@ -291,7 +291,9 @@ def _build_tree(
             else:
                 part = part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
                 rows = (
-                    PartRows.of(kind, path, placed_in_file(part.rows, numbers[path])) if path in numbers else part.rows
+                    PartRows.of(kind, path, place_rows_in_file(part.rows, numbers[path]))
+                    if path in numbers
+                    else part.rows
                 )
                 parts[path] = replace(part, rows=rows)
     return Tree(side.ontology, side.limits, parts, strange)

@@ -37,16 +37,18 @@ class CheckReport(Struct, frozen=True):
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
     git_repository = run.find_repository(base.root)
-    merge_state = begun_merge.left(base.root)
+    merge_state = begun_merge.read_begun_merge(base.root)
     halfway = [Finding("E_MERGE_IN_PROGRESS", begun_merge.WHAT, remedy=begun_merge.REMEDY)] if merge_state else []
-    report = of_records(base, [*halfway, *absent.findings(base.root), *base.cache.findings, *_find_large_caches(base)])
+    report = check_records_alone(
+        base, [*halfway, *absent.findings(base.root), *base.cache.findings, *_find_large_caches(base)]
+    )
     return replace(report, prefix=git_repository.prefix if git_repository else "")
 
 
-def of_records(base: Base, besides: Iterable[Finding] = ()) -> CheckReport:
+def check_records_alone(base: Base, besides: Iterable[Finding] = ()) -> CheckReport:
     """As `check`, of the files of records alone."""
     findings = [*besides, *base.tree.findings, *base.tree.unreadable, *_check_rules(base)]
-    return CheckReport(in_order(findings), sum(base.tree.count(kind) for kind in base.ontology))
+    return CheckReport(sort_findings(findings), sum(base.tree.count(kind) for kind in base.ontology))
 
 
 def _check_rules(base: Base) -> Iterable[Finding]:
@@ -71,7 +73,7 @@ def _find_large_caches(base: Base) -> Iterator[Finding]:
             yield Finding("W_CACHE_SIZE", message, path, remedy=CODES["W_CACHE_SIZE"].remedy)
 
 
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Each once, in the order of path, line and rule."""
     return tuple(
         sorted(

@@ -23,7 +23,7 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.check.looser_schema import looser_parts
 from duckkb.review.diff.model import RecordChange
 from duckkb.review.diff.versions import Comparison, Configurations, Described
-from duckkb.rules.integrity import limited_sides
+from duckkb.rules.integrity import list_limited_ends
 from duckkb.truth.git import revisions, run
 from duckkb.truth.git.revisions import Revision, Touched
 
@@ -35,38 +35,38 @@ Weaker = tuple[str, str]
 """What of a declaration is weaker, as a JSON pointer into it, and how."""
 
 
-def finding(said: str, path: str, line: int, field: str) -> Finding:
+def make_guard_finding(said: str, path: str, line: int, field: str) -> Finding:
     """That a guard is gone or weaker than it was."""
     return Finding(CODE, said, path, line, field, CODES[CODE].remedy)
 
 
-def allowed(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def allow_weakening(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The same where rules may become weaker: told, but no error."""
     remedy = CODES[ALLOWED].remedy
     return tuple(replace(entry, code=ALLOWED, remedy=remedy) if entry.code == CODE else entry for entry in findings)
 
 
-def of_configuration(both: Configurations, changes: Sequence[RecordChange]) -> Iterator[Finding]:
+def guard_configuration(both: Configurations, changes: Sequence[RecordChange]) -> Iterator[Finding]:
     """The guards of types, limits and questions that only the older side has, and records that pass by new rules alone."""
     old, new = both.old, both.new
     if old.documents == new.documents:
         return
     yield from _compare_limits(old, new)
     for kind in old.ontology:
-        new_kind = new.ontology.by_table(kind.kind, kind.table)
+        new_kind = new.ontology.find_by_table(kind.kind, kind.table)
         if new_kind is None and (kind.review or kind.reviewed_fields):
             message = f"{kind.name}: a type with a required review is gone, or has another table"
             path, at = kind.place.rpartition(":")[0], _build_pointer(kind, "")
-            yield finding(message, path, _find_line(new.documents, path, at), at)
+            yield make_guard_finding(message, path, _find_line(new.documents, path, at), at)
         if new_kind is not None and new_kind != kind:
             path = new_kind.place.rpartition(":")[0]
             for field, message in _find_weaker_rules(kind, new_kind):
                 at = _build_pointer(new_kind, field)
-                yield finding(f"{kind.name}: {message}", path, _find_line(new.documents, path, at), at)
+                yield make_guard_finding(f"{kind.name}: {message}", path, _find_line(new.documents, path, at), at)
             yield from _find_newly_valid(
                 kind, Validator(kind, old.ontology), Validator(new_kind, new.ontology), changes
             )
-    yield from of_questions(old.documents, new.documents)
+    yield from guard_questions(old.documents, new.documents)
 
 
 def _build_pointer(kind: RecordType, field: str) -> str:
@@ -90,7 +90,7 @@ def _compare_limits(old: Described, new: Described) -> Iterator[Finding]:
     ):
         if after > before:
             line = new.documents[0].line(pointer("limits", name)) if new.documents else 0
-            yield finding(f"was {before:,}, is {after:,}", "config.yaml", line, pointer("limits", name))
+            yield make_guard_finding(f"was {before:,}, is {after:,}", "config.yaml", line, pointer("limits", name))
 
 
 def _find_weaker_rules(old: RecordType, new: RecordType) -> Iterator[Weaker]:
@@ -98,7 +98,11 @@ def _find_weaker_rules(old: RecordType, new: RecordType) -> Iterator[Weaker]:
         yield "/review", "`review: required` is gone"
     for name in sorted(old.reviewed_fields - new.reviewed_fields):
         yield pointer("schema", "properties", name, "x-review"), f"`x-review: required` of {name} is gone"
-    if isinstance(old, EdgeType) and isinstance(new, EdgeType) and set(limited_sides(old)) - set(limited_sides(new)):
+    if (
+        isinstance(old, EdgeType)
+        and isinstance(new, EdgeType)
+        and set(list_limited_ends(old)) - set(list_limited_ends(new))
+    ):
         yield "/cardinality", f"cardinality was {old.cardinality}, is {new.cardinality}"
     yield from ((f"/schema{part.at}", str(part)) for part in looser_parts(old.schema, new.schema))
 
@@ -123,7 +127,7 @@ def _find_newly_valid(
         yield Finding("W_NEW_RULES", message, place.path, place.line_no, "", CODES["W_NEW_RULES"].remedy, kind.name)
 
 
-def of_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[Finding]:
+def guard_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[Finding]:
     """The judged questions that only the older documents have, or that the newer ones judge lower."""
     entries = [
         [(document, number, item) for document in documents for number, item in enumerate(questions_in(document))]
@@ -142,11 +146,11 @@ def of_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[F
         elif reason := milder(question, after):
             (document, number, _), message = same[0], f"the judged question {_truncate_json(question.text)} {reason}"
             field = pointer("questions", number)
-            yield finding(message, document.path, document.line(field), field)
+            yield make_guard_finding(message, document.path, document.line(field), field)
     for path, texts in removed_texts.items():
         many = f" and {len(texts) - 3:,} more" if len(texts) > 3 else ""
         reason = f"no longer asked: {', '.join(texts[:3])}{many}"
-        yield finding(reason, path, _find_line(new, path, "/questions"), "/questions")
+        yield make_guard_finding(reason, path, _find_line(new, path, "/questions"), "/questions")
 
 
 def _truncate_json(value: Any) -> str:
@@ -166,18 +170,20 @@ _COUNTED = frozenset(
 _WANTED = frozenset((("text", "set"), ("eol", "lf"), ("merge", "duckkb"), ("diff", "duckkb")))
 
 
-def of_files(compared: Comparison) -> Iterator[Finding]:
+def guard_files(compared: Comparison) -> Iterator[Finding]:
     """What the change takes away. Raises `errors.Unavailable` (E_GIT)."""
     root, base = compared.root, compared.versions.base.commit
     against = {"worktree": None, "index": "index"}.get(compared.range.against, compared.versions.head.commit)
-    touched_files = list(revisions.touched_anywhere(root, base, against))
+    touched_files = list(revisions.iter_touched_files(root, base, against))
     yield from _compare_jobs(
         root, [file for file in touched_files if _WORKFLOWS.fullmatch(file.path) or file.path in _HOOKS]
     )
     names = [file.path for file in touched_files if posixpath.basename(file.path) == _ATTRIBUTES]
     if names:
         place = posixpath.relpath(names[0], revisions.prefix(root) or ".")
-        yield from (finding(message, place, 0, name) for name, message in _compare_attributes(root, base, against))
+        yield from (
+            make_guard_finding(message, place, 0, name) for name, message in _compare_attributes(root, base, against)
+        )
 
 
 def _compare_jobs(root: Path, touched_files: Iterable[Touched]) -> Iterator[Finding]:
@@ -188,7 +194,7 @@ def _compare_jobs(root: Path, touched_files: Iterable[Touched]) -> Iterator[Find
             continue
         path = posixpath.relpath(file.path, top.prefix or ".")
         if new is None:
-            yield finding("a job that runs duckkb is gone", path, 0, "")
+            yield make_guard_finding("a job that runs duckkb is gone", path, 0, "")
             continue
         before, after = ([line for _, line in _parse_steps(text)] for text in (old, new))
         if before != after:
@@ -201,7 +207,7 @@ def _compare_jobs(root: Path, touched_files: Iterable[Touched]) -> Iterator[Find
                 if came
                 else "says it in another order"
             )
-            yield finding(f"a job that runs duckkb {message}", path, number, "")
+            yield make_guard_finding(f"a job that runs duckkb {message}", path, number, "")
 
 
 def _read_side(root: Path, top: Path, file: Touched, side: revisions.TreeEntry | None) -> str | None:

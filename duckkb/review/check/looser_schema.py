@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.ontology.reasons import compiled
+from duckkb.ontology.reasons import compile_rule
 from duckkb.ontology.source import pointer
 from duckkb.review.check.normal_schema import LEAST, MOST, OPAQUE, Schema, element_rule, member_rule, normal_schema
 from duckkb.review.check.schema_samples import Samples
@@ -77,7 +77,7 @@ def looser_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Looser]
             losses.append(Looser(suspicion.at, suspicion.said, record))
             accepted_records = [record for record in accepted_records if not is_without(record)]
     if accepted_records and not losses:
-        error = next(compiled(_wrap_false_schema(before)).iter_errors(accepted_records[0]))
+        error = next(compile_rule(_wrap_false_schema(before)).iter_errors(accepted_records[0]))
         losses.append(Looser(pointer(*error.schema_path), "asks less than it did", accepted_records[0]))
     return losses[:_MOST_TOLD]
 
@@ -89,7 +89,7 @@ def short(value: Any, most: int) -> str:
 
 
 def _judge(schema: Schema) -> Callable[[Any], bool]:
-    validator = compiled(_wrap_false_schema(schema))
+    validator = compile_rule(_wrap_false_schema(schema))
     return lambda value: bool(validator.is_valid(value))
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.errors import Finding
-from duckkb.indexing.chunk import searched_value
+from duckkb.indexing.chunk import read_value_at
 from duckkb.ontology.model import EVERY, NodeType, RecordType
 from duckkb.records import identity_text
 from duckkb.review.diff.model import Diff, RecordChange
-from duckkb.rules.view import at
+from duckkb.rules.view import make_finding
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Tree
 
@@ -75,7 +75,7 @@ def _compare_texts(tree: Tree, kind: RecordType, new_ids: set[int]) -> Iterator[
         message = (
             f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
         )
-        yield at(new[number][0], _CODE, message)
+        yield make_finding(new[number][0], _CODE, message)
 
 
 def _find_candidates(
@@ -100,7 +100,7 @@ def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:
     names = dict.fromkeys(searched_names or [name for name in fields if name not in kind.identity_fields])
     runs: set[tuple[str, ...]] = set()
     for name in names:
-        value = searched_value(fields, name)
+        value = read_value_at(fields, name)
         if isinstance(value, str):
             words = _WORD.findall(value.casefold())
             runs.update(zip(*(words[shift:] for shift in range(_RUN)), strict=False))
@@ -131,7 +131,7 @@ def _compare_vectors(base: Base, kind: RecordType, change: RecordChange, new_ids
         neighbor.record.id not in new_ids or neighbor.position < row.position
     ):  # of two new records the later one is told
         message = f"it means what {_describe_row(neighbor)} means (cosine {cosine:.3f})"
-        yield at(row, _CODE, message)
+        yield make_finding(row, _CODE, message)
 
 
 def nearest(

@@ -64,7 +64,7 @@ def reference(name: str) -> str:
     return "#/$defs/" + name.replace("~", "~0").replace("/", "~1")
 
 
-def as_text(value: Any) -> str:
+def normalize_value(value: Any) -> str:
     """A value as text that is equal where the value is."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
@@ -106,7 +106,7 @@ class _Normal:
             keywords["type"] = sorted({schema["type"]} if isinstance(schema["type"], str) else set(schema["type"]))
         values = [schema["const"]] if "const" in schema else schema.get("enum")
         if values is not None:
-            keywords["enum"] = sorted(values, key=as_text)
+            keywords["enum"] = sorted(values, key=normalize_value)
         if "anyOf" in keywords:
             keywords["anyOf"] = _dedupe_schemas(part for part in keywords["anyOf"] if part is not False)
             if not keywords["anyOf"]:
@@ -114,7 +114,7 @@ class _Normal:
             if {} in keywords["anyOf"]:
                 del keywords["anyOf"]
         if "oneOf" in keywords:
-            keywords["oneOf"] = sorted(keywords["oneOf"], key=as_text)
+            keywords["oneOf"] = sorted(keywords["oneOf"], key=normalize_value)
         return _simplify(keywords)
 
 
@@ -141,7 +141,7 @@ def _is_of(value: Any, kinds: list[str]) -> bool:
 
 
 def _dedupe_schemas(schemas: Iterable[Schema]) -> list[Schema]:
-    return [schema for _, schema in sorted({as_text(schema): schema for schema in schemas}.items())]
+    return [schema for _, schema in sorted({normalize_value(schema): schema for schema in schemas}.items())]
 
 
 def _meet(first_schema: Schema, second_schema: Schema) -> Schema:
@@ -200,8 +200,8 @@ def _intersect_types(first_types: list[str], second_types: list[str]) -> list[st
 
 
 def _intersect_values(first_values: list[Any], second_values: list[Any]) -> list[Any]:
-    known_texts = {as_text(value) for value in second_values}
-    return [value for value in first_values if as_text(value) in known_texts]
+    known_texts = {normalize_value(value) for value in second_values}
+    return [value for value in first_values if normalize_value(value) in known_texts]
 
 
 def member_rule(schema: Schema, name: str) -> Schema:

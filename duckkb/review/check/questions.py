@@ -13,7 +13,7 @@ from duckkb.review.impact import impact
 _CODE = "W_QUESTION"
 
 
-def lost_answers(base: Base, documents: Sequence[Document]) -> Iterator[Finding]:
+def iter_lost_answers(base: Base, documents: Sequence[Document]) -> Iterator[Finding]:
     """Yield a warning for each judged record that a question of these documents expects and the base does not have."""
     for document in documents:
         for number, question in enumerate(impact.read(questions_in(document))):

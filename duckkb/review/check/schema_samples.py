@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any
 
 from duckkb.ontology.kinds import ANY
-from duckkb.ontology.reasons import compiled
-from duckkb.review.check.normal_schema import Schema, as_text, element_rule, member_rule
+from duckkb.ontology.reasons import compile_rule
+from duckkb.review.check.normal_schema import Schema, element_rule, member_rule, normalize_value
 
 Sides = tuple[Schema, Schema]
 """The same part of the older and of the newer schema."""
@@ -50,7 +50,7 @@ class Samples:
         candidates += islice(self._iter_objects(sides, depth), 4 * _MOST_VALUES) if "object" in kinds else ()
         candidates += [None] if "null" in kinds else []
         candidates += ["a", 0, 0.5, True, None, [], {}]  # of the wrong type, for whoever does not ask for one
-        distinct = list({f"{type(value).__name__}{as_text(value)}": value for value in candidates}.values())
+        distinct = list({f"{type(value).__name__}{normalize_value(value)}": value for value in candidates}.values())
         judges = [self._judge(number, side) for number, side in enumerate(sides)]
         verdicts = [(judges[1](value), judges[0](value)) for value in distinct]
         usual = max(range(len(distinct)), key=lambda number: verdicts[number])
@@ -61,9 +61,9 @@ class Samples:
     def _judge(self, number: int, schema: Schema) -> Callable[[Any], bool]:
         if not isinstance(schema, Mapping):
             return lambda value: False
-        key = f"{number}{as_text(schema)}"
+        key = f"{number}{normalize_value(schema)}"
         if key not in self._known:
-            self._known[key] = compiled({**schema, "$defs": self._definitions[number]})
+            self._known[key] = compile_rule({**schema, "$defs": self._definitions[number]})
         validator = self._known[key]
         return lambda value: bool(validator.is_valid(value))
 

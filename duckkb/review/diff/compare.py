@@ -16,9 +16,9 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, RecordChange, RecordPlace, Versions
-from duckkb.rules.integrity import spelling
-from duckkb.rules.view import at
-from duckkb.truth.files.document_parts import file_of, placed_in_file, type_at
+from duckkb.rules.integrity import check_spelling
+from duckkb.rules.view import make_finding
+from duckkb.truth.files.document_parts import file_of, place_rows_in_file, type_at
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import split
@@ -36,7 +36,7 @@ class Types(Struct, frozen=True):
 
     def of(self, key: Key) -> tuple[RecordType, RecordType] | None:
         """A type as each side has it, or as the other has where one does not; None for a table that neither knows."""
-        old, new = self.old.by_table(*key), self.new.by_table(*key)
+        old, new = self.old.find_by_table(*key), self.new.find_by_table(*key)
         record_type = new or old
         return (old or record_type, new or record_type) if record_type is not None else None
 
@@ -47,7 +47,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
     changes: list[RecordChange] = []
     moves: list[RecordChange] = []
     respelled_count = parts = 0
-    for key, paths in of_tables(versions, types):
+    for key, paths in group_parts_by_table(versions, types):
         record_types = types.of(key) if key else None
         parts += len(paths) if key else 0
         if record_types is None:
@@ -79,7 +79,7 @@ def _report_unexpected_files(paths: Iterable[str], *, has_table: bool) -> Iterat
     return (Finding("E_UNEXPECTED_FILE", message, path, remedy=remedy) for path in paths)
 
 
-def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[str]]]:
+def group_parts_by_table(versions: Versions, types: Types) -> list[tuple[Key | None, list[str]]]:
     """The parts by table, in the order of the types; first, under None, what else lies in `data/`."""
     tables: dict[Key, list[str]] = defaultdict(list)
     strange = []
@@ -119,12 +119,12 @@ class _TableChanges:
         for path in paths:
             if (raw := versions.old.get(path)) is not None:
                 rows = self._read_lines(path, raw, old_kind, same_lines).rows
-                for row in placed_in_file(rows, versions.numbers[0].get(path)):
+                for row in place_rows_in_file(rows, versions.numbers[0].get(path)):
                     self._old.setdefault(row.record.id, row)
             if (raw := versions.new.get(path)) is not None:
                 lines = self._read_lines(path, raw, self._kind, same_lines)
                 self.findings += lines.findings
-                self._take(placed_in_file(lines.rows, versions.numbers[1].get(path)))
+                self._take(place_rows_in_file(lines.rows, versions.numbers[1].get(path)))
 
     def _take(self, rows: Iterable[StoredRow]) -> None:
         for row in rows:
@@ -133,8 +133,8 @@ class _TableChanges:
                 same = first.record.identity == row.record.identity
                 code = "E_DUP_IDENTITY" if same else "E_DUP_ID"
                 message = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
-                self.findings.append(at(row, code, message))
-            self.findings += spelling(row)
+                self.findings.append(make_finding(row, code, message))
+            self.findings += check_spelling(row)
 
     def _read_lines(self, path: str, raw: bytes, kind: RecordType, same_lines: Collection[bytes]) -> Lines:
         lines = Lines(path, kind, self._limits, same_lines)
@@ -167,7 +167,7 @@ class _TableChanges:
         for old, new in pairs:
             if old is None and new is not None and (before := vanished_rows.get(new.record.identity)) is not None:
                 message = f"__id was {before.record.id} and is {new.record.id}: citations and edges by id are lost"
-                self.findings.append(at(new, "E_ID_CHANGED", message))
+                self.findings.append(make_finding(new, "E_ID_CHANGED", message))
                 joined_identities.add(new.record.identity)
                 matches.append((before, new))
             else:

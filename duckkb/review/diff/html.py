@@ -9,8 +9,8 @@ from typing import Any
 from duckkb.review.diff.model import WORDS, Diff, DiffOptions, Label, RecordChange, RecordPlace
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import Leaf, leaves
-from duckkb.review.reports.findings import told
-from duckkb.review.reports.html import KINDS, document, finding, safe
+from duckkb.review.reports.findings import summarize_groups
+from duckkb.review.reports.html import KINDS, convert_finding, document, safe
 from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
 
@@ -52,7 +52,10 @@ def _summarize_diff(diff: Diff, options: DiffOptions) -> dict[str, Any]:
         "ops": diff.numbers.totals,
         "types": {name: sum(count.values()) for name, count in diff.counts.items()},
         "respelled": diff.respelled,
-        "findings": [finding(item) for item in sorted(told(diff.findings), key=lambda item: not item.is_error)],
+        "findings": [
+            convert_finding(item)
+            for item in sorted(summarize_groups(diff.findings), key=lambda item: not item.is_error)
+        ],
         "ontology": [[visible(item.what), _build_row(Leaf((), item.before, item.after))[2]] for item in diff.ontology],
     }
 

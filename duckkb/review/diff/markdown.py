@@ -11,10 +11,10 @@ from duckkb.errors import Finding
 from duckkb.review.diff.model import OPS, WORDS, Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import Leaf, leaves
-from duckkb.review.diff.words import Run, around
-from duckkb.review.reports.budget import ReportSection, fitted, size
-from duckkb.review.reports.findings import counted, told
-from duckkb.review.reports.markup import block, cell, cut, finding_line, linked, many, span
+from duckkb.review.diff.words import Run, keep_near_changes
+from duckkb.review.reports.budget import ReportSection, fit_sections, size
+from duckkb.review.reports.findings import count_findings, summarize_groups
+from duckkb.review.reports.markup import block, cell, cut, finding_line, link_text, many, span
 
 _INLINE = 60
 _WIDTH = 96
@@ -63,7 +63,7 @@ def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
     total = before + len(diff.changes)
     for detail in _DETAIL:
         sections = [*head, *_build_record_sections(diff, pending_numbers, options, detail)]
-        text = fitted(start, sections, options.budget, end, room if any(pending_numbers) else 0).rstrip("\n")
+        text = fit_sections(start, sections, options.budget, end, room if any(pending_numbers) else 0).rstrip("\n")
         if page.told == total:
             break
     return text, total - page.told
@@ -74,9 +74,9 @@ def _start(diff: Diff, options: DiffOptions) -> str:
     phrases = [f"{totals[op]:,} {WORDS[op]}" for op in OPS if totals[op]]
     phrases += [f"{len(diff.ontology):,} in the configuration"] if diff.ontology else []
     phrases += [f"{diff.respelled:,} only written otherwise"] if diff.respelled else []
-    finding_counts = counted(diff.findings)
+    finding_counts = count_findings(diff.findings)
     sides = [
-        linked(cut(label.shown, 120), options.links.commit(is_old=is_old) if options.links else "")
+        link_text(cut(label.shown, 120), options.links.commit(is_old=is_old) if options.links else "")
         for label, is_old in ((diff.base, True), (diff.head, False))
     ]
     between = f"From {sides[0]} to {sides[1]}"
@@ -90,7 +90,7 @@ def _build_summary_sections(diff: Diff, options: DiffOptions) -> Iterator[Report
     rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
     head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
     yield ReportSection(head, lambda: rows, [name for name, _ in counts], 0.1)
-    sorted_findings = sorted(told(diff.findings), key=lambda item: not item.is_error)
+    sorted_findings = sorted(summarize_groups(diff.findings), key=lambda item: not item.is_error)
 
     def listed(finding: Finding) -> str:
         links = options.links if finding.path and finding.line else None
@@ -168,7 +168,7 @@ def _format_places(change: RecordChange, options: DiffOptions) -> str:
     if len(sides) == 2 and sides[0][0].path == sides[1][0].path:
         sides = sides[1:]
     return " → ".join(
-        linked(
+        link_text(
             f"{place.path}:{place.line_no}",
             options.links.line(place.path, place.line_no, is_old=is_old) if options.links else "",
         )
@@ -211,7 +211,11 @@ def _format_fields(
     for some in short[:_FIELDS]:
         yield f"- {span(cut(some[0].name, 200))}: {_format_sides(some[0], is_whole)}"
     for some in long[:_FIELDS]:
-        lines = [item for leaf in some for item in _format_lines(leaf.runs() if options.full else around(leaf.runs()))]
+        lines = [
+            item
+            for leaf in some
+            for item in _format_lines(leaf.runs() if options.full else keep_near_changes(leaf.runs()))
+        ]
         more = len(lines) - longest
         lines = [*lines[:longest], f"  … {many(more, 'more line')}"] if more > 0 else lines
         yield f"- {span(cut(some[0].name, 200))}:\n\n{block(lines, 'diff')}"

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from duckkb.ontology.model import RecordType
-from duckkb.review.diff.compare import Types, alike, compare, of_tables
+from duckkb.review.diff.compare import Types, alike, compare, group_parts_by_table
 from duckkb.review.diff.model import OPS, Counts, Numbers, Versions
 from duckkb.truth.files.line import Limits, are_compact
-from duckkb.truth.files.part import collector_paused
+from duckkb.truth.files.part import pause_collector
 
 _Records = dict[bytes, tuple[tuple[bytes, ...], bytes]]
 """The source text of identities, and the line, by the source text of the `__id`."""
@@ -27,8 +27,8 @@ _TAIL = b'Z"}'
 def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
     """What `compare` would count; its findings are those of lines and files, as nothing else is looked at."""
     totals = Numbers(findings=len(versions.findings))
-    with collector_paused():
-        for key, paths in of_tables(versions, types):
+    with pause_collector():
+        for key, paths in group_parts_by_table(versions, types):
             kinds = types.of(key) if key else None
             table_numbers = _count_table(versions, paths, kinds, limits) if kinds else None
             totals += (

@@ -108,7 +108,7 @@ def _parse_side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tu
     if not isinstance(path, str) or not isinstance(line, str):
         raise LineError([Finding("E_PATCH", "is not {path, line}", field=side)])
     address = parse_part(path)
-    kind = ontology.by_table(address.kind, address.table) if address is not None else None
+    kind = ontology.find_by_table(address.kind, address.table) if address is not None else None
     if kind is None:
         raise LineError([Finding("E_PATCH", "names no part of a type of this base", field="path")])
     values, is_canonical = decode(line.encode(), LineShape(kind.identity_fields, kind.generated), limits)

@@ -7,22 +7,22 @@ from duckkb.errors import Finding
 from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, OntologyChange, RecordChange, RecordPlace
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import leaves
-from duckkb.review.reports.findings import as_objects, of_findings
+from duckkb.review.reports.findings import judge_findings, list_group_objects
 from duckkb.review.reports.markup import dumps
 
 VERSION = 1
 
 
-def as_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
+def iter_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """One object on one line: of findings and changes as many as fit, `next` says how to go on."""
     counts = summary(diff)
     errors, warnings = (counts["summary"][name] for name in ("errors", "warnings"))
-    outcome = of_findings(errors, warnings, fail_on=options.fail_on, is_judged=diff.is_judged)
+    outcome = judge_findings(errors, warnings, fail_on=options.fail_on, is_judged=diff.is_judged)
     page = EntryPage(diff, options)
     head = page.spend(dumps({"version": counts.pop("version"), "outcome": outcome, **counts}))[1:-1]
     first = {
         "ontology": [_describe_ontology_change(item) for item in diff.ontology],
-        "groups": as_objects(diff.findings),
+        "groups": list_group_objects(diff.findings),
     }
     body = page.spend(dumps(first if page.is_first else {"ontology": [], "groups": []}))[1:-1]
     findings = ",".join(page.fit(page.findings, lambda item: dumps(_to_finding_object(item))))
@@ -31,7 +31,7 @@ def as_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
     yield f'{{{head},"changes":[{changes}],{body},"findings":[{findings}],{tail}}}'
 
 
-def as_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
+def iter_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """An object a line: each has an `entry` that says what it is, `ontology`, `finding` or `change`; where more is to come
     the last one is `next`, with the command that goes on."""
     page = EntryPage(diff, options)

@@ -19,9 +19,9 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff.model import WORDS, Diff, DiffOptions, Numbers, OntologyChange, RecordChange
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import Leaf, leaves
-from duckkb.review.diff.words import Run, around
+from duckkb.review.diff.words import Run, keep_near_changes
 from duckkb.review.reports.budget import size
-from duckkb.review.reports.findings import command, commands, told
+from duckkb.review.reports.findings import command, commands, summarize_groups
 from duckkb.review.reports.markup import line, many, places
 from duckkb.rules.invisible import visible
 
@@ -45,7 +45,7 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     page = EntryPage(diff, options)
     for item in diff.ontology if page.is_first else ():
         yield page.spend("\n".join(formatter.configuration(item)))
-    findings = [page.spend(formatter.finding(item)) for item in told(page.tell_findings())]
+    findings = [page.spend(formatter.finding(item)) for item in summarize_groups(page.tell_findings())]
     last = page.spend(total(diff.numbers))
     blocks = page.fit(
         page.changes,
@@ -59,7 +59,7 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
         yield f"{page.left:,} of these records are not shown yet: {line(page.next)}"
 
 
-def in_numbers(numbers: Numbers) -> Iterator[str]:
+def iter_count_lines(numbers: Numbers) -> Iterator[str]:
     """Counts by type and op, then of all together."""
     counts = numbers.counts
     wide = max(map(places, counts), default=0)
@@ -173,7 +173,7 @@ class _Shown:
 
 def _truncate_runs(runs: Sequence[Run], whole: bool) -> Sequence[Run]:
     if not whole:
-        return around(runs, _REACH)
+        return keep_near_changes(runs, _REACH)
     pieces: list[Run] = []
     for run in runs:
         remainder = run.text[_LONGEST:]

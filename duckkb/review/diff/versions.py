@@ -77,7 +77,9 @@ def read(root: Path, wanted: Range, places: Sequence[str] = WATCHED) -> Versions
     if wanted.against == "worktree":
         return _with_worktree(root, base, wanted.base, places)
     is_index = wanted.against == "index"
-    entries = revisions.staged(root, base, places) if is_index else revisions.between(root, base, head, places)
+    entries = (
+        revisions.compare_index(root, base, places) if is_index else revisions.compare_trees(root, base, head, places)
+    )
     everything = [file for file in entries if file.old != file.new or file.unmerged]
     touched_files = [file for file in everything if not file.unmerged]
     sides = {(side, file.path): entry for file in touched_files for side, entry in enumerate((file.old, file.new))}
@@ -117,8 +119,8 @@ def _label(name: str, revision: Revision, parting: Range | None = None) -> Label
 
 def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str]) -> Versions:
     """The new side lies in files, whatever git knows of them."""
-    staged_entries = {file.path: file.old for file in revisions.staged(root, base, places)}
-    paths = sorted({*staged_entries, *revisions.unsaved(root, places)})
+    staged_entries = {file.path: file.old for file in revisions.compare_index(root, base, places)}
+    paths = sorted({*staged_entries, *revisions.list_unsaved(root, places)})
     unknown = [path for path in paths if path not in staged_entries]
     if unknown:
         staged_entries |= revisions.entries(root, base, unknown if len(unknown) < 200 else places)

@@ -53,7 +53,7 @@ def json_words(before: str | None, after: str | None) -> list[Run]:
     return words(before or "", after or "")
 
 
-def around(runs: Sequence[Run], reach: int = 60) -> list[Run]:
+def keep_near_changes(runs: Sequence[Run], reach: int = 60) -> list[Run]:
     """The runs with what is the same kept only up to `reach` characters from a change; the rest is `cut`.
 
     Cuts fall between words, near enough; what is no longer than twice the reach and a little is kept whole.

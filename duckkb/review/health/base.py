@@ -17,7 +17,7 @@ from duckkb.indexing.cache_rows import KINDS, Kind, same_direction, tokens_of, v
 from duckkb.indexing.cache_store import Stored
 from duckkb.indexing.entries import Needs
 from duckkb.ports import Embedder
-from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, warning
+from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, make_warning
 from duckkb.review.reports.markup import many
 from duckkb.store.place import Place
 from duckkb.truth import layout, state
@@ -51,7 +51,7 @@ def trust(ground: Surroundings) -> Verdict:
         raise Skipped("the configuration does not load") from None
     summary = ", ".join(f"{key} {value}" for key, value in sorted(demands.items()))
     if demands and not has_trust:
-        yield warning(f"not accepted on this machine: {summary}", "`duckkb trust --show`, then `duckkb trust`")
+        yield make_warning(f"not accepted on this machine: {summary}", "`duckkb trust --show`, then `duckkb trust`")
     return (
         f"accepted on this machine: {summary}" if demands else "the configuration names no hosts and no key variables"
     )
@@ -111,7 +111,7 @@ def writable(ground: Surroundings) -> Verdict:
     if shut:
         folder_name = "the base" if shut[0] == root else shut[0].relative_to(root).as_posix()
         message = f"{folder_name} cannot be written, so the base is read without lock and local caches"
-        yield warning(message, "chmod -R u+w . , or work in a checkout that you own")
+        yield make_warning(message, "chmod -R u+w . , or work in a checkout that you own")
     return "the base can be written"
 
 
@@ -120,7 +120,7 @@ def lock_file(ground: Surroundings) -> Verdict:
     if not os.path.lexists(state.folder_of(ground.root) / state.LOCK):
         return "nobody has needed it yet"
     try:
-        with lock.glancing(ground.root):
+        with lock.hold_lock_shared(ground.root):
             return "free"
     except Unavailable as problem:
         if problem.code != "E_LOCKED":
@@ -132,21 +132,21 @@ def lock_file(ground: Surroundings) -> Verdict:
         if holder
         else "a process that does not say its name"
     )
-    yield warning(f"held by {who}", "wait until it is done, or end that process; the lock is released with it")
+    yield make_warning(f"held by {who}", "wait until it is done, or end that process; the lock is released with it")
     return ""
 
 
-def unfinished(ground: Surroundings) -> Verdict:
+def check_journal(ground: Surroundings) -> Verdict:
     """The journal."""
     ground.need_state()
     try:
-        with lock.glancing(ground.root):
+        with lock.hold_lock_shared(ground.root):
             status = protocol.show(ground.root)
     except Unavailable:
         raise Skipped("a writer is at work") from None
     third = [file["path"] for file in status["files"] if file["standing"] == "third"]
     if status["state"] == "staged":
-        yield warning("a write was interrupted before it was sealed; nothing of it counts", "duckkb recover")
+        yield make_warning("a write was interrupted before it was sealed; nothing of it counts", "duckkb recover")
     elif third:
         message = f"an interrupted write cannot be finished: changed since by something else: {', '.join(third[:3])}"
         yield error(message, "`duckkb recover --show`, then `duckkb recover --forward` or `--abort`")
@@ -164,7 +164,7 @@ def local_state(ground: Surroundings) -> Verdict:
         return "nothing local yet"
     if not state.is_folder(folder):
         yield error(f"{state.FOLDER} is a link or a file", f"rm {state.FOLDER}")
-    elif journal.sealed_stages(ground.root):
+    elif journal.list_sealed_stages(ground.root):
         raise Skipped("an interrupted write comes first: duckkb recover")
     elif ignore.is_symlink() or (ignore.exists() and not ignore.is_file()):
         yield error(f"{state.FOLDER}/.gitignore is no file of its own", f"rm -r {state.FOLDER}/.gitignore")
@@ -173,17 +173,17 @@ def local_state(ground: Surroundings) -> Verdict:
     else:
         for need in repair.state_needs(Place.of(ground.env.cache_home, ground.root)):
             if need.what != repair.UNSEALED:
-                yield warning(f"{need.path}: {need.what}", "duckkb repair")
+                yield make_warning(f"{need.path}: {need.what}", "duckkb repair")
     return "nothing left over"
 
 
-def rescued(ground: Surroundings) -> Verdict:
+def check_rescued(ground: Surroundings) -> Verdict:
     ground.need_state()
     home = state.folder_of(ground.root) / state.RESCUED
     files = [path for path in home.rglob("*") if path.is_file()] if state.is_folder(home) else []
     if files:
         message = f"`duckkb recover` kept {many(len(files), 'file')} aside in {state.FOLDER}/rescued"
-        yield warning(message, f"take over what you need, then rm -r {state.FOLDER}/rescued")
+        yield make_warning(message, f"take over what you need, then rm -r {state.FOLDER}/rescued")
     return "no files were kept aside"
 
 
@@ -192,10 +192,10 @@ def team_cache(ground: Surroundings) -> Verdict:
     if not cache.team_paths():
         return "none, which costs a fresh clone the time to compute tokens and vectors"
     forged_paths, has_withheld_rows = _find_forged_files(ground)
-    yield from (warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in cache.findings)
+    yield from (make_warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in cache.findings)
     for path in forged_paths:
         message, remedy = f"{path}: rows of it do not agree with what was recomputed", "find out who changed it"
-        yield warning(message, f"{remedy}, then duckkb index build")
+        yield make_warning(message, f"{remedy}, then duckkb index build")
     return "sound; a search believes it once a sample has been recomputed" if has_withheld_rows else "sound"
 
 
@@ -203,7 +203,7 @@ def local_cache(ground: Surroundings) -> Verdict:
     """The tokens and vectors that this machine keeps for all bases."""
     store = ground.base.cache.store
     if (problem := store.problem()) is not None:
-        yield warning(f"{store.path}: {problem}", "duckkb repair")
+        yield make_warning(f"{store.path}: {problem}", "duckkb repair")
     return "sound"
 
 
@@ -217,14 +217,14 @@ def coverage(ground: Surroundings) -> Verdict:
     missing = sum(each.missing for each in types)
     counts = f"tokens for {tokens} of {token_texts} texts; vectors: {texts - pending} verified, {unverified_count} unverified, {missing} missing"
     if missing:
-        yield warning(counts, "duckkb index build")
+        yield make_warning(counts, "duckkb index build")
     return counts
 
 
-def meaning(ground: Surroundings) -> Verdict:
+def check_meaning(ground: Surroundings) -> Verdict:
     """Whether each type that is compared by meaning has text in the fields that are."""
     for notice in unsearchable(ground.base, ground.base.ontology):
-        yield warning(notice.message, notice.remedy)
+        yield make_warning(notice.message, notice.remedy)
     return "every type that is compared by meaning has text for it"
 
 
@@ -241,7 +241,7 @@ def fingerprint(ground: Surroundings) -> Verdict:
     models = " and ".join(sorted(model_names))
     if foreign_count := sum(count for name, count in team.items() if name not in model_names):
         vectors = "1 vector" if foreign_count == 1 else f"{foreign_count} vectors"
-        yield warning(f"{vectors} in the team's cache are of another model than {models}", "duckkb index build")
+        yield make_warning(f"{vectors} in the team's cache are of another model than {models}", "duckkb index build")
     has_some = team or store.lengths("vector", _collect_texts(ground)["vector"])
     return f"vectors of {models}" if has_some else "no vectors cached yet"
 

@@ -99,7 +99,7 @@ Verdict = Generator[Problem, None, str]
 Look = Callable[[Surroundings], Verdict]
 
 
-def warning(message: str, remedy: str) -> Problem:
+def make_warning(message: str, remedy: str) -> Problem:
     return Problem("warning", message, remedy)
 
 
@@ -107,7 +107,7 @@ def error(message: str, remedy: str) -> Problem:
     return Problem("error", message, remedy)
 
 
-def checked(name: str, look: Look, ground: Surroundings) -> Check:
+def join_problems(name: str, look: Look, ground: Surroundings) -> Check:
     """Several problems as one verdict: the gravest status, all messages and remedies. A check that fails is an error."""
     problems: list[Problem] = []
     try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from duckkb.review.health import base, machine, repository
-from duckkb.review.health.check import Check, Look, Surroundings, checked
+from duckkb.review.health.check import Check, Look, Surroundings, join_problems
 
 CHECKS: dict[str, Look] = {
     "python": machine.python,
@@ -16,19 +16,19 @@ CHECKS: dict[str, Look] = {
     "configuration": base.configuration,
     "trust": base.trust,
     "git": repository.git,
-    "repository": repository.history_kept,
+    "repository": repository.check_history,
     "git_settings": repository.git_settings,
     "checkout": repository.checkout,
     "attributes": repository.attributes,
-    "tracked_state": repository.tracked_state,
+    "check_tracked_state": repository.check_tracked_state,
     "file_system": machine.file_system,
     "disk": machine.disk,
-    "derived_state": machine.derived_state,
+    "check_derived_state": machine.check_derived_state,
     "writable": base.writable,
     "lock": base.lock_file,
-    "journal": base.unfinished,
+    "journal": base.check_journal,
     "local_state": base.local_state,
-    "rescued": base.rescued,
+    "rescued": base.check_rescued,
     "format": base.data_format,
     "data": base.data_present,
     "readable": base.readable,
@@ -43,7 +43,7 @@ CHECKS: dict[str, Look] = {
     "team_cache": base.team_cache,
     "local_cache": base.local_cache,
     "coverage": base.coverage,
-    "meaning": base.meaning,
+    "meaning": base.check_meaning,
     "fingerprint": base.fingerprint,
     "duckdb": machine.self_test("duckdb", "pip install --force-reinstall 'duckdb>=2.0.1,<3'"),
     "tantivy": machine.self_test("tantivy", "pip install --force-reinstall tantivy"),
@@ -71,6 +71,6 @@ def examine(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
     native library that ends the process takes no earlier verdict with it."""
     checks = []
     for name, look in CHECKS.items():
-        checks.append(checked(name, look, ground))
+        checks.append(join_problems(name, look, ground))
         on_check(checks[-1])
     return Health(tuple(checks))

@@ -65,7 +65,7 @@ def _list_document_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
     return (*document_parts.folders(kinds), *places_above(root, kinds))
 
 
-def counted(base: Base, history: History, seconds: float) -> CountedHistory:
+def count_commits(base: Base, history: History, seconds: float) -> CountedHistory:
     """Count as many of these commits as there is time for, one at least. Raises `errors.Unavailable` (E_GIT) where git lacks an object."""
     until = time.monotonic() + seconds
     ground = _compute_ground(base.ontology)
@@ -111,7 +111,9 @@ def _count_commit(base: Base, sizes: Mapping[str, tuple[int, int]], before: str 
     root = base.root
     at = revisions.revision(root, commit)
     old = revisions.revision(root, before) if before else Revision("", "", revisions.empty_tree(root))
-    remaining_files = iter(_serve_files(base, old, at, revisions.between(root, old, at, places(root, base.ontology))))
+    remaining_files = iter(
+        _serve_files(base, old, at, revisions.compare_trees(root, old, at, places(root, base.ontology)))
+    )
     totals: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0], {name: [*both] for name, both in sizes.items()})
     while some := list(islice(remaining_files, _AT_ONCE)):
         for name, records, size in _measure_changes(base, some):
@@ -158,7 +160,7 @@ def _measure_changes(base: Base, touched_files: Iterable[Touched]) -> list[tuple
 def _find_type(ontology: Ontology, path: str) -> tuple[str, bool]:
     """The name under which a file is counted, and whether it is one document; an empty name for none."""
     if address := layout.parse_part(path):
-        kind = ontology.by_table(address.kind, address.table)
+        kind = ontology.find_by_table(address.kind, address.table)
         return kind.name if kind is not None else f"{layout.FOLDERS[address.kind]}/{address.table}", False
     document_type = document_parts.type_at(ontology, path)
     return (document_type.name, True) if document_type is not None else ("", False)

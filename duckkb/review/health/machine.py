@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from duckkb.errors import Unavailable
 from duckkb.indexing.chinese import chinese_words, reference_words
 from duckkb.ports import Embedder
-from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, warning
+from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, make_warning
 from duckkb.settings import DEFAULT_MODEL
 from duckkb.store.place import BASES, Place, is_sealed
 from duckkb.truth import state
@@ -47,7 +47,7 @@ def python(ground: Surroundings) -> Verdict:
     except PackageNotFoundError:
         raise Skipped("duckkb runs from a folder and not as a package") from None
     python_version = ".".join(map(str, sys.version_info[:2]))
-    if not within(python_version, bounds):
+    if not is_within(python_version, bounds):
         yield error(f"Python {python_version} is not in {bounds}", "make the environment anew with a Python that is")
     return f"Python {python_version}"
 
@@ -77,7 +77,7 @@ def _check_extra(extra: str, is_necessary: bool, reason: str) -> Verdict:
     requirements = _list_requirements(extra)
     missing = [name for name, _ in requirements if _find_version(name) is None]
     if missing and is_necessary:
-        yield warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
+        yield make_warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
     elif missing:
         part = "" if len(missing) == len(requirements) else f" ({', '.join(missing)} is missing)"
         return f"not installed{part}, and {reason}"
@@ -90,13 +90,13 @@ def _check_extra(extra: str, is_necessary: bool, reason: str) -> Verdict:
 def clock(ground: Surroundings) -> Verdict:
     now = ground.clock.now()
     if now < EARLIEST:
-        yield warning(f"the clock says a time before {EARLIEST[:4]}", "set the system's clock")
+        yield make_warning(f"the clock says a time before {EARLIEST[:4]}", "set the system's clock")
         return ""
     tree = ground.base.tree
     newest = max((row.record.updated_at for kind in tree.ontology for row in tree.rows(kind)), default="")
     if now < newest:
         message = f"the newest record was changed at {newest}, later than now by this clock"
-        yield warning(message, "set the system's clock; if it is right, another writer's was not")
+        yield make_warning(message, "set the system's clock; if it is right, another writer's was not")
     return "later than every record's time"
 
 
@@ -107,13 +107,13 @@ def limits(ground: Surroundings) -> Verdict:
 
     files, size = (resource.getrlimit(name)[0] for name in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE))
     if files != resource.RLIM_INFINITY and files < LEAST_FILES:
-        yield warning(f"only {files} files may be open at once", "ulimit -n 1024")
+        yield make_warning(f"only {files} files may be open at once", "ulimit -n 1024")
     if size != resource.RLIM_INFINITY and size < LEAST_FILE_BYTES:
-        yield warning(f"a file may not grow over {size} bytes", "ulimit -f unlimited")
+        yield make_warning(f"a file may not grow over {size} bytes", "ulimit -f unlimited")
     return "enough open files, no limit on their size"
 
 
-def within(found: str, bounds: str) -> bool:
+def is_within(found: str, bounds: str) -> bool:
     """Whether a version is within bounds as package metadata writes them; bounds of another form count as kept.
 
     >>> within("1.5.6", "<2,>=1.5.5"), within("2.0.0", "<2,>=1.5.5"), within("0.3", "==0.3.0")
@@ -153,7 +153,7 @@ def _unfit(requirements: Sequence[tuple[str, str]], remedy: str) -> Iterator[Pro
         installed_version = _find_version(name)
         if installed_version is None:
             yield error(f"{name} is not installed", remedy)
-        elif not within(installed_version, bounds):
+        elif not is_within(installed_version, bounds):
             yield error(f"{name} {installed_version} is not in {bounds}", remedy)
 
 
@@ -165,15 +165,15 @@ def _find_version(name: str) -> str | None:
 
 
 def file_system(ground: Surroundings) -> Verdict:
-    yield from judged(ground.root, state.file_system(ground.root))
+    yield from judge_file_system(ground.root, state.file_system(ground.root))
     return "a local one, where locks hold"
 
 
-def judged(root: Path, kind: str) -> Iterator[Problem]:
+def judge_file_system(root: Path, kind: str) -> Iterator[Problem]:
     """What is wrong with a base on a file system of this type, and with its folders' places."""
     if state.is_remote(kind):
         message = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
-        yield warning(message, "keep the base on a local disk, and share it with git")
+        yield make_warning(message, "keep the base on a local disk, and share it with git")
     data, state_folder = root / "data", state.folder_of(root)
     if data.is_dir() and state_folder.is_dir() and data.stat().st_dev != state_folder.stat().st_dev:
         message = "data/ and .duckkb/ lie on two file systems, between which no file can be moved in one step"
@@ -187,7 +187,7 @@ def disk(ground: Surroundings) -> Verdict:
     return "enough room"
 
 
-def derived_state(ground: Surroundings) -> Verdict:
+def check_derived_state(ground: Surroundings) -> Verdict:
     """Where what is derived lies, who can read it, and whether it is sealed."""
     place = Place.of(ground.env.cache_home, ground.root)
     if is_sealed(place.home / BASES):
@@ -195,7 +195,9 @@ def derived_state(ground: Surroundings) -> Verdict:
     if place.sealed is None:
         return f"in {_describe_folder(place.home)}, not sealed"
     if swaps():
-        yield warning("swap is on, where what is opened in memory may come to lie", "swapoff -a, or encrypt the swap")
+        yield make_warning(
+            "swap is on, where what is opened in memory may come to lie", "swapoff -a, or encrypt the swap"
+        )
     return f"sealed in {_describe_folder(place.sealed)}, opened in {_describe_folder(place.home)}"
 
 
@@ -218,9 +220,11 @@ def room(free: int, inodes: int | None) -> Iterator[Problem]:
     """Judges bytes and inodes that are free; amounts are not said, so that two looks at one state say the same."""
     if free < LEAST_BYTES:
         message = f"less than {LEAST_BYTES // 1024 // 1024} MB are free where the base lies"
-        yield warning(message, "free space on this disk")
+        yield make_warning(message, "free space on this disk")
     if inodes is not None and inodes < LEAST_INODES:
-        yield warning(f"fewer than {LEAST_INODES:,} files more fit where the base lies", "remove files from this disk")
+        yield make_warning(
+            f"fewer than {LEAST_INODES:,} files more fit where the base lies", "remove files from this disk"
+        )
 
 
 def model(ground: Surroundings) -> Verdict:
@@ -273,7 +277,7 @@ def segmenters(ground: Surroundings) -> Verdict:
     """The fast segmenter against the one that it stands for. Neither may write: no folder is given."""
     fast, reference = chinese_words(None), reference_words(None)
     if fast is reference:
-        yield warning("rjieba is not installed; jieba does its work, slower", "pip install --upgrade duckkb")
+        yield make_warning("rjieba is not installed; jieba does its work, slower", "pip install --upgrade duckkb")
     elif odd := [run for run in _RUNS if fast(run) != reference(run)]:
         yield error(f"rjieba and jieba cut these differently: {', '.join(odd)}", "pip install --upgrade duckkb")
     return "rjieba and jieba agree"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from duckkb.codes import CODES
-from duckkb.review.health.check import Problem, Skipped, Surroundings, Verdict, error, warning
+from duckkb.review.health.check import Problem, Skipped, Surroundings, Verdict, error, make_warning
 from duckkb.review.reports.markup import many
 from duckkb.truth import layout
 from duckkb.truth.git import absent, repository, run
@@ -20,19 +20,19 @@ _WANTED = {_PART: {"text": "set", "eol": "lf"}, _CACHE: {"text": "unset"}}
 def git(ground: Surroundings) -> Verdict:
     version = run.version()
     if version is None:
-        yield warning("there is no git on this machine: reviews and patches do without it", "install git")
+        yield make_warning("there is no git on this machine: reviews and patches do without it", "install git")
         return ""
     version_text = ".".join(map(str, version))
     if version < OLDEST:
-        yield warning(f"git {version_text} is older than 2.30", "install a newer git")
+        yield make_warning(f"git {version_text} is older than 2.30", "install a newer git")
     return f"git {version_text}"
 
 
-def history_kept(ground: Surroundings) -> Verdict:
+def check_history(ground: Surroundings) -> Verdict:
     """The repository's own state."""
     git_repository = ground.repository
     if git_repository is None:
-        yield warning("the base is in no git repository, so nothing keeps its history", "git init")
+        yield make_warning("the base is in no git repository, so nothing keeps its history", "git init")
         return ""
     if run.version() is None:
         raise Skipped("there is no git to ask")
@@ -41,15 +41,15 @@ def history_kept(ground: Surroundings) -> Verdict:
         return ""
     if under_way := repository.operation_in_progress(ground.root):
         remedy = f"finish it, or git {under_way} --abort"
-        yield warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)
+        yield make_warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)
     if git_repository.shallow:
-        yield warning("the clone is shallow: older history is not here", "git fetch --unshallow")
+        yield make_warning("the clone is shallow: older history is not here", "git fetch --unshallow")
     if repository.settings(ground.root).get("core.bare") == "true":
-        yield warning("core.bare is true although there is a work tree", "git config core.bare false")
+        yield make_warning("core.bare is true although there is a work tree", "git config core.bare false")
     return "a linked work tree" if git_repository.linked else "a repository with work tree"
 
 
-def tracked_state(ground: Surroundings) -> Verdict:
+def check_tracked_state(ground: Surroundings) -> Verdict:
     if repository.tracks_state(ground.root):
         yield error(CODES["E_TRACKED_STATE"].meaning.rstrip("."), "git rm -r --cached .duckkb && rm -r .duckkb")
     return "git tracks nothing in .duckkb/"
@@ -80,12 +80,12 @@ def attributes(ground: Surroundings) -> Verdict:
         elif odd:
             overrides = ", ".join(f"{key} {value}" for key, value in odd.items())
             message = f"git gives {path} other attributes than .gitattributes says: {overrides}"
-            yield warning(
+            yield make_warning(
                 message, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**"
             )
     if (filter_name := (attributes_by_path[_PART] or {}).get("filter", "unspecified")) not in ("unspecified", "unset"):
         remedy = "leave data/**/*.jsonl out of filters and LFS in .gitattributes"
-        yield warning(f"parts go through the filter {filter_name}", remedy)
+        yield make_warning(f"parts go through the filter {filter_name}", remedy)
     return "parts are text with LF, the cache is binary"
 
 
@@ -110,7 +110,7 @@ def _find_missing_lines(root: Path) -> Iterator[Problem]:
     if missing:
         quoted_lines = " ".join(f"'{line}'" for line in missing)
         message = f".gitattributes lacks {many(len(missing), 'line')} that `duckkb init` writes"
-        yield warning(message, f"printf '%s\\n' {quoted_lines} >> .gitattributes")
+        yield make_warning(message, f"printf '%s\\n' {quoted_lines} >> .gitattributes")
 
 
 def git_settings(ground: Surroundings) -> Verdict:
@@ -126,23 +126,23 @@ def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: b
     turns = settings.get("core.autocrlf") == "true" or settings.get("core.eol") == "crlf"
     if turns and eol != "lf":
         message = "git would turn line ends into CR LF at check-out, which are errors in parts"
-        yield warning(message, "git config core.autocrlf false && git config core.eol lf")
+        yield make_warning(message, "git config core.autocrlf false && git config core.eol lf")
     ignores = settings.get("core.ignorecase", "false") == "true"
     if ignores != folds_case:
         message = f"core.ignorecase is {str(ignores).lower()}, which is not what this file system does"
-        yield warning(message, f"git config core.ignorecase {str(folds_case).lower()}")
+        yield make_warning(message, f"git config core.ignorecase {str(folds_case).lower()}")
     if platform == "darwin" and settings.get("core.precomposeunicode") == "false":
         message = "core.precomposeunicode is false: names with accents would count as two"
-        yield warning(message, "git config core.precomposeunicode true")
+        yield make_warning(message, "git config core.precomposeunicode true")
 
 
 def checkout(ground: Surroundings) -> Verdict:
     ground.need_repository()
     findings = list(absent.findings(ground.root))
     if left_out := [finding.path for finding in findings if finding.is_error]:
-        yield error(absent.said(left_out), absent.remedy(ground.root, left_out))
+        yield error(absent.describe_absent(left_out), absent.remedy(ground.root, left_out))
     else:
-        yield from (warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in findings)
+        yield from (make_warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in findings)
     return "git leaves no file of the base out"
 
 
@@ -154,5 +154,5 @@ def lfs(ground: Surroundings) -> Verdict:
         fetch = "git lfs pull" if shutil.which("git-lfs") else "install git-lfs, then git lfs pull"
         paths = ", ".join(sorted(finding.path for finding in findings)[:3])
         message = f"{many(len(findings), 'file')} came as LFS pointers, without content: {paths}"
-        yield error(message, fetch) if is_truth else warning(message, f"{fetch}, or duckkb index build")
+        yield error(message, fetch) if is_truth else make_warning(message, f"{fetch}, or duckkb index build")
     return "no file is an LFS pointer"

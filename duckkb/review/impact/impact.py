@@ -300,12 +300,12 @@ def fill(base: Base, kinds: Iterable[RecordType]) -> None:
     embeddable_kinds = [kind for kind in kinds if base.fingerprint(kind) is not None]
     previous_count = math.inf
     while embeddable_kinds:
-        pending = vectors.count_lacking(base, embeddable_kinds)
+        pending = vectors.count_missing_vectors(base, embeddable_kinds)
         if not pending or pending >= previous_count:
             return
         deadline.refuse_late()
         previous_count = pending
-        vectors.fill_pending(base, embeddable_kinds)
+        vectors.compute_missing_vectors(base, embeddable_kinds)
 
 
 def answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> RankedAnswer:

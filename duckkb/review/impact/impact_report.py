@@ -6,20 +6,20 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from duckkb.review.impact.impact import FADED, ImpactReport, JudgedQuestion, QuestionRow, RankedAnswer
-from duckkb.review.reports.budget import ReportSection, fitted
-from duckkb.review.reports.findings import of_findings
+from duckkb.review.reports.budget import ReportSection, fit_sections
+from duckkb.review.reports.findings import judge_findings
 from duckkb.review.reports.markup import cut, line, many, span
 
 _MOST_LINES = 20
 _LONGEST = 200
 
 
-def as_object(report: ImpactReport) -> dict[str, Any]:
+def convert_report_to_object(report: ImpactReport) -> dict[str, Any]:
     """The whole report; `version` rises when a key changes its meaning."""
     means = {name: _round_sides(*report.mean(name)) for name in ("ndcg", "recall")}
     return {
         "version": 1,
-        "outcome": "limits" if report.crossed else of_findings(report.errors),
+        "outcome": "limits" if report.crossed else judge_findings(report.errors),
         "base": report.base.name,
         "head": report.head.name,
         "k": report.k,
@@ -36,7 +36,7 @@ def as_object(report: ImpactReport) -> dict[str, Any]:
     }
 
 
-def as_text(report: ImpactReport, budget: int) -> Iterator[str]:
+def iter_text(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a terminal."""
     yield f"{report.base.shown} -> {report.head.shown}: {many(len(report.rows), 'judged question')}, the first {report.k} results"
     yield from _format_means(report)
@@ -48,7 +48,7 @@ def as_text(report: ImpactReport, budget: int) -> Iterator[str]:
     yield from _format_notes(report, _format_text)
 
 
-def as_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
+def iter_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a pull request's comment, of at most `budget` bytes: the means, what was crossed or lacks, then the questions
     whose answers differ, the worst first. What has no room is counted."""
     head = [
@@ -74,7 +74,7 @@ def as_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
         ReportSection("", lambda: notes, ["line"] * len(notes), 0.5),
         ReportSection(fold, lambda: blocks, [row.question.type for row in changed_rows], 0.5, "\n</details>\n"),
     ]
-    yield fitted("\n".join(head) + "\n", sections, budget).rstrip("\n")
+    yield fit_sections("\n".join(head) + "\n", sections, budget).rstrip("\n")
 
 
 def _format_question(row: QuestionRow) -> Iterator[str]:

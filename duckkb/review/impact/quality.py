@@ -75,7 +75,7 @@ def now(base: Base, seconds: float) -> list[tuple[JudgedQuestion, Row | None]]:
     return [(item, rows_by_key.get(_compute_key(item))) for item in judged_questions]
 
 
-def over(base: Base, history: History, most: int, seconds: float) -> tuple[tuple[Evaluated, ...], int]:
+def evaluate_history(base: Base, history: History, most: int, seconds: float) -> tuple[tuple[Evaluated, ...], int]:
     """The commits of a history that were evaluated before, with at most so many more, the newest first, begun within so many seconds;
     and how many are left. Today's questions are asked of each commit as its configuration had it: what was not there yet is not found."""
     judged_questions, until = questions(base), time.monotonic() + seconds
@@ -168,7 +168,7 @@ def _note_rows(base: Base, note: str, ground: str, rows: Mapping[str, Row]) -> N
     """Write down what holds for good: nothing while vectors are missing."""
     kind = base.ontology.find(note.removeprefix(f"{NOTE}/"))
     assert kind is not None, "it has questions"
-    if base.wiring.published or (kind.has_text_vectors and vectors.count_lacking(base, [kind])):
+    if base.wiring.published or (kind.has_text_vectors and vectors.count_missing_vectors(base, [kind])):
         return
     whole = {key: row for key, row in rows.items() if all(answer.is_whole for answer in row.values())}
     serialized_rows = {

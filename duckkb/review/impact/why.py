@@ -12,7 +12,7 @@ from duckkb.engine import query
 from duckkb.engine.base import Base
 from duckkb.engine.query import Ranked
 from duckkb.errors import UsageError
-from duckkb.indexing.chunk import nested_texts
+from duckkb.indexing.chunk import iter_nested_texts
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LexicalQuery
 from duckkb.records import identity_text
@@ -167,7 +167,7 @@ def _explain_token(base: Base, kind: RecordType, row: StoredRow, text: str, lexi
 def _iter_unsearched_texts(fields: Mapping[str, Any], searched_fields: set[str]) -> Iterator[tuple[str, str]]:
     """The texts of a record that are not searched, also those inside objects, by field or dotted path."""
     for name, value in fields.items():
-        inside = [(name, value)] if isinstance(value, str) else nested_texts(name, value)
+        inside = [(name, value)] if isinstance(value, str) else iter_nested_texts(name, value)
         yield from (
             (path, text) for path, text in inside if path not in searched_fields and name not in searched_fields
         )
@@ -240,7 +240,7 @@ def _describe_policy(kind: RecordType) -> dict[str, Any]:
     }
 
 
-def as_object(why: Why) -> dict[str, Any]:
+def convert_why_to_object(why: Why) -> dict[str, Any]:
     values = to_builtins(why)
     lanes = {lane.pop("lane"): lane for lane in values["lanes"]}
     tokens = [{"token": token.pop("text"), **token} for token in values["tokens"]]
@@ -251,7 +251,7 @@ def as_object(why: Why) -> dict[str, Any]:
     return account | {name: values[name] for name in ("excluded", "chunks", "pending", "policy", "first", "notices")}
 
 
-def as_text(why: Why) -> Iterator[str]:
+def iter_why_text(why: Why) -> Iterator[str]:
     yield f"{why.type} {why.identity}: {'found' if why.is_found else 'not found'} by {why.question!r}"
     yield from (f"  {message}" for message in why.reasons)
     if not why.mode:

@@ -17,11 +17,11 @@ from duckkb.errors import DuckkbError, Finding
 from duckkb.installed import version_of
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import Identity
-from duckkb.review.check.findings import in_order
+from duckkb.review.check.findings import sort_findings
 from duckkb.review.diff.compare import Types, compare
 from duckkb.review.diff.model import RecordPlace, Versions
 from duckkb.review.diff.versions import Range, is_configuration, read
-from duckkb.review.merging.work import on_disk
+from duckkb.review.merging.work import read_part_on_disk
 from duckkb.rules import integrity
 from duckkb.rules.view import BaseView
 from duckkb.truth.files.part import StoredRow, part_of, record_of
@@ -40,7 +40,7 @@ class _Changed(Struct, frozen=True):
     went: set[Identity] = set()
 
 
-def broken(base: Base) -> tuple[Finding, ...]:
+def find_broken_records(base: Base) -> tuple[Finding, ...]:
     """All of it in the files as they are. A record in conflict counts as both sides have it, and nothing is said of itself."""
     versions = _read_since_whole(base)
     unread = [
@@ -48,8 +48,8 @@ def broken(base: Base) -> tuple[Finding, ...]:
     ]  # those are told as what is in conflict
     in_conflict = _take_both_sides(base)
     whole = guard.view(base)
-    view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
-    findings = in_order([*unread, *_find_untyped_folders(base), *integrity.findings(view, integrity.AFTER_MERGE)])
+    view = whole if versions is None else _SinceWhole(whole, _collect_changes(base, versions))
+    findings = sort_findings([*unread, *_find_untyped_folders(base), *integrity.findings(view, integrity.AFTER_MERGE)])
     return tuple(finding for finding in findings if (finding.path, finding.line) not in in_conflict)
 
 
@@ -71,7 +71,7 @@ def _take_both_sides(base: Base) -> set[tuple[str, int]]:
     parts = {}
     for path in {finding.path for finding in base.tree.unreadable if finding.code == "E_MARKERS"}:
         part = base.tree.parts[path]
-        data, numbers = conflict.unmarked(on_disk(base.root, path) or b"")
+        data, numbers = conflict.remove_conflict_markers(read_part_on_disk(base.root, path) or b"")
         parts[path] = part_of(path, part.kind, data, base.limits, part.stamp)
         places |= {(path, number) for number in numbers}
     base.tree.replace(parts)
@@ -118,12 +118,12 @@ class _SinceWhole(BaseView):
         return super().compared(kind) if has_changes else ()
 
 
-def _changed(base: Base, versions: Versions) -> dict[str, _Changed]:
+def _collect_changes(base: Base, versions: Versions) -> dict[str, _Changed]:
     """What became of records, by type."""
     changes: defaultdict[str, _Changed] = defaultdict(_Changed)
     types = Types(base.ontology, base.ontology)
     for change in compare(versions, types, base.limits).changes:
-        kind = base.ontology.by_table(change.kind, change.table)
+        kind = base.ontology.find_by_table(change.kind, change.table)
         if kind is None:
             continue
         before, after = (_parse_identity(kind, place) for place in (change.before, change.after))

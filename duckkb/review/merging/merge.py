@@ -55,9 +55,9 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
     was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
     rules = read_rules()
     refuse_tracked_state(root)
-    absent.refuse_missing(root)
+    absent.refuse_sparse_paths(root)
     theirs = _commit(root, name)
-    with protocol.writing(root, options.timeout):
+    with protocol.lock_for_writing(root, options.timeout):
         _refuse_under_way(root)
         head = _commit(root, "HEAD")
         bases = git_changes.merge_bases(root, head, theirs)
@@ -75,7 +75,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
             raise StateError(
                 f"{name} and HEAD have no commit in common here", code="E_REVISION", suggestion="git fetch --unshallow"
             )
-        sides = versions.of_commits(root, head, theirs, rules)
+        sides = versions.read_commit_sides(root, head, theirs, rules)
         merged_trees = merge_sides(sides, rules)
         changed_paths = _join(root, name, merged_trees, sides, rules, options)
         # What is in conflict is named as it is from now on: theirs may have renamed the type.
@@ -92,7 +92,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
 
 def conclude(root: Path, outcome: Outcome, options: MergeOptions) -> Outcome:
     """Commit a merge that can be concluded. Raises `errors.Refused` where somebody has done so, or taken it back."""
-    with protocol.writing(root, options.timeout):
+    with protocol.lock_for_writing(root, options.timeout):
         if repository.operation_in_progress(root) != "merge":
             raise Refused("the merge was concluded or taken back meanwhile", suggestion="git status")
         git_changes.conclude(root, options.message)
@@ -102,7 +102,7 @@ def conclude(root: Path, outcome: Outcome, options: MergeOptions) -> Outcome:
 def abort(root: Path, timeout: float) -> Outcome:
     """Take everything back to before the merge. Raises `errors.Refused` where none is under way."""
     refuse_tracked_state(root)
-    with protocol.writing(root, timeout):
+    with protocol.lock_for_writing(root, timeout):
         if repository.operation_in_progress(root) != "merge":
             raise Refused("no merge is under way", suggestion="git status")
         git_changes.abort_merge(root)
@@ -118,7 +118,7 @@ def _join(
     }
     refuse_loss(sides.ours, merged_trees.parts, sides.contents, rules, options.shrink)
     _refuse_unsaved_changes(root, changed_paths, sides)
-    with begun_merge.noted(root, _commit(root, name)):
+    with begun_merge.note_merge(root, _commit(root, name)):
         git_changes.begin_merge(root, name, options.message)
     put(root, merged_trees, sides)
     return changed_paths
@@ -126,7 +126,7 @@ def _join(
 
 def put(root: Path, merged: MergedTrees, sides: Sides) -> None:
     """Put merged parts in the place of whatever git made of them, in files and index."""
-    work.write(root, merged.parts, {path: work.on_disk(root, path) for path in merged.parts})
+    work.write(root, merged.parts, {path: work.read_part_on_disk(root, path) for path in merged.parts})
     conflict_paths = {record_conflict.path for _, record_conflict in merged.conflicts} | {
         path for path, is_clean in merged.by_lines.items() if not is_clean
     }
@@ -136,9 +136,9 @@ def put(root: Path, merged: MergedTrees, sides: Sides) -> None:
 
 
 def _advance_head(root: Path, head: str, theirs: str) -> Outcome:
-    with begun_merge.noted(root, theirs):
+    with begun_merge.note_merge(root, theirs):
         git_changes.fast_forward(root, theirs)
-    touched_files = revisions.between(root, revisions.revision(root, head), revisions.revision(root, theirs))
+    touched_files = revisions.compare_trees(root, revisions.revision(root, head), revisions.revision(root, theirs))
     return Outcome(
         "fast-forward", theirs, files=tuple(file.path for file in touched_files if file.path.startswith("data/"))
     )
@@ -152,7 +152,7 @@ def _commit(root: Path, name: str) -> str:
 
 
 def _refuse_under_way(root: Path) -> None:
-    begun_merge.refuse_left(root)
+    begun_merge.refuse_begun_merge(root)
     under_way = repository.operation_in_progress(root)
     if under_way:
         raise Refused(
@@ -164,9 +164,11 @@ def _refuse_under_way(root: Path) -> None:
 
 def _refuse_unsaved_changes(root: Path, changing: set[str], sides: Sides) -> None:
     """What nobody has committed yet is not overwritten."""
-    staged_paths = {file.path for file in revisions.staged(root, revisions.revision(root, "HEAD"))} & changing
-    doubtful = ({*revisions.unsaved(root)} & changing) - staged_paths
-    changed_paths = {path for path in doubtful if work.on_disk(root, path) != sides.contents.of(sides.ours.get(path))}
+    staged_paths = {file.path for file in revisions.compare_index(root, revisions.revision(root, "HEAD"))} & changing
+    doubtful = ({*revisions.list_unsaved(root)} & changing) - staged_paths
+    changed_paths = {
+        path for path in doubtful if work.read_part_on_disk(root, path) != sides.contents.of(sides.ours.get(path))
+    }
     lost_paths = sorted(staged_paths | changed_paths)
     if lost_paths:
         listing = ", ".join(lost_paths[:3]) + (f" and {len(lost_paths) - 3} more" if len(lost_paths) > 3 else "")

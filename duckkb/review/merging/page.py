@@ -16,7 +16,7 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff.words import json_words
 from duckkb.review.merging.conflicts import OpenConflict, is_edited_as_text
 from duckkb.review.merging.resolve import Resolved
-from duckkb.review.reports.html import KINDS, document, finding, safe
+from duckkb.review.reports.html import KINDS, convert_finding, document, safe
 from duckkb.rules.invisible import invisible_in, visible
 from duckkb.truth.files.source_text import split
 
@@ -41,7 +41,7 @@ def _render_data(resolution: Resolved, violations: Sequence[Finding]) -> Iterato
         "operation": resolution.operation,
         "sides": _OURS.get(resolution.operation, "Ours is HEAD, theirs what is merged into it."),
         "types": Counter(item.type for item in resolution.conflicts),
-        "violations": [finding(item) for item in violations],
+        "violations": [convert_finding(item) for item in violations],
         "unreadable": list(map(visible, resolution.unreadable)),
         "others": list(map(visible, resolution.others)),
     }

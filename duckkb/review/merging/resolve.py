@@ -36,7 +36,7 @@ from duckkb.truth.merge import conflict
 from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
-from duckkb.truth.merge.table_merge import arranged, table_of
+from duckkb.truth.merge.table_merge import arrange_lines, table_of
 
 
 class ResolveOptions(Struct, frozen=True):
@@ -87,7 +87,7 @@ class _Part(Struct):
     is_final: bool = False
 
     def bytes(self) -> bytes | None:
-        return self.data if self.items is None else conflict.written(self.items) or None
+        return self.data if self.items is None else conflict.join_blocks(self.items) or None
 
 
 def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolved:
@@ -95,12 +95,12 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
     `errors.UsageError` for choices that contradict each other; then nothing is changed."""
     refuse_tracked_state(root)
     if not options.only_list:
-        absent.refuse_missing(root)
-    with protocol.writing(root, options.timeout):
-        begun_merge.refuse_left(root)
+        absent.refuse_sparse_paths(root)
+    with protocol.lock_for_writing(root, options.timeout):
+        begun_merge.refuse_begun_merge(root)
         index = git_changes.read_index(root)
         operation = repository.operation_in_progress(root) or ""
-        sides = versions.under_way(root, index, rules) if operation or index.unmerged else None
+        sides = versions.read_sides_under_way(root, index, rules) if operation or index.unmerged else None
         merging = _Merging(root, rules, index, sides)
         parts = merging.parts()
         open_now = [open_conflict for part in parts for open_conflict in merging.open_in(part)]
@@ -120,7 +120,7 @@ class _Merging:
     def __init__(self, root: Path, rules: RulesByTable, index: Index, sides: Sides | None) -> None:
         self._root, self._index = root, index
         self._knows_all = sides is not None
-        self._sides = sides or versions.staged(root, index)
+        self._sides = sides or versions.read_staged_sides(root, index)
         self._rules = self._sides.rules(rules)
         self._merged: MergedTrees = merge_sides(self._sides, rules)
         self._rescued: list[str] = []
@@ -155,13 +155,16 @@ class _Merging:
                     continue
             settled_items.append(item)
         if settled_items != (part.items or []):
-            part.items = arranged(settled_items, table)
+            part.items = arrange_lines(settled_items, table)
 
     def refuse_loss(self, parts: Sequence[_Part], limit: Shrink | None) -> None:
         """What the merge deletes, whoever has carried that out, is ours to lose only up to the limit."""
         data_by_path = {part.path: part.bytes() for part in parts}
         paths = self._merged.parts if self._knows_all else data_by_path
-        after = {path: data_by_path[path] if path in data_by_path else work.on_disk(self._root, path) for path in paths}
+        after = {
+            path: data_by_path[path] if path in data_by_path else work.read_part_on_disk(self._root, path)
+            for path in paths
+        }
         refuse_loss(self._sides.ours, after, self._sides.contents, self._rules, limit)
 
     def write(self, parts: Sequence[_Part], stage: bool) -> None:
@@ -190,12 +193,12 @@ class _Merging:
         )
 
     def _load_part(self, path: str) -> _Part | None:
-        before = work.on_disk(self._root, path)
+        before = work.read_part_on_disk(self._root, path)
         if path not in self._index.unmerged:
             return self._load_merged_part(path, before)
         stages = [self._sides.contents.of(entry.blob) for entry in self._index.unmerged[path].values()]
         is_gits = before in (None, self._merged.parts[path], *stages)
-        is_fresh = is_gits or versions.holding(before) in self._run_driver(path)
+        is_fresh = is_gits or versions.normalize_empty(before) in self._run_driver(path)
         if before is not None and not is_fresh:
             has_markers = conflict.has_markers(before)
             items = conflict.read(before) if has_markers else None
@@ -211,7 +214,7 @@ class _Merging:
         lines: set[bytes] = set()
         for path, data in self._merged.parts.items() if self._knows_all else ():
             if path not in changing and data is not None:
-                lines |= {*data.split(b"\n")} - {*(work.on_disk(self._root, path) or b"").split(b"\n")}
+                lines |= {*data.split(b"\n")} - {*(work.read_part_on_disk(self._root, path) or b"").split(b"\n")}
         return set(map(id_of, lines)) - {""}
 
     def _collect_ids(self, path: str) -> set[str]:
@@ -219,7 +222,7 @@ class _Merging:
 
     def _run_driver(self, path: str) -> list[bytes | None]:
         """What git's driver makes of a path in conflict, with git's own merge of several bases."""
-        return versions.by_driver(path, self._read_stages(path), self._find_rules(path))
+        return versions.merge_by_driver_rules(path, self._read_stages(path), self._find_rules(path))
 
     def _read_stages(self, path: str) -> list[bytes | None]:
         """What the index holds of a path in conflict: base, ours and theirs."""

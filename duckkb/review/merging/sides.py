@@ -80,7 +80,7 @@ class Sides(Struct, frozen=True):
 
     def rules(self, rules: RulesByTable) -> RulesByTable:
         """The rules with those of renamed tables under their new names too."""
-        return rules.with_renamed(self.aligned.former) if self.aligned else rules
+        return rules.rename_tables(self.aligned.former) if self.aligned else rules
 
     def of(self, path: str) -> list[bytes | None]:
         """A part in the base, in ours and in theirs."""
@@ -96,7 +96,7 @@ class Sides(Struct, frozen=True):
         _, ours, theirs = self.of(path)
         bases = {self.contents.of(side.get(path)) for side in (self.trees[0], *self.older)}
         return any(
-            holding(held) in by_driver(path, [base, ours, theirs], table)
+            normalize_empty(held) in merge_by_driver_rules(path, [base, ours, theirs], table)
             or git_changes.merge_lines(base or b"", ours or b"", theirs or b"", self.contents.root) == (held, True)
             for base in bases
         )
@@ -157,12 +157,12 @@ def _merge_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
     return git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)
 
 
-def holding(held: bytes | None) -> bytes | None:
+def normalize_empty(held: bytes | None) -> bytes | None:
     """What a part holds; None where that is nothing, as a driver leaves it that cannot remove the file."""
     return None if held is None or not held.strip() else held
 
 
-def by_driver(path: str, versions: Iterable[bytes | None], table: MergeRules) -> list[bytes | None]:
+def merge_by_driver_rules(path: str, versions: Iterable[bytes | None], table: MergeRules) -> list[bytes | None]:
     """What git's driver may have made of one part: by the rules of its table, or by none, as in a merge that brings the table's
     name; None for no records, and for what it cannot merge."""
     base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
@@ -175,7 +175,7 @@ def by_driver(path: str, versions: Iterable[bytes | None], table: MergeRules) ->
     return outcomes
 
 
-def of_commits(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides:
+def read_commit_sides(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides:
     """Two commits and their merge base; where they have several, these merged, as git does it."""
     contents = Contents(root)
     bases = git_changes.merge_bases(root, ours, theirs)
@@ -185,10 +185,10 @@ def of_commits(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides
         older += [tree(root, before) for before in git_changes.merge_bases(root, commit, *bases[:number])]
     if older:
         older.append({})
-    return of_trees((base, tree(root, ours), tree(root, theirs)), contents, tuple(older))
+    return read_tree_sides((base, tree(root, ours), tree(root, theirs)), contents, tuple(older))
 
 
-def of_trees(trees: Trees, contents: Contents, older: tuple[Tree, ...] = ()) -> Sides:
+def read_tree_sides(trees: Trees, contents: Contents, older: tuple[Tree, ...] = ()) -> Sides:
     """Three trees, each table under one name."""
     return Sides(*trees, contents, older, align(trees, contents.all_of))
 
@@ -199,21 +199,21 @@ def tree(root: Path, commit: str) -> Tree:
     return {path: entry.blob for path, entry in entries.items() if entry.mode in revisions.REGULAR}
 
 
-def under_way(root: Path, index: Index, rules: RulesByTable) -> Sides | None:
+def read_sides_under_way(root: Path, index: Index, rules: RulesByTable) -> Sides | None:
     """What git is in the middle of merging, whether for a merge, a pick, a revert, a rebase or a stash; None where that
     cannot be told for sure, and only the index says what is merged."""
     heads = _read_heads(root)
     if (theirs := heads.get("MERGE_HEAD")) is not None:
-        return of_commits(root, "HEAD", theirs, rules) if "\n" not in theirs else None
+        return read_commit_sides(root, "HEAD", theirs, rules) if "\n" not in theirs else None
     contents = Contents(root)
     for base, commit in _iter_pairs(root, heads):
-        sides = of_trees((tree(root, base), tree(root, "HEAD"), tree(root, commit)), contents)
+        sides = read_tree_sides((tree(root, base), tree(root, "HEAD"), tree(root, commit)), contents)
         if _has_same_versions(sides, index):
             return sides
     return None
 
 
-def staged(root: Path, index: Index) -> Sides:
+def read_staged_sides(root: Path, index: Index) -> Sides:
     """The versions that the index holds of the paths in conflict, and nothing else."""
     trees = [
         {path: stages[number].blob for path, stages in index.unmerged.items() if number in stages}
@@ -230,7 +230,7 @@ def _join_bases(root: Path, bases: list[str], contents: Contents, rules: RulesBy
     for number, commit in enumerate(bases[1:], 1):
         older = _join_bases(root, git_changes.merge_bases(root, commit, *bases[:number]), contents, rules)
         theirs = tree(root, commit)
-        merged_trees = merge_sides(of_trees((older, joined_tree, theirs), contents), rules, is_base=True)
+        merged_trees = merge_sides(read_tree_sides((older, joined_tree, theirs), contents), rules, is_base=True)
         paths = {**joined_tree, **theirs}
         kept_blobs = {path: joined_tree.get(path) or theirs[path] for path in paths if path not in merged_trees.parts}
         merged_blobs = {path: contents.add(data) for path, data in merged_trees.parts.items() if data is not None}

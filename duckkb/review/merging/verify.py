@@ -32,7 +32,7 @@ def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Find
     is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
     clone)."""
     commit_id = repository.head_commit(root) if commit == "HEAD" else commit
-    if not commit_id or not repository.can_be_asked(root):
+    if not commit_id or not repository.is_readable_repository(root):
         return []
     commit = commit_id
     heads = git_changes.parents(root, commit)
@@ -57,16 +57,16 @@ def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Find
 def _read_merge_sides(root: Path, heads: list[str], rules: RulesByTable) -> Sides | None:
     if not all(git_changes.parents(root, head) or git_changes.is_root(root, head) for head in heads):
         return None
-    return versions.of_commits(root, heads[0], heads[1], rules)
+    return versions.read_commit_sides(root, heads[0], heads[1], rules)
 
 
 def _read_pick_sides(root: Path, commit: str, heads: list[str]) -> Sides | None:
     """Who picks or reverts often amends that, and nothing says so: what git did not make is not looked at."""
-    change = git_changes.carried(root, commit) if len(heads) == 1 else None
+    change = git_changes.find_carried_change(root, commit) if len(heads) == 1 else None
     if change is None:
         return None
     base, ours, theirs = (versions.tree(root, revision) for revision in (change[0], heads[0], change[1]))
-    return versions.of_trees((base, ours, theirs), Contents(root))
+    return versions.read_tree_sides((base, ours, theirs), Contents(root))
 
 
 def _find_differing_parts(

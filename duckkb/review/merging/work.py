@@ -19,7 +19,7 @@ from duckkb.truth.merge.table_merge import table_of
 _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 
 
-def on_disk(root: Path, path: str) -> bytes | None:
+def read_part_on_disk(root: Path, path: str) -> bytes | None:
     """A part as it lies there; None where there is none. Raises `errors.StateError` for what is no regular file."""
     target = journal.read_target(root, path)
     return None if target is None else target[0]

@@ -17,7 +17,7 @@ from duckkb.records import ID, Identity, Record, component_value
 from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import DocumentLines, file_of, lines_of, part_named
+from duckkb.truth.files.document_parts import DocumentLines, file_of, find_part, lines_of
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.ignored import IgnoreFiles, is_ignore_file, places_above
 from duckkb.truth.files.line import Limits, LineShape, encode
@@ -91,7 +91,7 @@ def origins(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) 
     return {number: origin for (number, _), origin in text_origins.items()}
 
 
-def committed(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> frozenset[int]:
+def select_committed(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> frozenset[int]:
     """Those of some records, by `__id`, that stand in the revision in the same file with the same line."""
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
@@ -165,7 +165,7 @@ def changes(source: HistorySource, kind: RecordType, identity: Identity, tree: T
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
         record_id = tree.id_of(kind, identity)
-        number = finder.lost_id(identity) if record_id is None else record_id
+        number = finder.recover_record_number(identity) if record_id is None else record_id
         events = list(_iter_events(finder, number, tree.by_id(kind, number)))
         entries = [(commit, *pair) for commit, old, new in events if (pair := finder.change(old, new)) is not None]
     by, ends = _read_signatures(source.root, (commit for commit, *_ in entries if commit))
@@ -260,7 +260,7 @@ class _Finder(Struct, frozen=True):
 
     def _find_document(self, touched_files: Iterable[Touched], path: str) -> _LinePlace | None:
         """A document in a parent of a commit, in which its file may have had another name."""
-        type_files = [item for item in touched_files if part_named(self.kind, item.path)]
+        type_files = [item for item in touched_files if find_part(self.kind, item.path)]
         old = {item.path: item.old.blob for item in type_files if item.old is not None and item.old.mode in REGULAR}
         new = {item.path: item.new.blob for item in type_files if item.new is not None and item.new.mode in REGULAR}
         if path not in old:
@@ -301,7 +301,7 @@ class _Finder(Struct, frozen=True):
         """What a file holds of the type, as lines."""
         if self.kind.source is None:
             return DocumentLines(data, ())
-        part = part_named(self.kind, path)
+        part = find_part(self.kind, path)
         return lines_of({part: self.kind}, data)[part] if part else DocumentLines(b"", ())
 
     def _rows(self, path: str, data: bytes, known_lines: Collection[bytes] = ()) -> list[StoredRow]:
@@ -313,12 +313,13 @@ class _Finder(Struct, frozen=True):
         """Two lines as a change, and the record after it; None where neither can be read as a record of today's type, or both say the same."""
         rows = [self._rows(side.path, side.line + b"\n") if side else () for side in sides]
         old, new = (
-            some[0].at_line(side.line_no) if side and some else None for some, side in zip(rows, sides, strict=True)
+            some[0].place_at_line(side.line_no) if side and some else None
+            for some, side in zip(rows, sides, strict=True)
         )
         is_same = (old and old.line) == (new and new.line)
         return None if is_same else (change_of(self.kind, old, new), new.record if new else None)
 
-    def lost_id(self, identity: Identity) -> int:
+    def recover_record_number(self, identity: Identity) -> int:
         """The `__id` of a record that is gone: as the last commit that had it says."""
         values = dict(zip(self.kind.identity_fields, map(component_value, identity), strict=True))
         identity_pattern = re.escape(encode(values, LineShape(self.kind.identity_fields))[1:-1])

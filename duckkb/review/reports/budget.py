@@ -21,7 +21,7 @@ class ReportSection(Struct, frozen=True):
     foot: str = ""
 
 
-def fitted(
+def fit_sections(
     start: str,
     sections: Sequence[ReportSection],
     budget: int,

@@ -25,7 +25,7 @@ _NUMBER = re.compile("[0-9]+")
 _INDEX = re.compile("/[0-9]+(?=/|$)")
 
 
-def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
+def group_findings(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
     """Findings of one rule about one field of one type together, in the order of their first ones; of those that are about
     no record, those that say the same but for numbers. Three and fewer stay by themselves."""
     groups_by_key: dict[tuple[str, ...], list[Finding]] = {}
@@ -36,7 +36,7 @@ def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
     return [group for groups in few for group in groups]
 
 
-def counted(findings: Iterable[Finding]) -> list[str]:
+def count_findings(findings: Iterable[Finding]) -> list[str]:
     """How many errors and warnings there are, in words; nothing of those that there are none of.
 
     >>> counted([Finding("W_GUARD", "x"), Finding("W_GUARD", "y")])
@@ -47,22 +47,22 @@ def counted(findings: Iterable[Finding]) -> list[str]:
     return [many(number, noun) for number, noun in numbers if number]
 
 
-def told(findings: Iterable[Finding], prefix: str = "") -> list[Finding]:
+def summarize_groups(findings: Iterable[Finding], prefix: str = "") -> list[Finding]:
     """A finding a group: the first one, with a word on how many more there are and where the next ones stand; `prefix` is
     set before their paths.
 
     >>> [one.message for one in told(Finding("E_SCHEMA", "is no text", "a", line, type="T") for line in (1, 2, 3, 4))]
     ['is no text; 3 more like it: a:2, a:3, a:4']
     """
-    return [_merge_group(some, prefix) for some in grouped(findings)]
+    return [_merge_group(some, prefix) for some in group_findings(findings)]
 
 
 def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
     """A line a group, with paths as they are in the base."""
-    return map(str, told(findings))
+    return map(str, summarize_groups(findings))
 
 
-def as_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def list_group_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """The groups of more than one for programs, which find each finding among the others."""
     return [
         {
@@ -71,7 +71,7 @@ def as_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
             **{name: value for name in ("type", "field", "message") if (value := getattr(some[0], name))},
             "places": [finding.place for finding in some[:_NAMED]],
         }
-        for some in grouped(findings)
+        for some in group_findings(findings)
         if len(some) > 1
     ]
 
@@ -87,7 +87,7 @@ def _merge_group(some: Sequence[Finding], prefix: str) -> Finding:
 def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
     """A command for the findings that say the same, errors first, as GitHub shows only the first ten of each kind in a
     step. `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end."""
-    for finding in sorted(told(findings, prefix), key=lambda item: not item.is_error):
+    for finding in sorted(summarize_groups(findings, prefix), key=lambda item: not item.is_error):
         where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
         title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
         message = f"{finding.field}: {finding.message}" if finding.field else finding.message
@@ -113,7 +113,7 @@ def _escape_data(text: str) -> str:
     return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
 
 
-def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error", is_judged: bool = True) -> Outcome:
+def judge_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error", is_judged: bool = True) -> Outcome:
     """`findings` where there are errors, or warnings where these count too (`fail_on` is `warning`); `not_judged` where there are
     none as nobody looked for all of them."""
     if errors or (fail_on == "warning" and warnings):
@@ -121,13 +121,13 @@ def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error"
     return "passed" if is_judged else "not_judged"
 
 
-def stopped_commands(problem: DuckkbError, prefix: str) -> Iterator[str]:
+def iter_stop_commands(problem: DuckkbError, prefix: str) -> Iterator[str]:
     """What stopped a command as GitHub's workflow commands: its findings where they are, then the whole of it."""
     yield from commands(problem.findings, prefix)
     yield command("error", f"could not run: {problem.message}\n{_find_remedy(problem)}", title=problem.code)
 
 
-def stopped_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
+def iter_stop_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
     """What stopped a command as a section of a comment, all data in spans of code."""
     yield "### Could not run"
     yield ""
@@ -136,7 +136,7 @@ def stopped_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
         yield from ("", f"To mend it: {span(cut(remedy, _LONGEST))}")
     if problem.findings:
         yield ""
-        findings = [finding.rooted(prefix) for finding in told(problem.findings, prefix)]
+        findings = [finding.rooted(prefix) for finding in summarize_groups(problem.findings, prefix)]
         yield from map(finding_line, findings[:_MOST])
         if len(findings) > _MOST:
             yield f"- {len(findings) - _MOST:,} more"

@@ -35,8 +35,8 @@ DIFF: Mapping[str, ReportFormat] = {
     "markdown": ReportFormat("diff.markdown:render", _OF_A_COMMENT, is_judged=True),
     "html": ReportFormat("diff.html:render", 100_000_000, is_judged=True),
     "github": ReportFormat("diff.text:annotations", is_judged=True),
-    "json": ReportFormat("diff.report:as_json", _BUDGET),
-    "jsonl": ReportFormat("diff.report:as_lines", _BUDGET),
+    "json": ReportFormat("diff.report:iter_json", _BUDGET),
+    "jsonl": ReportFormat("diff.report:iter_lines", _BUDGET),
 }
 """Of a difference and how it is to be shown."""
 ROWS_BUDGET = _BUDGET
@@ -50,25 +50,25 @@ CHECK: Mapping[str, ReportFormat] = {
 """Of findings and the folder of the base inside its repository: those by which they are read, not one by one."""
 
 IMPACT: Mapping[str, ReportFormat] = {
-    "text": ReportFormat("impact.impact_report:as_text"),
-    "markdown": ReportFormat("impact.impact_report:as_markdown", 30_000),
+    "text": ReportFormat("impact.impact_report:iter_text"),
+    "markdown": ReportFormat("impact.impact_report:iter_markdown", 30_000),
 }
 """Of an impact and the budget of a comment, in which the records that differ need room too."""
 
 REVIEW: Mapping[str, ReportFormat] = {
-    "markdown": ReportFormat("verdict:as_markdown", _OF_A_COMMENT),
-    "html": ReportFormat("verdict:as_page", 100_000_000),
-    "github": ReportFormat("verdict:as_commands"),
-    "sarif": ReportFormat("verdict:as_sarif"),
-    "json": ReportFormat("verdict:as_json", _BUDGET),
+    "markdown": ReportFormat("verdict:iter_comment", _OF_A_COMMENT),
+    "html": ReportFormat("verdict:iter_review_page", 100_000_000),
+    "github": ReportFormat("verdict:iter_workflow_commands"),
+    "sarif": ReportFormat("verdict:iter_sarif"),
+    "json": ReportFormat("verdict:iter_json", _BUDGET),
 }
 """Of a review and how its difference is to be shown."""
 
 STOPPED: Mapping[str, ReportFormat] = {
-    "github": ReportFormat("reports.findings:stopped_commands"),
-    "markdown": ReportFormat("reports.findings:stopped_markdown"),
-    "md": ReportFormat("reports.findings:stopped_markdown"),
-    "sarif": ReportFormat("reports.sarif:stopped"),
+    "github": ReportFormat("reports.findings:iter_stop_commands"),
+    "markdown": ReportFormat("reports.findings:iter_stop_markdown"),
+    "md": ReportFormat("reports.findings:iter_stop_markdown"),
+    "sarif": ReportFormat("reports.sarif:build_stop_log"),
 }
 """Of what stopped a command that judges, and the folder of the base inside its repository: those formats whose readers see
 nothing of stderr (`md` of verbs that print a table by it)."""

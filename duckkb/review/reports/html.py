@@ -35,7 +35,7 @@ def safe(value: Any) -> str:
     return dumps(value).replace("<", "\\u003c")
 
 
-def finding(one: Finding) -> dict[str, str]:
+def convert_finding(one: Finding) -> dict[str, str]:
     """A finding as the script shows it."""
     record = f"{one.type} {one.identity}" if one.type else ""
     entries = {"code": one.code, "place": one.place, "record": record, "field": one.field}

@@ -69,14 +69,14 @@ def block(lines: Iterable[str], language: str = "") -> str:
     return "\n".join([fence + language, *plain, fence])
 
 
-def linked(text: str, address: str) -> str:
+def link_text(text: str, address: str) -> str:
     """Data as a span of code, which leads to an `address` that is ours, where there is one."""
     return f"[{span(text)}]({address})" if address else span(text)
 
 
 def finding_line(finding: Finding, address: str = "") -> str:
     """A finding as an item of a list; `address` is the page of its place."""
-    place = f" {linked(cut(finding.place, 200), address)}" if finding.path else ""
+    place = f" {link_text(cut(finding.place, 200), address)}" if finding.path else ""
     who = "".join(f" {span(cut(name, 200))}" for name in (finding.type, finding.identity) if name)
     field = f" {span(cut(finding.field, 100))}" if finding.field else ""
     has_remedy = finding.remedy and not finding.remedy.lower().startswith("none needed")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
-from duckkb.review.reports.findings import grouped, told
+from duckkb.review.reports.findings import group_findings, summarize_groups
 from duckkb.review.reports.markup import dumps
 from duckkb.rules.invisible import visible
 
@@ -22,12 +22,12 @@ _CODE_SPAN = re.compile("`([^`]*)`")
 
 def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
     """The log of a run on one line."""
-    yield _format_log(as_sarif(findings, version("duckkb"), prefix))
+    yield _format_log(build_log(findings, version("duckkb"), prefix))
 
 
-def stopped(problem: DuckkbError, prefix: str) -> Iterator[str]:
+def build_stop_log(problem: DuckkbError, prefix: str) -> Iterator[str]:
     """The log of a run that was not carried out."""
-    yield _format_log(as_sarif(problem.findings, version("duckkb"), prefix, stopped=problem))
+    yield _format_log(build_log(problem.findings, version("duckkb"), prefix, stopped=problem))
 
 
 def _format_log(log: Mapping[str, Any]) -> str:
@@ -35,7 +35,7 @@ def _format_log(log: Mapping[str, Any]) -> str:
     return dumps(log).replace("##[", "#\\u0023[")
 
 
-def as_sarif(
+def build_log(
     findings: Iterable[Finding], version: str, prefix: str = "", *, stopped: DuckkbError | None = None
 ) -> dict[str, Any]:
     """One log with one run. `version` is duckkb's; `prefix` the folder of the base inside its repository, empty or with a
@@ -46,7 +46,7 @@ def as_sarif(
     A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
     """
     findings = list(findings)
-    groups = list(zip(told(findings, prefix), grouped(findings), strict=True))
+    groups = list(zip(summarize_groups(findings, prefix), group_findings(findings), strict=True))
     names = sorted({finding.code for finding, _ in groups})
     driver: dict[str, Any] = {"name": "duckkb", "version": version, "semanticVersion": version}
     driver |= {"rules": [_describe_rule(name) for name in names]}

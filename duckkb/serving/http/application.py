@@ -18,16 +18,16 @@ from duckkb import installed
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable, Unreadable, UsageError
-from duckkb.serving.front import ASKED, Asked, Front, unless_gone
+from duckkb.serving.front import ASKED, Asked, Front, drop_if_client_leaves
 from duckkb.serving.http import openapi, questions
 from duckkb.serving.http.entrance import Doors, Entrance
 from duckkb.serving.http.reaching import open_to
-from duckkb.serving.lines import unexpected
+from duckkb.serving.lines import report_unexpected
 from duckkb.serving.mcp.mount import McpMount
-from duckkb.serving.statuses import plain, told
+from duckkb.serving.statuses import make_error_response, plain
 from duckkb.serving.telemetry.measures import CONTENT_TYPE, Measures
 from duckkb.serving.telemetry.middleware import GONE
-from duckkb.serving.telemetry.noted import noted
+from duckkb.serving.telemetry.noted import get_notes
 from duckkb.serving.tenants import BearerTokens
 from duckkb.serving.web import site
 from duckkb.serving.web.gate import ROOT_PATH, PageGate
@@ -70,7 +70,7 @@ class _Routes:
         self._began, self._ready, self._bodies = time.monotonic(), Readiness(front), Bodies()
 
     async def action(self, request: Request) -> Response:
-        name, noted(request.scope).route = request.path_params["name"], "/actions"
+        name, get_notes(request.scope).route = request.path_params["name"], "/actions"
         if name not in ACTIONS:
             raise HTTPException(404)
 
@@ -85,7 +85,7 @@ class _Routes:
 
     async def _query(self, call: Asked, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            arguments, left_out = questions.granted(arguments, call.caller)
+            arguments, left_out = questions.narrow_arguments(arguments, call.caller)
         except Exception:
             await asyncio.to_thread(call.audit, "http query", "E_FORBIDDEN")
             raise
@@ -100,15 +100,17 @@ class _Routes:
     async def ready(self, _: Request) -> Response:
         if await self._ready.now():
             now = await asyncio.to_thread(installed.current)
-            replacement = {} if now == installed.running() else {"installed": now, "restart": True}
-            return plain({"status": "ready", "version": installed.running(), **replacement})
-        return told(Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment"))
+            replacement = {} if now == installed.get_running_version() else {"installed": now, "restart": True}
+            return plain({"status": "ready", "version": installed.get_running_version(), **replacement})
+        return make_error_response(
+            Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment")
+        )
 
     async def metrics(self, request: Request) -> Response:
         call: Asked | None = request.scope.get(ASKED)
         if call is not None and call.caller.types is not None:  # they count what others have
             await asyncio.to_thread(call.audit, "http metrics", "E_FORBIDDEN")
-            return told(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
+            return make_error_response(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
         return Response(await asyncio.to_thread(self._measures.text), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
@@ -179,17 +181,19 @@ async def _respond(
         return await answer(call, await read(raw, call.caller.tenant))
 
     try:
-        result = await unless_gone(request.receive, worked())
+        result = await drop_if_client_leaves(request.receive, worked())
         return Response(status_code=GONE) if result is None else plain(result)
     except Exception as problem:
-        noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
+        get_notes(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
         if not isinstance(problem, DuckkbError):
-            unexpected(f"http {noted(request.scope).route}", problem)
-        return told(problem)
+            report_unexpected(f"http {get_notes(request.scope).route}", problem)
+        return make_error_response(problem)
 
 
 async def _refuse_route(_: Request, problem: Exception) -> Response:
     """There is no such route, or none for this method."""
     assert isinstance(problem, HTTPException)
     message = "there is no such route" if problem.status_code == 404 else "this route is not asked by that method"
-    return told(UsageError(message, suggestion="GET /openapi.json"), problem.status_code, **(problem.headers or {}))
+    return make_error_response(
+        UsageError(message, suggestion="GET /openapi.json"), problem.status_code, **(problem.headers or {})
+    )

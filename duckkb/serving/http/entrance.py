@@ -16,10 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from duckkb.caller import Caller
 from duckkb.errors import Refused, Unavailable, UsageError
 from duckkb.serving.front import ASKED, Asked
-from duckkb.serving.lines import unexpected
-from duckkb.serving.statuses import HEADERS, plain, told
+from duckkb.serving.lines import report_unexpected
+from duckkb.serving.statuses import HEADERS, make_error_response, plain
 from duckkb.serving.telemetry.middleware import GONE
-from duckkb.serving.telemetry.noted import Noted, noted
+from duckkb.serving.telemetry.noted import Noted, get_notes
 from duckkb.serving.tenants import BearerTokens, Denial, bearer
 from duckkb.serving.tenants.authentication import FORGED
 from duckkb.serving.web.gate import ROOT as PAGES
@@ -72,7 +72,7 @@ class Entrance:
             return
         begun = False
         if is_page(scope["path"]):
-            send, noted(scope).route = self._gate.headed(send), PAGES
+            send, get_notes(scope).route = self._gate.headed(send), PAGES
 
         async def sent(message: Message) -> None:
             nonlocal begun
@@ -85,11 +85,13 @@ class Entrance:
                 await refusal(scope, receive, sent)
         except asyncio.CancelledError:  # the server ends, and has waited long enough
             if not begun:
-                await told(Unavailable("the server ends", suggestion="ask again in a moment"))(scope, receive, sent)
+                await make_error_response(Unavailable("the server ends", suggestion="ask again in a moment"))(
+                    scope, receive, sent
+                )
         except Exception as problem:
-            unexpected(f"http {noted(scope).route}", problem)
+            report_unexpected(f"http {get_notes(scope).route}", problem)
             if not begun:
-                await told(problem)(scope, receive, sent)
+                await make_error_response(problem)(scope, receive, sent)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Why it is not let in; None once it was answered."""
@@ -103,7 +105,7 @@ class Entrance:
         try:
             self._attach_call(scope, headers, who)
         except UsageError as problem:
-            return told(problem)
+            return make_error_response(problem)
         if scope["method"] in ("POST", "PUT", "PATCH") and not self._doors.is_open(scope["path"]):
             body = await _read_body(headers, receive)
             if not isinstance(body, bytes):
@@ -133,29 +135,29 @@ class Entrance:
         proxy_caller = None
         if name is not None and not is_static(scope["path"]):
             proxy_caller = await asyncio.to_thread(self._tokens.named, name)
-        action, notes = "http /web", noted(scope)
+        action, notes = "http /web", get_notes(scope)
         if (
             isinstance(proxy_caller, Denial)
             and (busy := await self._strangers.refuse(proxy_caller, action, notes)) is not None
         ):
-            return told(busy)
-        visitor = await asyncio.to_thread(self._gate.admitted, scope, headers, proxy_caller)
+            return make_error_response(busy)
+        visitor = await asyncio.to_thread(self._gate.admit, scope, headers, proxy_caller)
         if isinstance(visitor, Response):
             return visitor
         scope[VISITOR] = visitor
         return visitor.caller
 
     async def _refuse_caller(self, denial: Denial, scope: Scope) -> Response:
-        notes = noted(scope)
+        notes = get_notes(scope)
         if (busy := await self._strangers.refuse(denial, f"http {notes.route}", notes)) is not None:
-            return told(busy)
+            return make_error_response(busy)
         error = {"code": denial.code, "message": denial.message, "suggestion": ""}
         return plain({"error": error}, denial.status, HEADERS.get(denial.status))
 
     def _attach_call(self, scope: Scope, headers: Headers, who: Caller | None) -> None:
         """Raises `errors.UsageError` (E_ARGUMENT)."""
         if who is not None:
-            notes = noted(scope)
+            notes = get_notes(scope)
             notes.tenant = who.tenant
             audit = partial(_write_audit, self._tokens, who.tenant, notes)
             scope[ASKED] = Asked(who, notes, _parse_timeout(headers), audit, scope.get(_AGAIN))
@@ -168,10 +170,10 @@ def _write_audit(tokens: BearerTokens, tenant: str, notes: Noted, action: str, o
 def _refuse_foreign(headers: Headers, names: frozenset[str], origins: Container[str]) -> Response | None:
     """A page in a browser can send requests to this machine, under a name of its own: https://en.wikipedia.org/wiki/DNS_rebinding"""
     if _name(f"//{headers.get('host', '')}") not in names:
-        return told(Refused("this server is not asked under that name", "E_HOST"), 421)
+        return make_error_response(Refused("this server is not asked under that name", "E_HOST"), 421)
     origin = headers.get("origin")
     if origin is not None and origin not in origins and _name(origin) not in names:
-        return told(Refused("pages of other servers may not ask here", "E_HOST"), 403)
+        return make_error_response(Refused("pages of other servers may not ask here", "E_HOST"), 403)
     return None
 
 
@@ -210,19 +212,21 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes | Response:
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError:
-        return told(UsageError(f"the body was not here within {BODY_S:g} s", "E_BODY", "send it at once"), 408)
+        return make_error_response(
+            UsageError(f"the body was not here within {BODY_S:g} s", "E_BODY", "send it at once"), 408
+        )
 
 
 def _refuse_size() -> Response:
     message = f"a body has at most {MOST_BYTES:,} bytes"
-    return told(UsageError(message, "E_BODY", "send less at once"), 413)
+    return make_error_response(UsageError(message, "E_BODY", "send less at once"), 413)
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
     """As if the body came now; then whatever comes."""
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replayed() -> Message:
+    async def replay_message() -> Message:
         return messages.pop() if messages else await receive()
 
-    return replayed
+    return replay_message

@@ -68,7 +68,7 @@ def arguments(body: object) -> dict[str, Any]:
     return {"question": question, **{_OTHER_NAMES.get(name, name): value for name, value in values.items()}}
 
 
-def granted(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str, Any], int]:
+def narrow_arguments(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str, Any], int]:
     """The arguments with the collections alone that are granted to the caller, and how many others were named: those that there
     are not count alike. Raises `errors.Refused` (E_FORBIDDEN) where none is left."""
     names = given.get("collections") or ()

@@ -26,7 +26,7 @@ _SENT = (
 _READ = ("mcp-session-id", "retry-after", "x-request-id")
 
 
-def checked_root_path(given: str) -> str:
+def validate_root_path(given: str) -> str:
     """A path before all routes, without a slash at its end; raises `errors.UsageError` for what is none, and for that of a route, as a
     proxy may take the path away or not."""
     path = given.rstrip("/")
@@ -41,7 +41,7 @@ def checked_root_path(given: str) -> str:
     return path
 
 
-def checked_origin(given: str) -> str:
+def validate_origin(given: str) -> str:
     """An origin as browsers send it; raises `errors.UsageError`."""
     parts = urlsplit(given.lower())
     if (
@@ -56,7 +56,7 @@ def checked_origin(given: str) -> str:
     return given.lower()
 
 
-def checked_auth_header(given: str) -> str:
+def validate_auth_header(given: str) -> str:
     """The name of a header in which a proxy says whose a request is, or nothing; raises `errors.UsageError` for what is no name, and
     for a header that says something else here."""
     name = given.lower()

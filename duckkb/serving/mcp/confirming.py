@@ -21,7 +21,7 @@ _FORM: dict[str, Any] = {"type": "object", "properties": {}}  # to accept is the
 Run = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
-async def confirmed(
+async def ask_confirmation(
     ctx: ServerRequestContext[Any, Any], given: types.CallToolRequestParams, run: Run
 ) -> types.InputRequiredResult | None:
     """None to go on; or what a client of 2026-07-28 has to ask before it calls again. `run` gives the receipt for other arguments.

@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from duckkb.serving.front import ASKED, unless_gone
+from duckkb.serving.front import ASKED, drop_if_client_leaves
 
 _SESSION = "mcp-session-id"
 _NO_BATCH = {
@@ -82,7 +82,7 @@ class McpMount:
             sessions = await self._provide_sessions(scope[ASKED].caller.tenant)
             await sessions.handle_request(scope, replay, send)
             return
-        await unless_gone(receive, self._plain.handle_request(scope, replay, send))
+        await drop_if_client_leaves(receive, self._plain.handle_request(scope, replay, send))
 
     async def _provide_sessions(self, tenant: str) -> StreamableHTTPSessionManager:
         async with self._beginning:

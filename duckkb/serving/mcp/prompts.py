@@ -56,12 +56,12 @@ _OF_ALL_TOOLS = frozenset({"review"})
 """Prompts that name tools beyond the common ones."""
 
 
-def offered(*, all_tools: bool = True) -> list[types.Prompt]:
+def offer_prompts(*, all_tools: bool = True) -> list[types.Prompt]:
     """List the prompts whose tools are listed."""
     return [prompt.offered for prompt in _ALL if all_tools or prompt.offered.name not in _OF_ALL_TOOLS]
 
 
-def made(name: str, given: Mapping[str, str]) -> types.GetPromptResult:
+def make_prompt(name: str, given: Mapping[str, str]) -> types.GetPromptResult:
     """A prompt with its arguments. Raises `MCPError` for a name or an argument that there is not, and for one that is missing."""
     prompt = _BY_NAME.get(name)
     if prompt is None:

@@ -13,7 +13,7 @@ from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, NotFound, UsageError
 from duckkb.review.provenance import citation
 from duckkb.serving.front import Answerer
-from duckkb.serving.lines import unexpected
+from duckkb.serving.lines import report_unexpected
 
 MISSING = ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
 """The codes of errors by which there is nothing that a URI names."""
@@ -49,7 +49,7 @@ TEMPLATES = (
 )
 
 
-def listed(served: Answerer, caller: Caller) -> list[types.Resource]:
+def offer_resources(served: Answerer, caller: Caller) -> list[types.Resource]:
     """The types, and the schema of each. Records are named by citations; there may be millions."""
     every = types.Resource(name="types", uri=_SCHEMA, description="All types and collections.", mime_type=_JSON)
     return [every, *(_describe_schema(record_type["name"]) for record_type in served.run("types", {}, caller)["types"])]
@@ -79,7 +79,7 @@ def read(served: Answerer, uri: str, caller: Caller) -> types.TextResourceConten
         return _build_contents(uri, kb.run("get", arguments, caller))
 
 
-def of_now(served: Answerer, uri: str, caller: Caller) -> str:
+def read_current_text(served: Answerer, uri: str, caller: Caller) -> str:
     """The text that a URI without a commit names. Raises as `read`, and `errors.UsageError` for one with a commit."""
     reference = _parse_citation(uri)
     if reference is not None and reference.commit is not None:
@@ -89,7 +89,7 @@ def of_now(served: Answerer, uri: str, caller: Caller) -> str:
     return read(served, uri, caller).text
 
 
-def completed(served: Answerer, argument: str, begun: str, caller: Caller) -> types.Completion:
+def complete_argument(served: Answerer, argument: str, begun: str, caller: Caller) -> types.Completion:
     """What an argument of a prompt, or of a URI, that begins so may be: names of types and collections; of others nothing."""
     every = served.run("types", {}, caller)["types"] if argument in ("type", "collection") else []
     kinds = ("node",) if argument == "collection" else ("node", "edge")
@@ -129,7 +129,7 @@ def instructions(served: Answerer, caller: Caller) -> str:
         message = f"The knowledge base does not load now ({problem.code}: {problem.message.splitlines()[0]})"
         return f"{message}; calls answer with the reason until it does." if caller.types is None else _UNAVAILABLE
     except Exception as problem:
-        unexpected("mcp instructions", problem)
+        report_unexpected("mcp instructions", problem)
         return _UNAVAILABLE
     more = (
         f" and {len(record_types) - _MOST_TYPES} more (`types` lists them)" if len(record_types) > _MOST_TYPES else ""

@@ -20,9 +20,9 @@ from duckkb.actions.registry.run import failure
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
 from duckkb.serving.front import ASKED, Asked, Front
-from duckkb.serving.lines import say, unexpected
+from duckkb.serving.lines import report_unexpected, say
 from duckkb.serving.mcp import log_messages, prompts, resources, tools
-from duckkb.serving.mcp.confirming import confirmed
+from duckkb.serving.mcp.confirming import ask_confirmation
 from duckkb.serving.mcp.subscriptions import Subscriptions, lifespan_of
 from duckkb.serving.telemetry.noted import Noted
 
@@ -41,7 +41,7 @@ class _Doors:
         self._front, self._all_tools = front, all_tools
 
     async def list_tools(self, ctx: _Context, _: _Given) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.offered(_find_call(ctx).caller, all_tools=self._all_tools))
+        return types.ListToolsResult(tools=tools.offer_tools(_find_call(ctx).caller, all_tools=self._all_tools))
 
     async def call_tool(
         self, ctx: _Context, given: types.CallToolRequestParams
@@ -50,12 +50,12 @@ class _Doors:
             raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names them")
         run, began = partial(self._front.run, _find_call(ctx), given.name), monotonic()
         try:
-            if (question := await confirmed(ctx, given, run)) is not None:
+            if (question := await ask_confirmation(ctx, given, run)) is not None:
                 return question
             answer, is_error = with_calls_in_notices(await run(given.arguments or {})), False
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
-                unexpected(f"mcp {given.name}", problem)
+                report_unexpected(f"mcp {given.name}", problem)
             answer, is_error = failure(problem, for_calls=True), True
         await log_messages.send_of_call(ctx, given.name, answer, is_error, monotonic() - began)
         return tools.result(answer, failed=is_error)
@@ -67,7 +67,7 @@ class _Doors:
     async def subscribe(self, ctx: _Context, given: types.SubscribeRequestParams) -> types.EmptyResult:
         """What cannot be read now is refused as reading it is: so nobody learns whether it is there, and nothing is kept of it."""
         call, connection = _find_call(ctx), log_messages.connection_of(ctx)
-        text = await self._read(ctx, resources.of_now, given.uri, call.caller)
+        text = await self._read(ctx, resources.read_current_text, given.uri, call.caller)
         _find_subscriptions(ctx).add(connection, given.uri, call, text)
         return types.EmptyResult()
 
@@ -76,7 +76,7 @@ class _Doors:
         return types.EmptyResult()
 
     async def list_resources(self, ctx: _Context, _: _Given) -> types.ListResourcesResult:
-        entries = await self._read(ctx, resources.listed, _find_call(ctx).caller)
+        entries = await self._read(ctx, resources.offer_resources, _find_call(ctx).caller)
         return types.ListResourcesResult(resources=entries)
 
     async def list_templates(self, ctx: _Context, _: _Given) -> types.ListResourceTemplatesResult:
@@ -87,14 +87,16 @@ class _Doors:
         return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(self, ctx: _Context, _: _Given) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=prompts.offered(all_tools=self._all_tools))
+        return types.ListPromptsResult(prompts=prompts.offer_prompts(all_tools=self._all_tools))
 
     async def get_prompt(self, ctx: _Context, given: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return prompts.made(given.name, given.arguments or {})
+        return prompts.make_prompt(given.name, given.arguments or {})
 
     async def complete(self, ctx: _Context, given: types.CompleteRequestParams) -> types.CompleteResult:
         argument = given.argument
-        completion = await self._read(ctx, resources.completed, argument.name, argument.value, _find_call(ctx).caller)
+        completion = await self._read(
+            ctx, resources.complete_argument, argument.name, argument.value, _find_call(ctx).caller
+        )
         return types.CompleteResult(completion=completion)
 
     async def instruct(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
@@ -111,7 +113,7 @@ class _Doors:
         except (MCPError, ValidationError):
             raise
         except Exception as problem:  # the SDK would tell the client its text
-            unexpected(f"mcp {ctx.method}", problem)
+            report_unexpected(f"mcp {ctx.method}", problem)
             raise MCPError(types.INTERNAL_ERROR, "a defect in duckkb") from None
         if ctx.method not in ("initialize", "server/discover") or not isinstance(result, Mapping):
             return result
@@ -124,7 +126,7 @@ class _Doors:
             return await self._front.read(_find_call(ctx), reader, *arguments)
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
-                unexpected(f"mcp {ctx.method}", problem)
+                report_unexpected(f"mcp {ctx.method}", problem)
             error: dict[str, Any] = failure(problem, for_calls=True)["error"]
             is_old = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
             missing = error["code"] in resources.MISSING

@@ -20,7 +20,7 @@ from msgspec import Struct
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
 from duckkb.serving.front import Asked, Front
-from duckkb.serving.lines import unexpected
+from duckkb.serving.lines import report_unexpected
 from duckkb.serving.mcp import resources
 from duckkb.serving.tenants import Denial
 
@@ -129,11 +129,11 @@ class Subscriptions:
 
     def _read(self, subscription: Subscription, caller: Caller) -> str:
         try:
-            return _digest(resources.of_now(self._front.served, subscription.uri, caller))
+            return _digest(resources.read_current_text(self._front.served, subscription.uri, caller))
         except DuckkbError as problem:  # what cannot be read now may be as it was
             return _GONE if problem.code in resources.MISSING else subscription.digest
         except Exception as problem:
-            unexpected("mcp resources/subscribe", problem)
+            report_unexpected("mcp resources/subscribe", problem)
             return subscription.digest
 
 

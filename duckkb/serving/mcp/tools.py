@@ -30,7 +30,7 @@ COMMON = frozenset(
 """Names of the tools that most agents need. Each definition costs a model about 500 tokens in every conversation."""
 
 
-def offered(caller: Caller, *, all_tools: bool = True) -> list[types.Tool]:
+def offer_tools(caller: Caller, *, all_tools: bool = True) -> list[types.Tool]:
     """List the tools that a caller may use: all of them, or the common ones."""
     return [
         _build_tool(name) for name, action in ACTIONS.items() if action.is_for(caller) and (all_tools or name in COMMON)

@@ -77,7 +77,7 @@ class Defect(Exception):
     """Something that duckkb does not expect to go wrong did so in a worker."""
 
 
-def packed(value: Any) -> bytes:
+def pack_frame(value: Any) -> bytes:
     """A value as `send` takes it. Raises RecursionError for one that is nested too deeply."""
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 

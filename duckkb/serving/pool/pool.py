@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from duckkb import steps
 from duckkb.actions.folder import OpenOptions, find
 from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.run import accepted
+from duckkb.actions.registry.run import accept_call
 from duckkb.caller import Caller
 from duckkb.errors import Unavailable, UsageError
 from duckkb.llm.call_pool import CallCounts
@@ -48,14 +48,16 @@ class Pool:
         wait (E_BUSY), where no process comes up, and while the server ends (E_UNAVAILABLE)."""
         action = ACTIONS.get(name)
         if action is None or not action.writes:
-            return _ask_workers(self._readers, frames.Request(name, given, caller, is_traced=steps.wanted()), _READ)
+            return _ask_workers(
+                self._readers, frames.Request(name, given, caller, is_traced=steps.is_recording()), _READ
+            )
         return _ask_workers(
-            self._ensure_writer(), frames.Request(name, given, caller, is_traced=steps.wanted()), _WRITE
+            self._ensure_writer(), frames.Request(name, given, caller, is_traced=steps.is_recording()), _WRITE
         )
 
     def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
         """As `Served.proposed`; raises as `run`."""
-        request = frames.Request(name, given, caller, is_traced=steps.wanted(), message=message)
+        request = frames.Request(name, given, caller, is_traced=steps.is_recording(), message=message)
         return _ask_workers(self._ensure_writer(), request, _WRITE)
 
     @contextmanager
@@ -129,7 +131,7 @@ def _ask_workers(workers: Workers, request: frames.Request, afterwards: str) -> 
     try:
         reply = workers.ask(request)
     except RecursionError:
-        accepted(request.name, request.given, request.caller)
+        accept_call(request.name, request.given, request.caller)
         raise UsageError("the arguments are nested too deeply", "E_ARGUMENT") from None
     except Gone:
         message = f"the process that worked on {request.name} ended; {afterwards}"

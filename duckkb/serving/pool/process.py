@@ -29,7 +29,7 @@ class Worker:
     """A process that was started for a base. Raises OSError where none can be."""
 
     def __init__(self, start: frames.Start) -> None:
-        if why := installed.replaced():
+        if why := installed.describe_replacement():
             raise OSError(why)
         pairs = [socket.socketpair() for _ in range(1 + CHANNELS)]
         theirs = [str(pair[1].fileno()) for pair in pairs]
@@ -57,7 +57,7 @@ class Worker:
         self._since = monotonic()
         self._killed_later: threading.Timer | None = None
         with suppress(OSError):  # a process that has ended already is found out by `is_ready`
-            frames.send(self._control, frames.packed(start))
+            frames.send(self._control, frames.pack_frame(start))
 
     @property
     def busy(self) -> int:
@@ -103,7 +103,7 @@ class Worker:
     def tell(self, what: object) -> None:
         """Say something to it; one that has ended is found out by others."""
         with suppress(OSError), self._saying:
-            frames.send(self._control, frames.packed(what))
+            frames.send(self._control, frames.pack_frame(what))
 
     def kill(self) -> None:
         """End it at once."""

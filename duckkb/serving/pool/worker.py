@@ -13,15 +13,15 @@ import sys
 import threading
 from time import monotonic, sleep
 
-from duckkb.deadline import Deadline, heeded
+from duckkb.deadline import Deadline, apply_deadline
 from duckkb.errors import DuckkbError
 from duckkb.llm import call_pool
 from duckkb.serving import preloading, running
 from duckkb.serving.daemon import Daemon
-from duckkb.serving.lines import unexpected
+from duckkb.serving.lines import report_unexpected
 from duckkb.serving.pool import frames
 from duckkb.serving.served import Served
-from duckkb.steps import Step, recorded
+from duckkb.steps import Step, record_steps
 
 _COUNTS_S = 1.0
 
@@ -64,7 +64,7 @@ def _get_ready(answerer: Served, control: socket.socket, should_preload: bool) -
         _ = answerer.name
     except Exception as problem:
         if not isinstance(problem, DuckkbError):
-            unexpected("worker", problem)
+            report_unexpected("worker", problem)
     is_open.set()
 
 
@@ -72,10 +72,10 @@ def _tell(control: socket.socket, is_open: threading.Event) -> None:
     """Say each second that the worker is there: nothing more until the base is open, then what was asked of models."""
     try:
         while not is_open.is_set():
-            frames.send(control, frames.packed(None))
+            frames.send(control, frames.pack_frame(None))
             is_open.wait(_COUNTS_S)
         while True:
-            frames.send(control, frames.packed(call_pool.counts()))
+            frames.send(control, frames.pack_frame(call_pool.counts()))
             sleep(_COUNTS_S)
     except OSError:
         os._exit(1)  # the server has ended
@@ -109,20 +109,20 @@ def _answer(answerer: Served, place: _Place) -> None:
     try:
         while True:
             request: frames.Request = frames.receive(channel)
-            with heeded(place.begin()):
+            with apply_deadline(place.begin()):
                 reply = _reply(answerer, request)
             frames.send(channel, reply)
     except (EOFError, OSError):
         return
     except Exception as problem:
-        unexpected("worker", problem)
+        report_unexpected("worker", problem)
         os._exit(1)  # a server that waits for an answer learns that none will come
 
 
 def _reply(answerer: Served, request: frames.Request) -> bytes:
     if not request.is_traced:
         return _perform_request(answerer, request, [])
-    with recorded() as steps:
+    with record_steps() as steps:
         return _perform_request(answerer, request, steps)
 
 
@@ -135,12 +135,12 @@ def _perform_request(answerer: Served, request: frames.Request, steps: list[Step
         else:
             with answerer.at(request.commit, request.caller) as kb:
                 answer = kb.run(request.name, request.given, request.caller)
-        return frames.packed(frames.Reply(answer, steps=tuple(steps)))
+        return frames.pack_frame(frames.Reply(answer, steps=tuple(steps)))
     except DuckkbError as problem:
-        return frames.packed(frames.Reply.failed(problem))
+        return frames.pack_frame(frames.Reply.failed(problem))
     except Exception as problem:
-        unexpected(f"worker {request.name}", problem)
-        return frames.packed(frames.Reply())
+        report_unexpected(f"worker {request.name}", problem)
+        return frames.pack_frame(frames.Reply())
 
 
 def _end_with_the_server(control: socket.socket) -> None:

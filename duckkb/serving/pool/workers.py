@@ -45,7 +45,7 @@ class Workers:
 
     def ask(self, request: frames.Request) -> frames.Reply:
         """What became of a request. Raises `Gone`, `errors.Unavailable` (E_BUSY, E_TIMEOUT, E_UNAVAILABLE)."""
-        frame = frames.packed(request)
+        frame = frames.pack_frame(request)
         while True:
             channel = self._take()
             channel.asked += 1
@@ -55,7 +55,7 @@ class Workers:
                 self._drop(channel)
                 continue
             try:
-                with deadline.current().interrupting(partial(channel.stop, channel.asked)):
+                with deadline.current().interrupt_when_cancelled(partial(channel.stop, channel.asked)):
                     reply: frames.Reply = frames.receive(channel.socket)
             except (EOFError, OSError):
                 self._drop(channel)
@@ -115,7 +115,7 @@ class Workers:
             self._waiting.append(mine)
             self._assign_channels()
         try:
-            with deadline.current().interrupting(mine.cancel):
+            with deadline.current().interrupt_when_cancelled(mine.cancel):
                 return mine.result()
         except CancelledError:
             raise deadline.late() from None

@@ -38,7 +38,7 @@ class BaseFacts:
             self._head = now, head
         return head
 
-    def watched_by(self, measures: Measures) -> None:
+    def register_measures(self, measures: Measures) -> None:
         """Have these facts be measures. Raises nothing: what cannot be told is left out."""
         measures.watch("revision_info", "The commit that is checked out", self._describe_revision)
         measures.watch("revision_age_seconds", "Time since that commit was made", self._measure_age)

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from duckkb.errors import DuckkbError
 from duckkb.llm.call_pool import CallCounts
-from duckkb.serving.telemetry.noted import degraded
+from duckkb.serving.telemetry.noted import list_reasons
 
 ROUTES = frozenset({"/mcp", "/query", "/search", "/actions", "/health", "/ready", "/metrics", "/openapi.json", "/web"})
 OTHER = "other"
@@ -88,7 +88,7 @@ class Measures:
     def answered(self, action: str, answer: Mapping[str, Any], seconds: float, route: str, tenant: str = "") -> None:
         """Count what an action gave, where it is one that searches."""
         if action in _ASKED:
-            self.query(route, _ASKED[action] or str(answer.get("mode", OTHER)), degraded(answer), seconds, tenant)
+            self.query(route, _ASKED[action] or str(answer.get("mode", OTHER)), list_reasons(answer), seconds, tenant)
 
     def watch(self, name: str, says: str, read: Gauge) -> None:
         """A gauge that is read at each scrape; it is left out where it raises `errors.DuckkbError` or gives None. A name that ends in

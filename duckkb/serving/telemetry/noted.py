@@ -10,7 +10,7 @@ from duckkb.actions.registry.answers import notices_of
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError
-from duckkb.steps import Step, recorded
+from duckkb.steps import Step, record_steps
 
 NOTED = "duckkb.noted"
 """The key of an HTTP request's scope under which this stands."""
@@ -49,7 +49,7 @@ class Noted(Struct):
         """What `run` gives; raises what it raises. In the thread that does it."""
         if not self.is_traced:
             return run(name, given, caller)
-        with recorded() as steps:
+        with record_steps() as steps:
             try:
                 return run(name, given, caller)
             finally:
@@ -60,16 +60,16 @@ class Noted(Struct):
         of_many = {} if "_type" in answer else answer
         results = of_many.get("results", of_many.get("rows", of_many.get("records")))
         self.hits = len(results) if isinstance(results, list) else None
-        self.degraded = tuple(degraded(answer))
+        self.degraded = tuple(list_reasons(answer))
 
 
-def noted(scope: MutableMapping[str, Any] | None) -> Noted:
+def get_notes(scope: MutableMapping[str, Any] | None) -> Noted:
     """What is noted of the request with this scope; of one that nobody notes, something to write into."""
     notes = None if scope is None else scope.get(NOTED)
     return notes if isinstance(notes, Noted) else Noted()
 
 
-def degraded(answer: Mapping[str, Any]) -> list[str]:
+def list_reasons(answer: Mapping[str, Any]) -> list[str]:
     """What an answer went without and why, a word each, as `reason` of notices says it."""
     notices = [notice for notice in notices_of(answer) if isinstance(notice, Mapping)]
     reasons = (str(notice.get("reason") or "unknown") for notice in notices if notice.get("code") == "W_DEGRADED")

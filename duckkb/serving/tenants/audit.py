@@ -65,7 +65,7 @@ def last(files: TenantFiles, count: int) -> list[dict[str, Any]]:
     return _read_last(files, files.audit, _OLDER, count)
 
 
-def last_refused(files: TenantFiles, count: int) -> list[dict[str, Any]]:
+def list_refusals(files: TenantFiles, count: int) -> list[dict[str, Any]]:
     """The last refusals that were written down, likewise."""
     return _read_last(files, files.refused, _OLDER_REFUSED, count)
 

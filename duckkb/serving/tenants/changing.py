@@ -18,7 +18,7 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import ROLES, Role
 from duckkb.errors import Conflict, NotFound, Refused, UsageError, shell_word
 from duckkb.ontology.model import NodeType, Ontology
-from duckkb.serving.tenants.audit import AuditEntry, audit, last, last_refused
+from duckkb.serving.tenants.audit import AuditEntry, audit, last, list_refusals
 from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.serving.tenants.files import TenantFiles
 from duckkb.serving.tenants.tenant import Tenant, expiry_of, is_id, is_name, stamp
@@ -107,7 +107,7 @@ def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> 
     """Take types and collections away from it, also those that the base has no longer. Raises as `grant`."""
     names = list(types)
 
-    def revoked(tenant: Tenant) -> Tenant:
+    def revoke_types(tenant: Tenant) -> Tenant:
         if tenant.role == "admin":
             raise UsageError(
                 f"{tenant.id} is an admin, and may see all", suggestion=f"duckkb tenant disable {tenant.id}"
@@ -116,7 +116,7 @@ def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> 
         removals = {*names, *(_resolve_types(root, unclear) if unclear else ())}
         return replace(tenant, types=tuple(name for name in tenant.types if name not in removals))
 
-    return _replace_tenant(root, "revoke", id, revoked, timeout)
+    return _replace_tenant(root, "revoke", id, revoke_types, timeout)
 
 
 def switch(root: Path, id: str, *, disabled: bool, timeout: float = 60.0) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def status(root: Path, decisions: int = 0) -> dict[str, Any]:
         "server_token": None if tenants else token_source,
         "audit": str(files.audit),
         "refused": str(files.refused),
-        **({"decisions": last(files, decisions), "refusals": last_refused(files, decisions)} if decisions else {}),
+        **({"decisions": last(files, decisions), "refusals": list_refusals(files, decisions)} if decisions else {}),
     }
 
 
@@ -281,7 +281,7 @@ def _resolve_types(root: Path, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _load_ontology(root: Path) -> Ontology:
-    configuration = config.load(root, config.around(root))
+    configuration = config.load(root, config.read_environment(root))
     config.remember_schemas(configuration.env)
     return configuration.ontology
 

@@ -39,7 +39,7 @@ class TenantFiles(Struct, frozen=True):
     @classmethod
     def of(cls, root: Path) -> "TenantFiles":
         place = root.resolve()
-        return cls(place, config.around(place).state_home / "tenants")
+        return cls(place, config.read_environment(place).state_home / "tenants")
 
     @property
     def tenants(self) -> Path:
@@ -121,7 +121,7 @@ class TenantFiles(Struct, frozen=True):
             try:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._refuse_folder()
-                stack.enter_context(lock.beside(self.folder / f"{self._name}{what}", "exclusive", timeout))
+                stack.enter_context(lock.hold_lock_beside(self.folder / f"{self._name}{what}", "exclusive", timeout))
             except OSError as error:
                 raise self._build_access_error(error) from error
             for draft in () if what else self.folder.glob(f".{self._name}.*.tmp"):  # of who was killed

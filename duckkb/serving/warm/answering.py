@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from duckkb import warm_client
 from duckkb.serving.warm import installation, peer
-from duckkb.serving.warm.streams import NotServed, taken
-from duckkb.warm_client import ANSWER, BEGUN, HEAD, LARGEST, OTHER, framed
+from duckkb.serving.warm.streams import NotServed, take_streams
+from duckkb.warm_client import ANSWER, BEGUN, HEAD, LARGEST, OTHER, make_frame
 
 TICK_S, TAKE_S, GIVE_S = 2.0, 1.0, 10.0
 MEMORY_S = 300.0
@@ -48,7 +48,7 @@ class Warm:
         self._root, self._commands, self._patience = root, commands, patience
         self._identity = warm_client.identity(os.fspath(root))
         self._installation = installation.stamps()
-        self._standing = peer.standing("self")
+        self._standing = peer.read_rights("self")
 
     def serve(self, listener: socket.socket, target: str) -> None:
         """Answer at the socket `target` until nobody asked for long, or the base, the socket or the installation is not what it
@@ -92,13 +92,13 @@ class Warm:
             if not self._is_like(pid):
                 raise NotServed("whoever asks has other rights or limits")
             descriptors += peer.streams(pid)
-            line.sendall(framed(BEGUN))
+            line.sendall(make_frame(BEGUN))
             answer = self._answer(words, pid, descriptors)
             line.settimeout(GIVE_S)
-            line.sendall(framed(ANSWER, answer))
+            line.sendall(make_frame(ANSWER, answer))
         except NotServed as why:
             with suppress(OSError):
-                line.sendall(framed(OTHER, str(why).encode()))
+                line.sendall(make_frame(OTHER, str(why).encode()))
         except (OSError, ValueError):
             return
         finally:
@@ -131,7 +131,7 @@ class Warm:
         return data
 
     def _is_like(self, pid: int) -> bool:
-        return peer.standing(pid) == self._standing
+        return peer.read_rights(pid) == self._standing
 
     def _answer(self, words: list[str], pid: int, descriptors: list[int]) -> bytes:
         """Exit code and output of a command, run in the folder and under the umask of who asks. Raises `NotServed`, OSError."""
@@ -139,7 +139,7 @@ class Warm:
         try:
             os.chdir(f"/proc/{pid}/cwd")
             sys.argv[1:] = words
-            with warnings.catch_warnings(), taken(descriptors) as output:
+            with warnings.catch_warnings(), take_streams(descriptors) as output:
                 code = self._commands.run(words)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             raise NotServed(f"it ended with {type(error).__name__}") from error

@@ -17,7 +17,7 @@ def pid_of(line: socket.socket) -> int | None:
     return pid if uid == os.geteuid() else None
 
 
-def standing(pid: int | str) -> list[object]:
+def read_rights(pid: int | str) -> list[object]:
     """The rights of a process, its limits, and the part of the system that it sees. Raises OSError."""
     status = _read_status(pid)
     with Path(f"/proc/{pid}/limits").open(encoding="ascii") as lines:

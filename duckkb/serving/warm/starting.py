@@ -86,11 +86,11 @@ def serve(path: str | Path | None, commands: Commands, patience: Patience) -> No
                 Path(target).unlink()
 
 
-def after_a_question(path: str | None) -> None:
+def start_after_question(path: str | None) -> None:
     """Start it in the background, where this machine wants that of a base that was just asked by an embedded question. Nobody
     waits for it, and what goes wrong is for nobody."""
     with suppress(DuckkbError, OSError, ValueError):
-        if config.around(find(path)).daemon == "auto":
+        if config.read_environment(find(path)).daemon == "auto":
             daemon = place(path)
             if daemon.running() is None:
                 daemon.begin(["serve", "--warm", "--in-background"])

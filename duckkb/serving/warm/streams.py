@@ -69,7 +69,7 @@ class _Unread:
 
 
 @contextmanager
-def taken(descriptors: list[int]) -> Iterator[Printed]:
+def take_streams(descriptors: list[int]) -> Iterator[Printed]:
     """While a command runs: `sys` has the streams of whoever asks, by their descriptors."""
     output, names = Printed(), ("stdin", "stdout", "stderr")
     before = [getattr(sys, name) for name in (*names, "__stdin__", "__stdout__", "__stderr__")]

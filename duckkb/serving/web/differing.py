@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 from msgspec import Struct
 
-from duckkb.review.diff.words import Run, around, words
+from duckkb.review.diff.words import Run, keep_near_changes, words
 from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
 
@@ -51,7 +51,7 @@ class ChangedRecord(Struct, frozen=True):
     mark: str
 
 
-def changed(line: Mapping[str, Any]) -> ChangedRecord:
+def build_changed_record(line: Mapping[str, Any]) -> ChangedRecord:
     """Of a change as `diff` gives it."""
     values = list(_iter_values(line["fields"]))
     after, before = line["after"], line["before"]
@@ -107,7 +107,7 @@ def version(changes: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]
     return values
 
 
-def marked(base: str, value: str) -> Markup:
+def mark_changes(base: str, value: str) -> Markup:
     """A text in which what a former one has not is marked."""
     runs, _ = _compare_texts(base, value)
     return _mark_runs(runs, ("same", "new", "cut"))
@@ -146,7 +146,7 @@ def _compare_texts(old: str, new: str) -> tuple[list[Run], int]:
     tail = max(0, _count_common(old[len(old) - most :][::-1], new[len(new) - most :][::-1]) - _CONTEXT)
     parts = [text[start : len(text) - tail] for text in (old, new)]
     hidden_count = max(0, max(map(len, parts)) - LONGEST)
-    runs = around(words(*(part[:LONGEST] for part in parts)), 120)
+    runs = keep_near_changes(words(*(part[:LONGEST] for part in parts)), 120)
     return [
         *([Run("cut", old[:start])] if start else []),
         *runs,

@@ -17,7 +17,7 @@ KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg"
 """Media types of files, by ending."""
 
 
-def drawn(template: str, values: Mapping[str, Any]) -> str:
+def draw_page(template: str, values: Mapping[str, Any]) -> str:
     """A page. Every value is escaped unless it is markup that this package made."""
     return _load_templates().get_template(template).render(values).encode("utf-8", "replace").decode()
 

@@ -56,7 +56,7 @@ def inputs(
     for name, rule in rules.items():
         value = record.get(name)
         kind = _choose_form(rule if isinstance(rule, Mapping) else {}, value)
-        now = written(kind, value)
+        now = format_value(kind, value)
         began, typed_text = _read_field(form, BEGAN, name, now), _read_field(form, TYPED, name, now)
         has_edit = typed_text != began
         kind = "json" if has_edit and kind == "long" else kind
@@ -90,7 +90,7 @@ def values(fields: list[Input]) -> tuple[dict[str, Any], dict[str, str]]:
     return changes, wrong
 
 
-def written(form: str, value: Any) -> str:
+def format_value(form: str, value: Any) -> str:
     """A value as a form has it."""
     match form:
         case "json" | "long":

@@ -13,7 +13,7 @@ from starlette.types import Message, Send
 
 from duckkb.caller import Caller
 from duckkb.errors import Refused
-from duckkb.serving.statuses import told
+from duckkb.serving.statuses import make_error_response
 from duckkb.serving.tenants import Denial
 from duckkb.serving.web.sessions import Sessions
 
@@ -66,7 +66,7 @@ class PageGate:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
 
-    def admitted(
+    def admit(
         self, scope: MutableMapping[str, Any], headers: Headers, named: Caller | Denial | None = None
     ) -> Visitor | Response:
         """Who comes, or the answer where it ends here: a page of another server may send people here by a link, and nothing else.
@@ -84,7 +84,7 @@ class PageGate:
         is_open = path == "/" or path.startswith(_OPEN)  # no cookie comes to `/`, which leads to a page
         if caller is None and not is_open:
             if method != "GET":
-                return told(Refused("nobody is signed in", "E_DENIED", "sign in"))
+                return make_error_response(Refused("nobody is signed in", "E_DENIED", "sign in"))
             return RedirectResponse(f"{pages_root(scope)}/sign-in?{urlencode({'next': _build_address(scope)})}", 303)
         return Visitor(name, caller)
 
@@ -141,7 +141,7 @@ def _refuse_foreign(method: str, headers: Headers) -> Response | None:
     is_own = site in ("same-origin", *(() if method in _SENDS else ("none",)))
     if site is None:
         is_own = origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
-    return None if is_own else told(Refused("pages of other servers may not ask here", "E_HOST"), 403)
+    return None if is_own else make_error_response(Refused("pages of other servers may not ask here", "E_HOST"), 403)
 
 
 def _repeat_request(scope: MutableMapping[str, Any]) -> Response:

@@ -22,7 +22,7 @@ def terms_of(question: str, tokens: Iterable[str] = ()) -> tuple[str, ...]:
     return tuple(sorted((word for word in words if word), key=lambda word: (-len(word), word))[:_MOST_TERMS])
 
 
-def marked(text: str, terms: Sequence[str]) -> Markup:
+def mark_terms(text: str, terms: Sequence[str]) -> Markup:
     """The text as markup: its words that are a term, or begin with one of at least three letters, within <mark>; whether with
     accents or without.
 

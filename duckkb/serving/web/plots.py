@@ -139,7 +139,7 @@ def _place_labels(labels: Sequence[str], places: Sequence[float]) -> tuple[tuple
     )
 
 
-def sized(count: float) -> str:
+def format_size(count: float) -> str:
     """Bytes as people read them.
 
     >>> sized(999), sized(230_578), sized(4_000_000_000)

@@ -12,11 +12,11 @@ from starlette.routing import Route
 
 from duckkb.actions.registry.run import failure
 from duckkb.errors import DuckkbError, NotFound, Refused
-from duckkb.serving.front import Front, unless_gone
-from duckkb.serving.lines import unexpected
+from duckkb.serving.front import Front, drop_if_client_leaves
+from duckkb.serving.lines import report_unexpected
 from duckkb.serving.statuses import status_of
 from duckkb.serving.telemetry.middleware import GONE
-from duckkb.serving.telemetry.noted import noted
+from duckkb.serving.telemetry.noted import get_notes
 from duckkb.serving.tenants import Denial
 from duckkb.serving.web.drawing import KINDS, edition, files
 from duckkb.serving.web.gate import ROOT, cookie_name, cookies, is_over_tls, pages_root, session_cookie
@@ -100,7 +100,9 @@ def _build_handler(
     async def answer(request: Request) -> Response:
         if request.method == "POST":
             return await answered(request)
-        result = await unless_gone(request.receive, answered(request))  # as who types on, and asks for something else
+        result = await drop_if_client_leaves(
+            request.receive, answered(request)
+        )  # as who types on, and asks for something else
         return Response(status_code=GONE) if result is None else result
 
     async def answered(request: Request) -> Response:
@@ -119,9 +121,9 @@ def _build_handler(
                 return visit.shown("problem.html", denial.status, problem=problem_shown)
             return await handler(visit)
         except Exception as problem:
-            noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
+            get_notes(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
             if not isinstance(problem, DuckkbError):
-                unexpected("http /web", problem)
+                report_unexpected("http /web", problem)
             template = "problem_box.html" if visit.is_part else "problem.html"
             return visit.shown(template, status_of(problem), problem=failure(problem)["error"])
 
@@ -174,7 +176,7 @@ async def _sign_in(visit: Visit) -> Response:
         problem = "code" if visit.given("problem") == "code" else ""
         return _with_session(visit, visit.shown("sign_in.html", next=target, problem=problem, proof=proof), name)
     outcome = visit.sessions.sign_in(visit.form.get("token", "").strip())
-    notes = noted(visit.request.scope)
+    notes = get_notes(visit.request.scope)
     if isinstance(outcome, Denial):
         if (busy := await visit.sessions.strangers.refuse(outcome, "web sign-in", notes)) is not None:
             raise busy

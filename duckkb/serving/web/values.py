@@ -45,12 +45,12 @@ def fields_of(record: Mapping[str, Any], schema: Mapping[str, Any], identity: tu
 
 def _build_field(name: str, value: Any, rule: Any, identity: tuple[str, ...]) -> Field:
     rule = rule if isinstance(rule, Mapping) else {}
-    display = shown(value, str(rule.get("contentMediaType", "")))
+    display = show_json_value(value, str(rule.get("contentMediaType", "")))
     is_long = display.form in ("markdown", "plain", "values", "map", "json")
     return Field(name, display, str(rule.get("description", "")), name in identity, is_long)
 
 
-def shown(value: Any, media: str = "", depth: int = 0) -> Value:
+def show_json_value(value: Any, media: str = "", depth: int = 0) -> Value:
     """A value of JSON as a page shows it; `media` is the media type that a schema gives a text."""
     match value:
         case bool() | None:
@@ -65,7 +65,7 @@ def shown(value: Any, media: str = "", depth: int = 0) -> Value:
             return Value("values", parts=tuple(_enumerate_items(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
         case dict() if depth < _DEEPEST:
             some = [*value.items()][:_MOST_ITEMS]
-            parts = tuple((name, shown(item, "", depth + 1)) for name, item in some)
+            parts = tuple((name, show_json_value(item, "", depth + 1)) for name, item in some)
             return Value("map", parts=parts, rest=len(value) - len(some))
         case _:
             text = json.dumps(value, ensure_ascii=False)
@@ -74,7 +74,7 @@ def shown(value: Any, media: str = "", depth: int = 0) -> Value:
 
 def _enumerate_items(items: list[Any], depth: int) -> Iterator[tuple[str, Value]]:
     for number, item in enumerate(items[:_MOST_ITEMS], 1):
-        yield str(number), shown(item, "", depth + 1)
+        yield str(number), show_json_value(item, "", depth + 1)
 
 
 def _build_text(text: str, media: str) -> Value:

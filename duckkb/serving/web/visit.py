@@ -12,10 +12,10 @@ from starlette.responses import HTMLResponse, Response
 
 from duckkb.caller import Caller
 from duckkb.serving.front import ASKED, Answerer, Asked, Front
-from duckkb.serving.web.drawing import drawn, static
+from duckkb.serving.web.drawing import draw_page, static
 from duckkb.serving.web.gate import ROOT_PATH, VISITOR, Visitor, cookie_name, cookies, pages_root
 from duckkb.serving.web.sessions import Sessions
-from duckkb.serving.web.words import LANGUAGES, Words, wanted, words
+from duckkb.serving.web.words import LANGUAGES, Words, choose_language, words
 
 THEMES = ("light", "dark")
 
@@ -48,7 +48,7 @@ class Visit(Struct, frozen=True):
 
     @property
     def words(self) -> Words:
-        return words(wanted(self._read_cookie("language"), self.request.headers.get("accept-language", "")))
+        return words(choose_language(self._read_cookie("language"), self.request.headers.get("accept-language", "")))
 
     @property
     def root(self) -> str:
@@ -136,7 +136,7 @@ class Visit(Struct, frozen=True):
             "proof": self.sessions.proof(self.visitor.session),
             "static": partial(static, self.root),
         }
-        return HTMLResponse(drawn(template, {**around, **values}), status)
+        return HTMLResponse(draw_page(template, {**around, **values}), status)
 
 
 def _run_at_commit(

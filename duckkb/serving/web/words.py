@@ -44,7 +44,7 @@ def words(language: str) -> Words:
     return Words(language, json.loads((_FOLDER / f"{language}.json").read_text("utf-8")))
 
 
-def wanted(chosen: str, accepted: str) -> str:
+def choose_language(chosen: str, accepted: str) -> str:
     """The language of a page: as was chosen, else the first of `accepted` (a header Accept-Language) that there is.
 
     >>> wanted("", "de, zh-CN;q=0.8, en;q=0.9"), wanted("", "zh-TW,zh;q=0.9"), wanted("zh", "en"), wanted("xx", "")

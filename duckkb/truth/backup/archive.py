@@ -63,7 +63,7 @@ class Manifest(Struct, frozen=True):
     left_out: tuple[str, ...]
 
 
-def damaged(why: str) -> StateError:
+def make_damage_error(why: str) -> StateError:
     return StateError(f"the file is no backup that can be used: {why}", code="E_BACKUP")
 
 
@@ -117,23 +117,23 @@ class Archive:
                     size += len(piece)
                     yield piece
         except _UNREADABLE as error:
-            raise damaged(f"{name} cannot be read: {error}") from error
+            raise make_damage_error(f"{name} cannot be read: {error}") from error
         if (size, digest.hexdigest()) != (saved.size, saved.sha256):
-            raise damaged(f"{name} is not the file that its manifest names")
+            raise make_damage_error(f"{name} is not the file that its manifest names")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Archive]:
+def open_archive(path: Path) -> Iterator[Archive]:
     """Raises `errors.StateError` (E_BACKUP) for what is no backup, or one of which a byte is another."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _DIGEST_LENGTH))
         if file.read() != _digest(file):
-            raise damaged("its bytes are not those that were written")
+            raise make_damage_error("its bytes are not those that were written")
         try:
             read = ZipFile(file)
         except _UNREADABLE as error:
-            raise damaged(str(error)) from error
+            raise make_damage_error(str(error)) from error
         with read:
             yield Archive(read, _read_manifest(read, size))
 
@@ -154,9 +154,9 @@ def _read_manifest(read: ZipFile, size: int) -> Manifest:
     if sum(entry.file_size for entry in entries.values()) > size or any(
         entry.compress_type for entry in entries.values()
     ):
-        raise damaged("it unfolds to more than it is")
+        raise make_damage_error("it unfolds to more than it is")
     if MANIFEST not in entries or entries[MANIFEST].file_size > _LONGEST_MANIFEST:
-        raise damaged("it has no manifest, or one that is too long")
+        raise make_damage_error("it has no manifest, or one that is too long")
     try:
         fields = json.loads(read.read(MANIFEST))
         if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
@@ -164,14 +164,14 @@ def _read_manifest(read: ZipFile, size: int) -> Manifest:
         manifest: Manifest = _convert_value(Manifest, fields)
         _refuse_unsound(manifest)
     except _UNREADABLE as error:
-        raise damaged(f"its manifest cannot be used: {error}") from error
+        raise make_damage_error(f"its manifest cannot be used: {error}") from error
     expected_names = [
         MANIFEST,
         *([BUNDLE] if manifest.bundle else []),
         *(entry_name(entry.path) for entry in manifest.files),
     ]
     if sorted(expected_names) != sorted(read.namelist()) or len(entries) < len(expected_names):
-        raise damaged("it holds other files than its manifest names")
+        raise make_damage_error("it holds other files than its manifest names")
     return manifest
 
 

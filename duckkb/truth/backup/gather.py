@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.errors import Conflict
-from duckkb.open_files import open_unblocked
+from duckkb.open_files import open_without_blocking
 from duckkb.truth import layout, state
 from duckkb.truth.backup.archive import BUNDLE, KEPT_STATE, ArchiveWriter, Manifest, SavedFile, entry_name, is_sound
 from duckkb.truth.commit import journal, protocol
@@ -61,7 +61,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
     recovered before.
 
     Raises `errors.Conflict` (E_STALE) where files or HEAD change meanwhile, `errors.Refused` and `errors.Unavailable` as
-    `bundle.checkout_of`, `bundle.bundled` and `protocol.reading` do.
+    `bundle.checkout_of`, `bundle.bundled` and `protocol.lock_for_reading` do.
     """
     repository = find_repository(source.root)
     top = repository.work_tree if repository else Path(os.path.realpath(source.root))
@@ -69,12 +69,12 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
     checkout, history = bundle.checkout_of(source.root) if repository else None, None
     with ArchiveWriter(file) as writer:
         if checkout and bundle.has_history(source.root, checkout):
-            pieces = bundle.bundled(source.root, checkout)
+            pieces = bundle.bundle_history(source.root, checkout)
             history = writer.add(BUNDLE, BUNDLE, stat.S_IFREG | 0o644, pieces)
         elif checkout and checkout.index:
             checkout = replace(checkout, index="")
             work_tree.left_out.append("what is staged, but not the files: there is no commit yet")
-        with protocol.reading(source.root, source.lock_timeout):
+        with protocol.lock_for_reading(source.root, source.lock_timeout):
             names = _list_tracked_files(work_tree, checkout.commit) if checkout else set(_walk(top, top))
             names |= _list_untracked_files(source, work_tree, in_git=checkout is not None)
             backup_paths = {source.backup, source.backup.with_name(Path(file.name).name)}
@@ -91,7 +91,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
 
 def _list_tracked_files(work_tree: _Found, commit: str) -> set[str]:
     """The files of the commit and of the index; those that a sparse checkout keeps out are as the commit has them."""
-    work_tree.head, index_paths, sparse_paths = bundle.tracked(work_tree.top, commit)
+    work_tree.head, index_paths, sparse_paths = bundle.list_tracked(work_tree.top, commit)
     absent = {path for path in sparse_paths if _read_status(work_tree.top, path) is None}
     for path in absent & work_tree.head.keys():
         del work_tree.head[path]
@@ -107,8 +107,8 @@ def _list_untracked_files(source: BackupSource, work_tree: _Found, *, in_git: bo
 
     names = placed(source.documents)
     if in_git:
-        names |= bundle.untracked(root, [f"{work_tree.base}/", *placed(source.folders)] if work_tree.base else [])
-        names |= bundle.untracked(root, [str(Path(work_tree.base, name)) for name in _TRUTH], ignored=True)
+        names |= bundle.list_untracked(root, [f"{work_tree.base}/", *placed(source.folders)] if work_tree.base else [])
+        names |= bundle.list_untracked(root, [str(Path(work_tree.base, name)) for name in _TRUTH], ignored=True)
     names = {name for name in names if state.FOLDER not in name.split("/")}
     for state_path in (state.folder_of(root) / name for name in KEPT_STATE):
         names |= set(_walk(state_path, top)) if state.is_folder(state_path) else placed([state_path])
@@ -195,7 +195,7 @@ def _iter_pieces(path: Path) -> Iterator[bytes]:
         yield os.fsencode(os.readlink(path))  # noqa: PTH115 (a Path would drop `./` and `//`)
         return
     try:
-        stream = open_unblocked(path)
+        stream = open_without_blocking(path)
     except FileNotFoundError as error:
         raise conflict from error
     with stream as file:

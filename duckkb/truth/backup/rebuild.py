@@ -16,7 +16,7 @@ from pathlib import Path
 from duckkb import atomic_write
 from duckkb.errors import Unavailable
 from duckkb.truth import state
-from duckkb.truth.backup.archive import BUNDLE, Archive, SavedFile, damaged, entry_name
+from duckkb.truth.backup.archive import BUNDLE, Archive, SavedFile, entry_name, make_damage_error
 from duckkb.truth.backup.gather import leads_out
 from duckkb.truth.commit import journal, lock
 from duckkb.truth.git import bundle, repository, run
@@ -35,9 +35,9 @@ def rebuild(archive: Archive, folder: Path) -> None:
     except Unavailable as error:
         if error.code != "E_GIT" or isinstance(error, run.NoGit):
             raise
-        raise damaged(error.message) from error
+        raise make_damage_error(error.message) from error
     if not (folder / archive.manifest.base).is_dir():
-        raise damaged(f"it holds no folder {archive.manifest.base}, where its base should lie")
+        raise make_damage_error(f"it holds no folder {archive.manifest.base}, where its base should lie")
     _sync(folder)
 
 
@@ -47,13 +47,13 @@ def _fill(archive: Archive, folder: Path) -> None:
         history = archive.pieces(BUNDLE, manifest.bundle) if manifest.bundle else None
         bundle.unbundle(folder, manifest.checkout, history)
     if repository.tracks_state(folder / manifest.base):
-        raise damaged(f"its history holds {state.FOLDER}/, which must be local")
+        raise make_damage_error(f"its history holds {state.FOLDER}/, which must be local")
     for path in manifest.deleted:
         _remove(folder, path)
     for saved_file in manifest.files:
         _put(archive, folder, saved_file)
     if out := [entry.path for entry in manifest.files if stat.S_ISLNK(entry.mode) and leads_out(folder, entry.path)]:
-        raise damaged(f"{out[0]} is a link that leads out of it")
+        raise make_damage_error(f"{out[0]} is a link that leads out of it")
     if manifest.checkout and (manifest.checkout.commit or manifest.checkout.index):
         bundle.stage(folder, manifest.checkout)
 
@@ -91,7 +91,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def make_folder_beside(target: Path) -> Iterator[Path]:
     """An empty folder beside a target that says what it is; gone at the end unless it took another name."""
     folder = target.with_name(f".{target.name}.restoring-{os.urandom(4).hex()}")
     folder.mkdir()

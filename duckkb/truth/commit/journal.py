@@ -80,17 +80,17 @@ def stages(root: Path) -> list[Path]:
         raise state.refusal(f"{state.FOLDER}/txn cannot be listed", error) from error
 
 
-def pending(root: Path) -> bool:
+def is_pending(root: Path) -> bool:
     """Whether a write is under way or was interrupted: anything under `.duckkb/txn/`."""
     return bool(stages(root))
 
 
-def sealed_stages(root: Path) -> list[Path]:
+def list_sealed_stages(root: Path) -> list[Path]:
     """The stages with a valid journal, sealed or being undone. Raises as `stages` and `load` do."""
     return [stage for stage in stages(root) if load(stage, SEALED) or load(stage, UNDO)]
 
 
-def staged_file(stage: Path, index: int) -> Path:
+def locate_staged_file(stage: Path, index: int) -> Path:
     return stage / f"{index:04d}.new"
 
 
@@ -235,7 +235,7 @@ def forward(work: Work) -> None:
     sync_folders([work.stage, work.stage.parent])
     for index, entry in enumerate(entries):
         work.on_step(f"{'delete' if entry.new is None else 'replace'} {entry.path}")
-        _bring(work, entry, "new", staged_file(work.stage, index))
+        _bring(work, entry, "new", locate_staged_file(work.stage, index))
     _prune(work.root, _list_parent_folders(entry.path for entry in entries if entry.new is None), work.on_step)
     _retire(work, SEALED)
 
@@ -266,7 +266,7 @@ def discard(root: Path, stage: Path, on_step: Observer) -> None:
     _clear(stage, on_step)
 
 
-def standing(root: Path, entry: JournalEntry) -> Standing:
+def find_standing(root: Path, entry: JournalEntry) -> Standing:
     """Where a target stands; one that became a link, or no regular file, is in a third state."""
     try:
         target = read_target(root, entry.path)
@@ -280,7 +280,7 @@ def standing(root: Path, entry: JournalEntry) -> Standing:
 
 def stop_at_third(root: Path, journal: Journal) -> None:
     """Raises `errors.StateError` (`E_RECOVER`) naming every target that is in a third state."""
-    strangers = [entry.path for entry in journal.entries if standing(root, entry) == "third"]
+    strangers = [entry.path for entry in journal.entries if find_standing(root, entry) == "third"]
     if strangers:
         raise _build_third_state_error(strangers)
 
@@ -309,7 +309,7 @@ def _build_third_state_error(paths: list[str]) -> errors.StateError:
 def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged_path: Path) -> None:
     """Have a target hold the content of one side, which `staged_path` may hold already."""
     target, expected_digest = work.root / entry.path, entry.new if side == "new" else entry.old
-    now = standing(work.root, entry)
+    now = find_standing(work.root, entry)
     if now == side:
         return
     if now == "third":

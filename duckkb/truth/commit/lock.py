@@ -57,7 +57,7 @@ def exclusive(root: Path, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
-def shared(root: Path, timeout: float) -> Iterator[bool]:
+def hold_shared(root: Path, timeout: float) -> Iterator[bool]:
     """Hold the lock together with other readers; wait at most `timeout` seconds. Yields whether the base is read-only.
 
     A base that cannot be written is read without a lock file, as nobody could make one. Raises `errors.Unavailable` with
@@ -71,7 +71,7 @@ def shared(root: Path, timeout: float) -> Iterator[bool]:
 
 
 @contextmanager
-def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
+def hold_lock_shared(root: Path, timeout: float = 0.0) -> Iterator[None]:
     """Hold the lock shared where there is a lock file, for a look that makes no file.
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` where the lock file is not one.
@@ -98,7 +98,7 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
-def beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
+def hold_lock_beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
     """Hold the lock of a file of the user's own: that of a file beside it, `PATH.lock`, which is never removed; wait at most
     `timeout` seconds.
 
@@ -115,7 +115,7 @@ def beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
 
 
 @contextmanager
-def watching(root: Path, timeout: float) -> Iterator[None]:
+def hold_watch(root: Path, timeout: float) -> Iterator[None]:
     """Hold what one process at a time holds while it watches folders. Raises `errors.Unavailable` as `job` does."""
     with _hold_lock(_open_to_write(root, state.WATCH), "exclusive", timeout, _build_watch_error):
         yield
@@ -339,7 +339,7 @@ def _is_alive(pid: int) -> bool:
 
 def _refuse_interrupted_write(root: Path) -> None:
     try:
-        stages = journal.sealed_stages(root)
+        stages = journal.list_sealed_stages(root)
     except OSError as error:
         raise state.refusal("An interrupted write cannot be looked at", error) from error
     if stages:

@@ -27,7 +27,7 @@ _OF_A_WORK_TREE = {
 """What runs commands where a repository is hosted or committed to: a line of JSON is YAML too."""
 
 
-def granted(path: str | Path, root: Path, env: Environment) -> Path:
+def grant_outside_path(path: str | Path, root: Path, env: Environment) -> Path:
     """A path that a caller named. Typing it is the grant; in a sandbox only paths inside the base `root` are. Raises
     `errors.UsageError` (E_PATH)."""
     target = sound(path)
@@ -45,7 +45,7 @@ def sound(path: str | Path) -> Path:
 
 def regular(path: str | Path, root: Path, env: Environment, wanted: str) -> Path:
     """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
-    target = granted(path, root, env)
+    target = grant_outside_path(path, root, env)
     if not target.is_file():
         problem = "is not a regular file" if target.exists() else "does not exist"
         raise refusal(path, problem, f"give the path of {wanted}")
@@ -53,13 +53,13 @@ def regular(path: str | Path, root: Path, env: Environment, wanted: str) -> Path
 
 
 def writable(path: str | Path, root: Path, env: Environment) -> Path:
-    """As `granted`, for what is to be written: raises also what `refuse_kept` does."""
-    target = granted(path, root, env)
-    refuse_kept(target, env, root)
+    """As `granted`, for what is to be written: raises also what `refuse_protected_path` does."""
+    target = grant_outside_path(path, root, env)
+    refuse_protected_path(target, env, root)
     return target
 
 
-def refuse_kept(path: str | Path, env: Environment, root: Path | None = None) -> None:
+def refuse_protected_path(path: str | Path, env: Environment, root: Path | None = None) -> None:
     """Raise `errors.UsageError` (E_PATH) where a path leads to what callers do not write: files of git in any repository,
     the truth, configuration and state of this base and of any other, what a forge runs, and what this machine accepted.
 
@@ -76,7 +76,7 @@ def refuse_kept(path: str | Path, env: Environment, root: Path | None = None) ->
 def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environment, *, force: bool) -> int:
     """Write a file that a caller named, as `drafted`; returns how many pieces there were."""
     count = 0
-    with drafted(named, root, env, force=force) as file:
+    with draft_file(named, root, env, force=force) as file:
         for piece in pieces:
             file.write(piece)
             count += 1
@@ -84,7 +84,7 @@ def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environme
 
 
 @contextmanager
-def drafted(named: str | Path, root: Path, env: Environment, *, force: bool) -> Iterator[BinaryIO]:
+def draft_file(named: str | Path, root: Path, env: Environment, *, force: bool) -> Iterator[BinaryIO]:
     """A file beside the target that a caller named, moved into place at the end of the block, so that it is there whole or not
     at all and no other name of an old file's bytes sees them change. Raises `errors.UsageError` (E_PATH), also as `writable`
     does."""

@@ -34,11 +34,22 @@ from duckkb.truth.commit.journal import (
     JournalEntry,
     Observer,
     Work,
-    pending,
+    is_pending,
     sync_folders,
 )
 
-__all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "reading", "recover", "show", "writing"]
+__all__ = [
+    "FileChange",
+    "Recovery",
+    "abort",
+    "commit",
+    "forward",
+    "is_pending",
+    "lock_for_reading",
+    "lock_for_writing",
+    "recover",
+    "show",
+]
 
 _UNSEEN = "An interrupted write cannot be looked at"
 
@@ -79,15 +90,15 @@ def _ignore_step(step: str) -> None:
 
 
 @contextmanager
-def reading(root: Path, timeout: float) -> Iterator[bool]:
+def lock_for_reading(root: Path, timeout: float) -> Iterator[bool]:
     """The lock, shared, over a base without an interrupted write: one that is found is recovered first. Yields whether the base
     is read-only.
 
-    Raises as `lock.shared` and `recover` do; waits at most `timeout` seconds for each lock.
+    Raises as `lock.hold_shared` and `recover` do; waits at most `timeout` seconds for each lock.
     """
     while True:
-        with lock.shared(root, timeout) as read_only:
-            if read_only or not pending(root):
+        with lock.hold_shared(root, timeout) as read_only:
+            if read_only or not is_pending(root):
                 yield read_only
                 return
         with lock.exclusive(root, timeout):
@@ -95,7 +106,7 @@ def reading(root: Path, timeout: float) -> Iterator[bool]:
 
 
 @contextmanager
-def writing(root: Path, timeout: float) -> Iterator[Recovery]:
+def lock_for_writing(root: Path, timeout: float) -> Iterator[Recovery]:
     """The lock, exclusive, after recovery; yields what was recovered. Raises as `lock.exclusive` and `recover` do.
 
     A write that is interrupted (Ctrl-C, SIGTERM) ends here too: what was sealed is finished, else it is discarded.
@@ -156,7 +167,7 @@ def show(root: Path) -> dict[str, Any]:
         return {"state": "staged" if leftovers else "none", "id": leftovers[0].name if leftovers else "", "files": []}
     stage, journal = stage_and_journal
     with _translate_io_errors(_UNSEEN):
-        standings = [journals.standing(root, entry) for entry in journal.entries]
+        standings = [journals.find_standing(root, entry) for entry in journal.entries]
     files = [
         {"path": entry.path, "change": "delete" if entry.new is None else "put", "standing": standing}
         for entry, standing in zip(journal.entries, standings, strict=True)
@@ -283,7 +294,7 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
         path, data = target.change.path, target.change.data
         if data is not None:
             work.on_step(f"stage {path}")
-            facts[path] = atomic_write.write_new(journals.staged_file(stage, index), data, mode=target.mode)
+            facts[path] = atomic_write.write_new(journals.locate_staged_file(stage, index), data, mode=target.mode)
     work.on_step("stage the images")
     images = (image or b"" for staged_target in targets for image in (staged_target.before, staged_target.change.data))
     atomic_write.write_new(stage / IMAGES, images)

@@ -18,7 +18,7 @@ from duckkb.codes import CODES
 from duckkb.documents import document
 from duckkb.documents.glob import IgnoreFile
 from duckkb.documents.markdown import wiki_name
-from duckkb.documents.source import exclusion, folder_exclusion, is_document, placed, within
+from duckkb.documents.source import exclusion, find_inner_path, folder_exclusion, is_document, place_path
 from duckkb.documents.wiki import is_attachment
 from duckkb.errors import Finding
 from duckkb.ontology.model import DocumentSource, Ontology, RecordType
@@ -27,7 +27,7 @@ from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.ignored import GITIGNORE, Binding, bind, is_ignored, parse_ignore_file
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
-from duckkb.truth.layout import Listing, listing, parse_part, read_regular
+from duckkb.truth.layout import Listing, list_folder, parse_part, read_regular
 
 LINKS = "#links"
 PERMISSION = "give yourself permission to read it, or name it under `ignore`"
@@ -45,12 +45,12 @@ def file_of(path: str) -> str:
 def type_at(ontology: Ontology, path: str) -> RecordType | None:
     """The type whose records a path holds, by where it lies; None for what is no part of any."""
     if address := parse_part(path):
-        kind = ontology.by_table(address.kind, address.table)
+        kind = ontology.find_by_table(address.kind, address.table)
         return kind if kind is not None and kind.source is None else None
     target_kind = "edge" if path.endswith(LINKS) else "node"
     for kind in ontology:
         if kind.source is not None and kind.kind == target_kind:
-            inner = within(kind.source, file_of(path))
+            inner = find_inner_path(kind.source, file_of(path))
             if inner is not None and is_document(kind.source, inner):
                 return kind
     return None
@@ -63,10 +63,10 @@ def parts_in(ontology: Ontology, path: str) -> Iterator[tuple[str, RecordType]]:
             yield part, kind
 
 
-def part_named(kind: RecordType, file: str) -> str | None:
+def find_part(kind: RecordType, file: str) -> str | None:
     """The part that a file is of a type of documents, or of their links; None where it is none of its documents."""
     assert kind.source is not None, "asked of documents"
-    inner = within(kind.source, file_of(file))
+    inner = find_inner_path(kind.source, file_of(file))
     if inner is None or not is_document(kind.source, inner):
         return None
     return file_of(file) + LINKS if kind.kind == "edge" else file_of(file)
@@ -118,7 +118,7 @@ class _Walk:
 
     def _walk_folder(self, folder: Path, inner: str, binding: Binding) -> Iterator[Seen | Finding]:
         try:
-            entries, self._notes.listed[str(folder)] = listing(folder)
+            entries, self._notes.listed[str(folder)] = list_folder(folder)
         except NotADirectoryError:
             return
         except OSError as error:
@@ -149,7 +149,7 @@ class _Walk:
     def _yield_document(
         self, entry: "os.DirEntry[str]", path: str, problem: str, has_twin: bool
     ) -> Iterator[Seen | Finding]:
-        place = placed(self._source, path)
+        place = place_path(self._source, path)
         if has_twin:
             problem = "is that of another file in Unicode's form NFC"
         if problem:
@@ -176,7 +176,9 @@ class _Walk:
         self._notes.is_partial = True
         self._leave_out(inner or ".", "unreadable", is_folder=True)
         message = f"the folder cannot be listed: {error.strerror}; its documents are not served"
-        return Finding("E_IO", message, placed(self._source, inner) if inner else self._source.path, remedy=PERMISSION)
+        return Finding(
+            "E_IO", message, place_path(self._source, inner) if inner else self._source.path, remedy=PERMISSION
+        )
 
     def _collect_outer_ignores(self) -> Binding:
         """The .gitignore files between the folder and the top of the repository that it lies in, if any."""
@@ -215,9 +217,9 @@ def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, Document
     }
 
 
-def placed_in_file(rows: Iterable[StoredRow], numbers: Sequence[int] | None) -> list[StoredRow]:
+def place_rows_in_file(rows: Iterable[StoredRow], numbers: Sequence[int] | None) -> list[StoredRow]:
     """Rows of the lines that `lines_of` gives, where they stand in the file; as they are for a part of records (None)."""
-    return [row.at_line(numbers[row.line_no - 1]) for row in rows] if numbers else [*rows]
+    return [row.place_at_line(numbers[row.line_no - 1]) for row in rows] if numbers else [*rows]
 
 
 def parts_at(wanted: Mapping[str, RecordType], raw: bytes, limits: Limits, stamp: Stamp) -> dict[str, Part]:
@@ -232,7 +234,7 @@ def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> I
     extract, digest = None, hashlib.sha256(raw).hexdigest()
     for path, kind in kinds.items():
         assert kind.source is not None, "asked of documents"
-        inner, how = within(kind.source, file_of(path)), kind.source.extraction
+        inner, how = find_inner_path(kind.source, file_of(path)), kind.source.extraction
         assert inner is not None, f"{path} lies elsewhere"
         extract = extract or document.read(inner, raw, how)
         rows = list[StoredRow]()

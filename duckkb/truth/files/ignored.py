@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from duckkb.documents.glob import IgnoreFile
-from duckkb.documents.source import below, placed
+from duckkb.documents.source import find_inner_file, place_path
 from duckkb.ontology.model import DocumentSource, Ontology, RecordType
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class IgnoreFiles:
 
     def leaves_out(self, source: DocumentSource, path: str) -> bool:
         """Whether a file, by its path from the base, is left out, or a folder that it lies in."""
-        inner = below(source, path) if self._files and source.gitignore else None
+        inner = find_inner_file(source, path) if self._files and source.gitignore else None
         if inner is None:
             return False
         binding = self._bind_folder(source, inner.rpartition("/")[0])
@@ -106,14 +106,14 @@ class IgnoreFiles:
             if is_ignored(inner, True, binding):
                 self._bindings[source.path, folder] = None
                 return None
-            binding = bind(binding, inner, self._read_ignore_file(placed(source, f"{inner}/{GITIGNORE}")))
+            binding = bind(binding, inner, self._read_ignore_file(place_path(source, f"{inner}/{GITIGNORE}")))
         self._bindings[source.path, folder] = binding
         return binding
 
     def _bind_top(self, source: DocumentSource) -> Binding:
         above = ((lead, self._read_ignore_file(path)) for path, lead in _list_outer_files(self._prefix, source))
         binding = tuple((lead, 0, lines) for lead, lines in above if lines)
-        return bind(binding, "", self._read_ignore_file(placed(source, GITIGNORE)))
+        return bind(binding, "", self._read_ignore_file(place_path(source, GITIGNORE)))
 
     def _read_ignore_file(self, path: str) -> IgnoreFile | None:
         return parse_ignore_file(self._files.get(path, b""))

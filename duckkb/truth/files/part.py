@@ -65,7 +65,7 @@ class StoredRow(Struct, frozen=True):
         """Whether the file has exactly `line`."""
         return self.complete and self.canonical
 
-    def at_line(self, number: int) -> "StoredRow":
+    def place_at_line(self, number: int) -> "StoredRow":
         """The row where that is the number of its line, as the file has it."""
         if self.line_no == number and self.as_stored:
             return self
@@ -94,10 +94,10 @@ def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
 def identity_hash(identity: Identity) -> int:
     """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes. Raises TypeError for half a
     character, which no line can hold."""
-    return hash_of(spelled_identity(identity))
+    return hash_of(encode_identity(identity))
 
 
-def spelled_identity(identity: Identity) -> bytes:
+def encode_identity(identity: Identity) -> bytes:
     """An identity as JSON. Raises TypeError as `identity_hash` does."""
     return orjson.dumps([component if type(component) is str else component_value(component) for component in identity])
 
@@ -112,9 +112,9 @@ def etag(line: bytes) -> bytes:
     return hashlib.sha256(line).digest()[:_ETAG]
 
 
-def named(row: StoredRow) -> Named:
+def name_row(row: StoredRow) -> Named:
     """What is known of a row."""
-    identity_text = spelled_identity(row.record.identity)
+    identity_text = encode_identity(row.record.identity)
     return row.record.id, hash_of(identity_text), etag(row.line), identity_text
 
 
@@ -157,7 +157,7 @@ class PartHead(Struct):
             head.numbers, head.flags = array("I", data[end : end + 4 * count]), data[end + 4 * count :]
         return head
 
-    def spelled_at(self, at: int) -> bytes:
+    def encode_identity_at(self, at: int) -> bytes:
         """The identity of a line as JSON."""
         return self.spelled[self.spelled_ends[at - 1] if at else 0 : self.spelled_ends[at]]
 
@@ -195,9 +195,9 @@ class PartContent:
         return cls(head, [*lines])
 
     @classmethod
-    def of_rows(cls, rows: Sequence[StoredRow]) -> "PartContent":
+    def from_rows(cls, rows: Sequence[StoredRow]) -> "PartContent":
         """The content of any part."""
-        content = cls.of([row.line for row in rows], [named(row) for row in rows])
+        content = cls.of([row.line for row in rows], [name_row(row) for row in rows])
         if not all(row.as_stored and row.line_no == at for at, row in enumerate(rows, 1)):
             content.head.numbers = array("I", [row.line_no for row in rows])
             content.head.flags = bytes(_COMPLETE * row.complete | _CANONICAL * row.canonical for row in rows)
@@ -223,11 +223,11 @@ class PartContent:
 
     def named(self, at: int) -> Named:
         head = self.head
-        return head.ids[at], head.hashes[at], head.etags[at * _ETAG : (at + 1) * _ETAG], head.spelled_at(at)
+        return head.ids[at], head.hashes[at], head.etags[at * _ETAG : (at + 1) * _ETAG], head.encode_identity_at(at)
 
     def identity(self, at: int) -> Identity:
         """The identity of a line, which need not be read for it."""
-        return tuple([component_of(component) for component in orjson.loads(self.head.spelled_at(at))])
+        return tuple([component_of(component) for component in orjson.loads(self.head.encode_identity_at(at))])
 
     def damaged(self) -> Exception:
         """The error for a line that is not what it was."""
@@ -243,7 +243,7 @@ class PartRows:
     @classmethod
     def of(cls, kind: RecordType, path: str, rows: "PartContent | Sequence[StoredRow]" = ()) -> "PartRows":
         """Rows in memory."""
-        content = rows if isinstance(rows, PartContent) else PartContent.of_rows(rows)
+        content = rows if isinstance(rows, PartContent) else PartContent.from_rows(rows)
         return cls(kind, path, len(content.head.ids), lambda: content)
 
     @property
@@ -322,7 +322,7 @@ class PartRows:
         """The rows of the part once it has these lines: those at places of now, and others."""
         content = self.content
         lines = [content.lines[item] if isinstance(item, int) else item.line for item in items]
-        names = [content.named(item) if isinstance(item, int) else named(item) for item in items]
+        names = [content.named(item) if isinstance(item, int) else name_row(item) for item in items]
         return PartRows.of(self._kind, self._path, PartContent.of(lines, names))
 
     def _load_row(self, content: PartContent, at: int) -> StoredRow:
@@ -391,7 +391,7 @@ class Part(Struct, frozen=True):
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Without Python's collector: while many records are made it would walk all of them again and again, a third of the
     time."""
     was_on = gc.isenabled()

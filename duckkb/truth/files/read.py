@@ -20,7 +20,7 @@ from duckkb.ontology.model import DocumentSource, NodeType, Ontology, RecordType
 from duckkb.open_files import NO_FOLLOW
 from duckkb.truth.files.document_parts import LINKS, PERMISSION, WalkNotes, file_of, parts_at, walk
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
+from duckkb.truth.files.part import Part, PartRows, Stamp, pause_collector
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import (
     DATA,
@@ -31,7 +31,7 @@ from duckkb.truth.layout import (
     is_cut_off,
     is_day,
     is_part,
-    listing,
+    list_folder,
     read_regular,
     safe_table_name,
 )  # fmt: skip
@@ -108,7 +108,7 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     for a folder that cannot be listed.
     """
     found = found or survey(root, ontology)
-    with collector_paused():
+    with pause_collector():
         parts = {part.path: part for part in read_parts(root, found.kinds, limits)}
     return Tree(ontology, limits, parts, found.findings)
 
@@ -192,7 +192,7 @@ def _mark_empty(part: Part, root: Path) -> Part:
     return replace(part, findings=(finding,)) if finding else part
 
 
-def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
+def list_changed_parts(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
     """Paths of parts that are new, gone, or hold other bytes than the tree was read from. Cheap where nothing changed.
 
     What lies beside the parts is noted as it is now (`tree.findings`). `found` is what was just seen there.
@@ -346,7 +346,7 @@ class _Surveyor:
     def _entries(self, path: str) -> list[os.DirEntry[str]]:
         folder = self._root / path
         try:
-            entries, self._found.folders[str(folder)] = listing(folder)
+            entries, self._found.folders[str(folder)] = list_folder(folder)
         except OSError as error:
             message = f"{path or '.'} cannot be listed: {error.strerror}"
             raise Unavailable(message, code="E_IO", suggestion=CODES["E_IO"].remedy) from error

@@ -105,7 +105,7 @@ def fmt_parts(tree: Tree) -> list[RenderedPart]:
     return draft.rendered()
 
 
-def compacted(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]:
+def compact_parts(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]:
     """Small parts joined: one a table and day up to the size limits, in the order of identities; no line changes. Those of
     the days before one (`YYYYMMDD`) that joining changes, and none of a table and day that would not have fewer.
 

@@ -15,7 +15,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Identity, identity_key
 from duckkb.truth.files.ids import free_id
 from duckkb.truth.files.line import Limits, LineShape, decode, record_line
-from duckkb.truth.files.part import Part, PartRows, StoredRow, hash_of, identity_hash, record_of, spelled_identity
+from duckkb.truth.files.part import Part, PartRows, StoredRow, encode_identity, hash_of, identity_hash, record_of
 from duckkb.truth.files.source_text import merge_duplicates
 
 _KEPT = 4096  # rows that were found lately
@@ -84,13 +84,17 @@ class Table:
     def id_of(self, identity: Identity) -> int | None:
         """The id of the record with this identity; no line is read for it."""
         try:
-            identity_text = spelled_identity(identity)
+            identity_text = encode_identity(identity)
         except TypeError:  # half a character
             return None
         key = hash_of(identity_text)
         heads = ((rows.content.head, at) for rows, at in self._find_places(key))
         return next(
-            (head.ids[at] for head, at in heads if head.hashes[at] == key and head.spelled_at(at) == identity_text),
+            (
+                head.ids[at]
+                for head, at in heads
+                if head.hashes[at] == key and head.encode_identity_at(at) == identity_text
+            ),
             None,
         )
 

@@ -10,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.documents.markdown import wiki_name
-from duckkb.documents.source import within
+from duckkb.documents.source import find_inner_path
 from duckkb.documents.wiki import WikiNames
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, Stamp, StoredRow, collector_paused
+from duckkb.truth.files.part import Part, Stamp, StoredRow, pause_collector
 from duckkb.truth.files.table import Difference, MendedTable, Repeated, Swapped, Table, difference
 from duckkb.truth.layout import leads_to_parts
 
@@ -104,7 +104,9 @@ class Tree:
     def narrowed(self, ontology: Ontology) -> "Tree":
         """The same records of fewer types: who knows these alone cannot tell that there are others. Of use until the next
         `replace`. Findings are those of what stands in the way of all parts, or of parts of these types."""
-        parts = {path: part for path, part in self.parts.items() if ontology.by_table(part.kind.kind, part.kind.table)}
+        parts = {
+            path: part for path, part in self.parts.items() if ontology.find_by_table(part.kind.kind, part.kind.table)
+        }
         tree = Tree(ontology, self.limits, parts, [])
         tree._tables, tree._ends, tree._turn = (
             self._tables,
@@ -144,7 +146,7 @@ class Tree:
 
     def _can_hold_parts(self, path: str) -> bool:
         tables = leads_to_parts(path)
-        return tables is not None and all(self.ontology.by_table(kind, table) for kind, table in tables)
+        return tables is not None and all(self.ontology.find_by_table(kind, table) for kind, table in tables)
 
     def get(self, kind: RecordType, identity: Identity) -> StoredRow | None:
         return self._table(kind).get(identity)
@@ -379,7 +381,7 @@ class Tree:
             return self._build_mended_table(kind, parts.values())
 
     def _build_mended_table(self, kind: RecordType, parts: Iterable[Part]) -> MendedTable:
-        with collector_paused():
+        with pause_collector():
             return MendedTable(kind, self.limits, (row for part in parts for row in part.rows))
 
     def _edge_ends(self, kind: EdgeType) -> "EdgeEnds":
@@ -424,7 +426,7 @@ class Tree:
 
     def _document_paths(self, kind: RecordType) -> Iterable[str]:
         assert kind.source is not None, "asked of documents"
-        return [within(kind.source, part.path) or part.path for part in self.parts_of(kind) if part.rows]
+        return [find_inner_path(kind.source, part.path) or part.path for part in self.parts_of(kind) if part.rows]
 
     def _collect_aliases(self, kind: RecordType) -> dict[str, list[str]]:
         """The documents of a collection by the `aliases` in their front matter."""

@@ -18,7 +18,7 @@ _PLAIN: dict[Path, tuple[Path, tuple[int, ...]]] = {}
 _SKIPPED, _BRING_BACK = 2, "git update-index --no-skip-worktree {0} && git checkout -- {0}"
 
 
-def missing(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
+def list_absent_files(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
     """The files of truth and configuration, and of folders named `also`, that lie in git's index and are left out of this
     checkout, by path.
 
@@ -51,18 +51,18 @@ def _stamp(index: Path) -> tuple[int, ...] | None:
     return file.st_ino, file.st_size, file.st_mtime_ns, folder.st_ino, folder.st_mtime_ns
 
 
-def refuse_missing(root: Path, concerns: Callable[[str], bool] = lambda path: True) -> None:
+def refuse_sparse_paths(root: Path, concerns: Callable[[str], bool] = lambda path: True) -> None:
     """Raise `errors.Refused` (E_SPARSE) where a write could meet what is left out, of the files that concern it: a record would
     be stored twice."""
-    paths = tuple(filter(concerns, missing(root)))
+    paths = tuple(filter(concerns, list_absent_files(root)))
     if paths:
-        raise Refused(said(paths) + "; nothing was written", code="E_SPARSE", suggestion=remedy(root, paths))
+        raise Refused(describe_absent(paths) + "; nothing was written", code="E_SPARSE", suggestion=remedy(root, paths))
 
 
 def findings(root: Path) -> Iterator[Finding]:
     """What is left out of this checkout, what git does not look at, and what it no longer tracks."""
     yield from _find_lost_files(root)
-    left_out = missing(root)
+    left_out = list_absent_files(root)
     for path in left_out:
         yield Finding("E_SPARSE", "git left it out of this checkout", path, remedy=remedy(root, (path,)))
     for tag, path in _list_index(root):
@@ -80,7 +80,7 @@ def _find_lost_files(root: Path) -> Iterator[Finding]:
     """The files that lie here and that HEAD has, but not the index: `git rm --cached` leaves them. Where no records are tracked
     at all, also those that git had a line of before, and those that git ignores; elsewhere such a file may have been brought
     back, and is new, and an ignored one is left out on purpose."""
-    if not repository.can_be_asked(root) or repository.head_commit(root) is None:
+    if not repository.is_readable_repository(root) or repository.head_commit(root) is None:
         return
     from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
 
@@ -99,7 +99,7 @@ def _find_lost_files(root: Path) -> Iterator[Finding]:
         if not has_records:
             names = os.fsencode("\n".join(["--", *sorted(other_paths), ""]))
             changes += b"\0" + run.output(root, ["log", "--format=", *filter_options, "HEAD", "--stdin"], stdin=names)
-        newest_last = reversed([*revisions.touched(repo, changes.split(b"\0"))])
+        newest_last = reversed([*revisions.parse_raw_changes(repo, changes.split(b"\0"))])
         former = {change.path: change.old for change in newest_last}
         lines = {path: set(filter(None, raw.splitlines())) for path, raw in revisions.contents(root, former).items()}
     except Unavailable:
@@ -112,7 +112,7 @@ def _find_lost_files(root: Path) -> Iterator[Finding]:
             yield Finding("E_UNTRACKED", "git no longer tracks this file: no commit will have it", path, remedy=remedy)
 
 
-def said(paths: Sequence[str]) -> str:
+def describe_absent(paths: Sequence[str]) -> str:
     """What is left out, in words."""
     many = f"{paths[0]} and {len(paths) - 1} more files are" if len(paths) > 1 else f"{paths[0]} is"
     return f"{many} left out of this checkout"
@@ -144,7 +144,7 @@ def _suggest_checkout(root: Path, paths: Sequence[str]) -> str:
 def _list_index(root: Path, also: Sequence[str] = ()) -> list[tuple[str, str]]:
     """The files of the base in the index, each with git's letter for how it looks at them: `S` skipped, small where it takes
     them for unchanged. None where git cannot be asked."""
-    if not repository.can_be_asked(root):
+    if not repository.is_readable_repository(root):
         return []
     try:
         prefix = run.repository_of(root).prefix
@@ -185,7 +185,7 @@ def _find_source(root: Path, path: str) -> str | None:
 
 def _read_content(root: Path, revision: str, path: str) -> str | None:
     """A file at a revision; None where that has none, or git cannot be asked."""
-    if not repository.can_be_asked(root) or repository.head_commit(root) is None:
+    if not repository.is_readable_repository(root) or repository.head_commit(root) is None:
         return None
     try:
         answer = run.answer(root, ["cat-file", "blob", f"{revision}:{run.repository_of(root).prefix}{path}"])

@@ -16,7 +16,7 @@ from duckkb import atomic_write
 from duckkb.errors import Refused, StateError
 from duckkb.truth import state
 from duckkb.truth.git import repository
-from duckkb.truth.git.run import output, repository_of, text, without_filters
+from duckkb.truth.git.run import disable_filters, output, repository_of, text
 
 _NOTE = "merge"
 WHAT = "a merge was interrupted, and its files were left halfway"
@@ -32,7 +32,7 @@ class BegunMerge(Struct, frozen=True):
 
 
 @contextmanager
-def noted(root: Path, theirs: str) -> Iterator[None]:
+def note_merge(root: Path, theirs: str) -> Iterator[None]:
     """Hold the note while git merges a commit into HEAD."""
     changed_paths = sorted(_list_changed_files(root))
     fields = {"head": repository.head_commit(root) or "", "theirs": theirs, "changed": changed_paths}
@@ -45,7 +45,7 @@ def noted(root: Path, theirs: str) -> Iterator[None]:
     _forget(root)
 
 
-def left(root: Path) -> BegunMerge | None:
+def read_begun_merge(root: Path) -> BegunMerge | None:
     """The merge that was left halfway. None where git ended it: HEAD has moved, or MERGE_HEAD is there to conclude it by."""
     try:
         fields = json.loads((state.folder_of(root) / _NOTE).read_text("utf-8"))
@@ -56,16 +56,16 @@ def left(root: Path) -> BegunMerge | None:
     return None if is_over else merge
 
 
-def refuse_left(root: Path) -> None:
+def refuse_begun_merge(root: Path) -> None:
     """Raise `errors.Refused` (E_MERGE_IN_PROGRESS) where a merge was left halfway: what lies there is nobody's."""
-    if left(root) is not None:
+    if read_begun_merge(root) is not None:
         raise Refused(WHAT, code="E_MERGE_IN_PROGRESS", suggestion=REMEDY)
 
 
 def undo(root: Path) -> tuple[str, ...]:
     """Take the files of a merge that was left halfway back to HEAD; returns them, from the top of the work tree. What is in
     neither commit is copied to `.duckkb/rescued/` first. Raises `errors.StateError` (E_RECOVER) while git's index is locked."""
-    merge = left(root)
+    merge = read_begun_merge(root)
     if merge is None:
         _forget(root)
         return ()
@@ -90,7 +90,7 @@ def undo(root: Path) -> tuple[str, ...]:
     if pathspecs:
         from_file = ["--pathspec-from-file=-", "--pathspec-file-nul"]
         output(
-            root, ["checkout", "-q", "HEAD", *from_file], stdin=os.fsencode(pathspecs), settings=without_filters(root)
+            root, ["checkout", "-q", "HEAD", *from_file], stdin=os.fsencode(pathspecs), settings=disable_filters(root)
         )
     output(
         root,
@@ -113,7 +113,7 @@ def _list_changed_files(root: Path) -> set[str]:
         return set()
     # Not `diff-index`, for which a file that was merely touched is another one.
     command = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "HEAD", "--"]
-    raw_names = output(root, command, settings=without_filters(root))
+    raw_names = output(root, command, settings=disable_filters(root))
     return {os.fsdecode(name) for name in raw_names.split(b"\0") if name}
 
 

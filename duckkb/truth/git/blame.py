@@ -6,7 +6,7 @@ from pathlib import Path
 from duckkb.errors import StateError, Unavailable
 from duckkb.truth.git import revisions
 from duckkb.truth.git.repository import attributes, head_commit
-from duckkb.truth.git.run import output, without_filters
+from duckkb.truth.git.run import disable_filters, output
 
 _LINE = re.compile(rb"^([0-9a-f]{40,64}) [0-9]+ [0-9]+", re.MULTILINE)  # the text of a line stands behind a tab
 _HALF_ENDS = (b"\n\t\0\n", b"\n\t\0\0\0\n")
@@ -20,7 +20,7 @@ def line_commits(root: Path, path: str, commit: str = "") -> list[str | None]:
     `errors.Unavailable` (E_GIT) where git fails."""
     place = revisions.prefix(root) + path
     command = ["blame", "--porcelain", "--no-textconv", *([commit] if commit else []), "--", place]
-    filters = without_filters(root)
+    filters = disable_filters(root)
     filter_name = (attributes(root, path, ("filter",)) or {}).get("filter", "") if filters and not commit else ""
     if {f"filter.{filter_name}.clean", f"filter.{filter_name}.process"} & filters.keys():
         message = f"{path} goes through the filter {filter_name} of git, a command that duckkb does not run"

@@ -55,7 +55,7 @@ def is_pushed(root: Path, commit: str) -> bool:
     )
 
 
-def named(root: Path, name: str) -> Revision:
+def resolve_branch(root: Path, name: str) -> Revision:
     """What a branch is at, under a name that means it alone; nothing else that git knows (a tag, a commit, a stash). Raises
     `errors.StateError` (E_REVISION)."""
     for place in () if _IMPOSSIBLE.search(name) else _PLACES:

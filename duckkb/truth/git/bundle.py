@@ -17,12 +17,12 @@ from duckkb.errors import Refused, StateError, Unavailable
 from duckkb.truth.git import repository
 from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import (
+    disable_filters,
     output,
     read_text,
     repository_of,
-    streamed,
+    stream_output,
     text,
-    without_filters,
 )
 
 _STASH = "refs/stash"
@@ -86,7 +86,7 @@ def has_history(root: Path, checkout: Checkout) -> bool:
     return bool(checkout.commit or text(root, ["for-each-ref", "--count=1"]))
 
 
-def tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str], set[str]]:
+def list_tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str], set[str]]:
     """The files of a commit by their path from the top of the work tree, all paths of the index, and those of them that git
     was told to keep out of the work tree."""
     tree_lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0") if commit else []
@@ -99,7 +99,7 @@ def tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str], se
     return entries, {name[2:] for name in index_names}, {name[2:] for name in index_names if name[0] == "S"}
 
 
-def untracked(root: Path, places: list[str], *, ignored: bool = False) -> set[str]:
+def list_untracked(root: Path, places: list[str], *, ignored: bool = False) -> set[str]:
     """The files below some places that the index does not have, without those that git ignores unless `ignored`. A folder
     with a repository of its own is one name that ends with `/`."""
     command = ["ls-files", "-z", "--others", *([] if ignored else ["--exclude-standard"]), "--", *places]
@@ -110,7 +110,7 @@ def _split_names(data: bytes) -> set[str]:
     return {os.fsdecode(name) for name in data.split(b"\0") if name}
 
 
-def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
+def bundle_history(root: Path, checkout: Checkout) -> Iterator[bytes]:
     """All branches, tags, stashes and what is staged, as `git bundle` writes them. Raises `errors.Unavailable` (E_GIT)."""
     # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
     extra = [
@@ -118,12 +118,12 @@ def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
         for object_id in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes))
         if object_id
     ]
-    return streamed(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
+    return stream_output(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
 
 
 def _run_git(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
     """All that such a git prints."""
-    return b"".join(streamed(root, arguments, settings))
+    return b"".join(stream_output(root, arguments, settings))
 
 
 def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -> None:
@@ -196,7 +196,7 @@ def _refuse_vast(folder: Path, commit: str) -> None:
     """Raise `errors.Unavailable` (E_IO) where the files of a commit need more room than there is: a few bytes of history can
     unfold to any number of them."""
     free_bytes, tail = disk_usage(folder).free, b""
-    for piece in streamed(folder, ["ls-tree", "-r", "-l", "-z", commit]):
+    for piece in stream_output(folder, ["ls-tree", "-r", "-l", "-z", commit]):
         *lines, tail = (tail + piece).split(b"\0")
         for line in lines:
             size = line.split(maxsplit=4)[3]
@@ -210,4 +210,4 @@ def stage(folder: Path, checkout: Checkout) -> None:
     # A fresh one: git takes a file for changed where the index knows another size of it, whatever a filter makes of it.
     _run_git(folder, "read-tree", checkout.index or checkout.commit)
     with suppress(Unavailable):  # says by its exit code that files are changed, too
-        _run_git(folder, "update-index", "-q", "--refresh", settings=_AS_IT_IS | without_filters(folder))
+        _run_git(folder, "update-index", "-q", "--refresh", settings=_AS_IT_IS | disable_filters(folder))

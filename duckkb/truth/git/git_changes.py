@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 from msgspec import Struct
 
 from duckkb.errors import Conflict, Refused, Unavailable, UsageError, shell_word
-from duckkb.truth.git.revisions import Revision, TreeEntry, listed_in, prefix, revision
-from duckkb.truth.git.run import GitAnswer, answer, output, repository_of, setting_names, text, without_filters
+from duckkb.truth.git.revisions import Revision, TreeEntry, iter_listed_words, prefix, revision
+from duckkb.truth.git.run import GitAnswer, answer, disable_filters, output, repository_of, setting_names, text
 
 _NO_LOCK, _WAIT_S = 255, 30.0
 """How `git config` ends where another process holds the file's lock (CONFIG_NO_LOCK in its config.c), and how long that is waited
@@ -67,12 +67,12 @@ def read_index(root: Path) -> Index:
     clean_entries: dict[str, TreeEntry] = {}
     conflict_entries: dict[str, dict[int, TreeEntry]] = {}
     places = _list_places(root)
-    for mode, blob, stage, path in listed_in(root, output(root, ["ls-files", "-s", "-z", "--", *places])):
+    for mode, blob, stage, path in iter_listed_words(root, output(root, ["ls-files", "-s", "-z", "--", *places])):
         if stage == "0":
             clean_entries[path] = TreeEntry(mode, blob)
         else:
             conflict_entries.setdefault(path, {})[int(stage)] = TreeEntry(mode, blob)
-    resolved_entries = listed_in(root, output(root, ["ls-files", "--resolve-undo", "-z", "--", *places]))
+    resolved_entries = iter_listed_words(root, output(root, ["ls-files", "--resolve-undo", "-z", "--", *places]))
     everywhere = output(root, ["ls-files", "-u", "-z"]).split(b"\0")
     other_conflicts = {os.fsdecode(line.partition(b"\t")[2]) for line in everywhere if line} - {
         prefix(root) + path for path in conflict_entries
@@ -96,12 +96,12 @@ def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> Non
         lines += [f"{entry.mode} {entry.blob} {stage}\t{folder}{path}\0" for stage, entry in sorted(stages.items())]
     # To write its index git compares files as young as the index itself with what it holds, through their filters.
     stdin = "".join(lines).encode()
-    output(root, ["update-index", "-z", "--index-info"], stdin=stdin, settings=without_filters(root))
+    output(root, ["update-index", "-z", "--index-info"], stdin=stdin, settings=disable_filters(root))
 
 
 def refresh(root: Path) -> None:
     """Have the index know the files as they are, so that nothing looks changed that is not."""
-    answer(root, ["update-index", "-q", "--refresh"], settings=without_filters(root))
+    answer(root, ["update-index", "-q", "--refresh"], settings=disable_filters(root))
 
 
 def store_files(root: Path, paths: Sequence[str]) -> dict[str, TreeEntry]:
@@ -136,7 +136,7 @@ def is_root(root: Path, commit: str) -> bool:
     return result.code == 0 and b"\nparent " not in result.output.partition(b"\n\n")[0]
 
 
-def carried(root: Path, commit: str) -> tuple[str, str] | None:
+def find_carried_change(root: Path, commit: str) -> tuple[str, str] | None:
     """The two commits between which lies the change that a commit says it carries over: a pick (`cherry-pick -x`) or a
     revert; None for another commit, and where the change is not here."""
     message = answer(root, ["cat-file", "commit", commit]).output.decode(errors="replace").partition("\n\n")[2]
@@ -150,7 +150,7 @@ def carried(root: Path, commit: str) -> tuple[str, str] | None:
     return (before[0], source) if picks else (source, before[0])
 
 
-def touched_elsewhere(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]:
+def find_changes_on_branches(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]:
     """Of these files those that another branch has changed since it left HEAD's history: path and branch."""
     paths_by_place = {prefix(root) + path: path for path in paths}
     matches = []
@@ -249,7 +249,7 @@ def _change(root: Path, arguments: Sequence[str]) -> GitAnswer:
     # Merging by lines stands in the place of each merge driver that the repository names.
     by_lines = "git merge-file --marker-size=%L -L ours -L base -L theirs %A %O %B"
     drivers = dict.fromkeys(setting_names(root, r"^merge\..*\.driver$"), by_lines)
-    return answer(root, arguments, settings=_OWN | without_filters(root) | drivers)
+    return answer(root, arguments, settings=_OWN | disable_filters(root) | drivers)
 
 
 def _list_places(root: Path) -> list[str]:
@@ -301,7 +301,7 @@ def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())
 
 
-def pushed(root: Path, remote: str, name: str) -> Revision | None:
+def find_pushed_revision(root: Path, remote: str, name: str) -> Revision | None:
     """Where a branch was at a remote when that was last fetched from or pushed to; None for none."""
     return _find_revision(root, f"refs/remotes/{remote}/{name}")
 

@@ -16,14 +16,14 @@ _CONTEXT = 1
 _BINARY_PROBE = 8000
 
 
-def unified(changes: Iterable[Change]) -> str:
+def format_patch(changes: Iterable[Change]) -> str:
     """The patch from old to new contents, in the order of paths, as `git diff -U1 --no-renames` shows it; of lines that stand
     several times git may cut the hunks differently. Bytes that are not UTF-8 show as U+FFFD."""
     lines = (line for path, old, new in sorted(changes) for line in _render_file(path, old, new))
     return "".join(line.decode(errors="replace") for line in lines)
 
 
-def quoted(path: str) -> str:
+def quote_path(path: str) -> str:
     """A path as git writes it: in quotes, with octal escapes, where it has anything but printable ASCII.
 
     >>> quoted("data/笔"), quoted("data/note")
@@ -42,7 +42,7 @@ def _quote_byte(byte: int) -> str:
 def _render_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[bytes]:
     if old == new:
         return
-    source, target = quoted(f"a/{path}"), quoted(f"b/{path}")
+    source, target = quote_path(f"a/{path}"), quote_path(f"b/{path}")
     yield f"diff --git {source} {target}\n".encode()
     mode = " 100644"
     if old is None:

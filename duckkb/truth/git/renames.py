@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from duckkb.truth.git.run import answer, without_filters
+from duckkb.truth.git.run import answer, disable_filters
 
 
 def renames(root: Path, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str, str]:
@@ -22,7 +22,7 @@ def renames(root: Path, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> d
                 place.parent.mkdir(parents=True)
                 place.write_bytes(files[path])
                 paths[os.fsencode(place)] = path
-        settings = {**without_filters(root), "diff.renameLimit": "1000"}
+        settings = {**disable_filters(root), "diff.renameLimit": "1000"}
         command = ["diff", "--no-index", "--no-ext-diff", "--name-status", "--diff-filter=R", "-M50%", "-z"]
         result = answer(root, [*command, *map(str, sides)], settings=settings)
     if result.code > 1:

@@ -63,7 +63,7 @@ def commit_time(root: Path, commit: str) -> int | None:
     return int(seconds) if seconds.isdecimal() else None
 
 
-def can_be_asked(root: Path) -> bool:
+def is_readable_repository(root: Path) -> bool:
     """Whether there is a repository, and git would not wait for ever where it begins to read it: at a FIFO, say."""
     repository = find_repository(root)
     if repository is None:

@@ -18,7 +18,16 @@ from msgspec.structs import replace
 
 from duckkb.errors import StateError, Unavailable
 from duckkb.truth.git.repository import head_commit
-from duckkb.truth.git.run import FETCH_ALL, Repository, output, read_text, repository_of, started, text, without_filters
+from duckkb.truth.git.run import (
+    FETCH_ALL,
+    Repository,
+    disable_filters,
+    output,
+    read_text,
+    repository_of,
+    start_git,
+    text,
+)
 
 if TYPE_CHECKING:
     from git.cmd import Git
@@ -139,25 +148,25 @@ def commits_between(root: Path, old: Revision, new: Revision) -> int:
     return int(output(root, ["rev-list", "--count", f"{old.commit}..{new.commit}", "--"]) or 0)
 
 
-def between(root: Path, old: Revision, new: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
+def compare_trees(root: Path, old: Revision, new: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
     """The files under some places in which two trees differ, by path."""
     return _compare_raw(root, places, "diff-tree", "-r", old.tree, new.tree)
 
 
-def staged(root: Path, old: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
+def compare_index(root: Path, old: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
     """The files under some places in which the index differs from a tree, by path."""
     return _compare_raw(root, places, "diff-index", "--cached", old.tree)
 
 
-def touched_anywhere(root: Path, old: str, against: str | None) -> Iterator[Touched]:
+def iter_touched_files(root: Path, old: str, against: str | None) -> Iterator[Touched]:
     """The files of the whole repository in which a commit differs from another one, from the `index`, or (None) from the
     files as they are; paths from the root of the repository. A blob of zeros stands for what is in the file."""
     commands = {"index": ["diff-index", "--cached"], None: ["diff-index"]}
     command = commands.get(against, ["diff-tree", "-r"])
     repository = replace(repository_of(root), prefix="")
     ends = [old, against] if against not in commands and against else [old]
-    report = output(root, [*command, *_RAW, *ends, "--"], settings=without_filters(root))
-    return touched(repository, report.split(b"\0"))
+    report = output(root, [*command, *_RAW, *ends, "--"], settings=disable_filters(root))
+    return parse_raw_changes(repository, report.split(b"\0"))
 
 
 def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, dict[str, str]]:
@@ -179,17 +188,21 @@ def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, di
 
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of a tree under some places, by path."""
-    tree_lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *placed(repository_of(root), places)])
-    return {path: TreeEntry(mode, blob) for mode, _, blob, path in listed_in(root, tree_lines)}
+    tree_lines = output(
+        root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *place_paths(repository_of(root), places)]
+    )
+    return {path: TreeEntry(mode, blob) for mode, _, blob, path in iter_listed_words(root, tree_lines)}
 
 
 def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of the index under some places, by path; those in conflict are left out."""
-    index_lines = output(root, ["ls-files", "-s", "-z", "--", *placed(repository_of(root), places)])
-    return {path: TreeEntry(mode, blob) for mode, blob, stage, path in listed_in(root, index_lines) if stage == "0"}
+    index_lines = output(root, ["ls-files", "-s", "-z", "--", *place_paths(repository_of(root), places)])
+    return {
+        path: TreeEntry(mode, blob) for mode, blob, stage, path in iter_listed_words(root, index_lines) if stage == "0"
+    }
 
 
-def listed_in(root: Path, listed: bytes) -> Iterator[list[str]]:
+def iter_listed_words(root: Path, listed: bytes) -> Iterator[list[str]]:
     """The words of each line that `ls-tree` or `ls-files -s` ends with NUL, the path last."""
     repository = repository_of(root)
     for line in listed.split(b"\0"):
@@ -198,12 +211,12 @@ def listed_in(root: Path, listed: bytes) -> Iterator[list[str]]:
             yield [*head.decode().split(" "), _strip_prefix(repository, name)]
 
 
-def unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
+def list_unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
     """The paths under some places whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
     too: truth is what lies there)."""
     repository = repository_of(root)
-    git_paths = placed(repository, places)
-    changed_names = output(root, ["diff-files", "--name-only", "-z", "--", *git_paths], settings=without_filters(root))
+    git_paths = place_paths(repository, places)
+    changed_names = output(root, ["diff-files", "--name-only", "-z", "--", *git_paths], settings=disable_filters(root))
     other_names = output(root, ["ls-files", "--others", "-z", "--", *git_paths])
     names = {*changed_names.split(b"\0"), *other_names.split(b"\0")} - {b""}
     return sorted(_strip_prefix(repository, name) for name in names)
@@ -223,7 +236,7 @@ def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
         end = at + bytes(batch[at : at + 200]).index(b"\n")
         words = bytes(batch[at:end]).split(b" ")
         if len(words) != 3 or words[1] != b"blob":
-            raise lacking(blob_id)
+            raise make_missing_object_error(blob_id)
         at = end + 1 + int(words[2])
         blob_data[blob_id] = bytes(batch[end + 1 : at])
         at += 1
@@ -237,7 +250,7 @@ def contents(root: Path, entries: Mapping[_Key, TreeEntry | None]) -> dict[_Key,
     return {key: content[blob] for key, blob in files.items()}
 
 
-def lacking(blob: str) -> Unavailable:
+def make_missing_object_error(blob: str) -> Unavailable:
     """The error for an object that is not here."""
     return Unavailable(
         f"git does not have the object {blob} here",
@@ -258,7 +271,7 @@ def prefix(root: Path) -> str:
     return repository_of(root).prefix
 
 
-def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
+def parse_raw_changes(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
     """What git tells in its raw form: `:100644 100644 OLD NEW M`, then a path, again and again."""
     pieces = iter(told)
     for head in pieces:
@@ -270,11 +283,11 @@ def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
 
 def _compare_raw(root: Path, places: Sequence[str], *command: str) -> list[Touched]:
     repository = repository_of(root)
-    report = output(root, [command[0], *_RAW, *command[1:], "--", *placed(repository, places)])
-    return sorted(touched(repository, report.split(b"\0")), key=lambda change: change.path)
+    report = output(root, [command[0], *_RAW, *command[1:], "--", *place_paths(repository, places)])
+    return sorted(parse_raw_changes(repository, report.split(b"\0")), key=lambda change: change.path)
 
 
-def placed(repository: Repository, places: Iterable[str]) -> list[str]:
+def place_paths(repository: Repository, places: Iterable[str]) -> list[str]:
     """Paths relative to the base as git takes them, from the top of the repository."""
     return [
         posixpath.normpath(repository.prefix + place) if place.startswith("../") else repository.prefix + place
@@ -317,7 +330,7 @@ def steps(root: Path, at: Revision, places: Sequence[str]) -> Iterator[CommitSte
     """The commits that touched some places (relative to the base), the newest first, each before its parents."""
     if not at.commit:
         return
-    git_paths = placed(repository_of(root), places)
+    git_paths = place_paths(repository_of(root), places)
     report = output(root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", *git_paths])
     lines = [line.split() for line in report.decode().splitlines()]
     size, start = _FIRST, 0
@@ -376,7 +389,7 @@ class Blobs:
     def _read(self, blob: str) -> bytes:
         """Raises `errors.Unavailable` (E_GIT) for one that is not here."""
         if self._process is None:
-            self._process = started(self._root, ["cat-file", "--batch"])
+            self._process = start_git(self._root, ["cat-file", "--batch"])
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None, "both are pipes"
         try:
@@ -387,7 +400,7 @@ class Blobs:
         except (OSError, ValueError):
             data = None
         if data is None:
-            raise lacking(blob)
+            raise make_missing_object_error(blob)
         return data
 
 
@@ -407,7 +420,7 @@ def _compare_commits(root: Path, pairs: Sequence[tuple[str, str]], places: Seque
             groups.append([])
         elif piece:
             groups[-1].append(piece)
-    return [tuple(touched(repository, group)) for group in groups]
+    return [tuple(parse_raw_changes(repository, group)) for group in groups]
 
 
 def _is_head(groups: list[list[bytes]]) -> bool:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from duckkb.errors import StateError, Unavailable
-from duckkb.open_files import open_unblocked
+from duckkb.open_files import open_without_blocking
 from duckkb.truth import state
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def read_bytes(path: Path, limit: int = -1) -> bytes | None:
     and reads no device: a `.git` that was not made here may hold either. Raises as `unseen` says where the machine, not the
     file, is in the way."""
     try:
-        with open_unblocked(path, follow=True) as file:
+        with open_without_blocking(path, follow=True) as file:
             return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError as error:
         if error.errno in _ABSENT:
@@ -248,7 +248,7 @@ def answer(
     return GitAnswer(code, stdout, error)
 
 
-def started(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> "Git.AutoInterrupt":
+def start_git(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> "Git.AutoInterrupt":
     """A git that stays, with pipes for its streams; raises as `answer` does."""
     from subprocess import PIPE
 
@@ -256,11 +256,11 @@ def started(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | 
     return process
 
 
-def streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
+def stream_output(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
     """What git prints, piece by piece and for as long as it takes, as repositories are of any size; raises as `output` does."""
     from threading import Thread
 
-    process, error_output = started(root, arguments, settings), list[bytes]()
+    process, error_output = start_git(root, arguments, settings), list[bytes]()
     git: Any = process.proc
     with git:
         stderr = Thread(target=lambda: error_output.append(git.stderr.read()))  # a full pipe would stop git
@@ -295,7 +295,7 @@ def is_partial_clone(root: Path) -> bool:
     return bool(text(root, ["config", "--get-regexp", r"^remote\..*\.promisor$"]))
 
 
-def without_filters(root: Path) -> dict[str, str]:
+def disable_filters(root: Path) -> dict[str, str]:
     """Settings that take the commands away which a repository would have its files go through."""
     pattern = r"^filter\..*\.(clean|smudge|process|required)$"
     return {name: "false" if name.endswith(".required") else "" for name in setting_names(root, pattern)}
@@ -307,7 +307,7 @@ def setting_names(root: Path, wanted: str) -> list[str]:
     return [name.decode(errors="surrogateescape") for name in names.split(b"\0") if name]
 
 
-def hardening(settings: Mapping[str, str]) -> dict[str, str]:
+def make_hardened_variables(settings: Mapping[str, str]) -> dict[str, str]:
     """The variables that keep a repository's settings and the caller's environment from deciding what git does."""
     variables = dict(_ENVIRONMENT)
     pairs = [*_SETTINGS.items(), *settings.items()]
@@ -329,7 +329,7 @@ def _run(
     with _open_git_python() as git:
         return git(str(repository.work_tree)).execute(
             [git.GIT_PYTHON_GIT_EXECUTABLE or "git", "--no-pager", *places, *arguments],
-            env=hardening(settings or {}) | {_INDEX: str(index or repository.index)},
+            env=make_hardened_variables(settings or {}) | {_INDEX: str(index or repository.index)},
             shell=False,
             with_exceptions=False,
             stdout_as_string=False,

@@ -25,11 +25,11 @@ class History(Struct, frozen=True):
     is_shallow: bool = False
 
 
-def sampled(root: Path, at: Revision, places: Sequence[str], most: int) -> History:
+def sample_history(root: Path, at: Revision, places: Sequence[str], most: int) -> History:
     """At most so many commits (2 or more) up to `at` that touched some places, on the line of first parents: the oldest, every
     second, fourth, eighth ... of those behind it, and the newest. As the history grows, one that was left out stays so, and what is
     known of the others is of use."""
-    git_paths = revisions.placed(repository_of(root), places)
+    git_paths = revisions.place_paths(repository_of(root), places)
     report = output(root, ["rev-list", "--first-parent", "--reverse", "--end-of-options", at.commit, "--", *git_paths])
     commits = report.decode().split()
     stride = 1

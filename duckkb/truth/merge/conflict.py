@@ -64,7 +64,7 @@ def is_marker(line: bytes) -> bool:
     return line[:1] in (b"<", b"|", b"=", b">") and _MARKER.fullmatch(line) is not None
 
 
-def unmarked(data: bytes) -> tuple[bytes, set[int]]:
+def remove_conflict_markers(data: bytes) -> tuple[bytes, set[int]]:
     """A file with the lines of ours and of theirs, all others of its conflicts empty; and the numbers of all these lines."""
     lines, numbers = data.split(b"\n"), set()
     mark = b""
@@ -98,7 +98,7 @@ def read(data: bytes) -> list[bytes | Block] | None:
     return items
 
 
-def written(items: Sequence[bytes | Block], size: int = SIZE) -> bytes:
+def join_blocks(items: Sequence[bytes | Block], size: int = SIZE) -> bytes:
     """The bytes of a file of these lines and blocks."""
     lines: list[bytes] = []
     for item in items:

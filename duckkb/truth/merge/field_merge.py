@@ -39,7 +39,7 @@ class MergeRules(Struct, frozen=True):
     name: str = ""
     known: bool = True
 
-    def of_bases(self) -> "MergeRules":
+    def make_base_rules(self) -> "MergeRules":
         """The rules for two merge bases, of which neither is ours."""
         fields = {name: rule for name, rule in self.fields.items() if rule != "ours"}
         return MergeRules(self.identity, fields, self.granularity, self.name, self.known)

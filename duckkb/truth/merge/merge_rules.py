@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from duckkb.errors import Unavailable
-from duckkb.open_files import open_unblocked
+from duckkb.open_files import open_without_blocking
 from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 from duckkb.truth.merge.field_merge import MergeRules
@@ -40,7 +40,7 @@ class RulesByTable(Struct, frozen=True):
     def of(self, key: Key) -> MergeRules:
         return self.tables.get(key) or MergeRules(granularity="record", name=key[1], known=False)
 
-    def with_renamed(self, former: Mapping[Key, Key]) -> "RulesByTable":
+    def rename_tables(self, former: Mapping[Key, Key]) -> "RulesByTable":
         """These, and those of tables that were renamed, by their new names; `former` has the old ones."""
         new_tables = {
             new: self.tables[old] for new, old in former.items() if old in self.tables and new not in self.tables
@@ -69,7 +69,7 @@ def digest(root: Path) -> str:
     for path in (root / "config.yaml", *sorted((root / "ontology").rglob("*.yaml"))):
         hasher.update(f"{path.relative_to(root).as_posix()}\0".encode("utf-8", "surrogateescape"))
         try:
-            with open_unblocked(path) as file:
+            with open_without_blocking(path) as file:
                 hasher.update(hashlib.sha256(file.read(_LONGEST)).digest())
         except OSError:
             hasher.update(b"?")
@@ -121,7 +121,7 @@ def is_current(root: Path) -> bool:
 
 
 def _read_file(root: Path) -> Any:
-    with open_unblocked(root / FILE) as file:
+    with open_without_blocking(root / FILE) as file:
         return json.loads(file.read(_LONGEST))
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from duckkb.records import component_key, component_of
 from duckkb.truth.files.source_text import join, split
 from duckkb.truth.layout import is_cut_off, parse_part
-from duckkb.truth.merge.conflict import Block, is_marker, written
+from duckkb.truth.merge.conflict import Block, is_marker, join_blocks
 from duckkb.truth.merge.field_merge import MergedRecord, MergeRules, merge_record
 from duckkb.truth.merge.merge_rules import Key
 
@@ -114,7 +114,7 @@ def _merge_rows(rows: "Sequence[_Row | None]", table: MergeRules, is_base: bool)
     """What three versions of a record make: a line, a block where they conflict, None where it is deleted."""
     old, mine, their_line = (None if row is None else row.line for row in rows)
     try:
-        outcome = merge_record(old, mine, their_line, table.of_bases() if is_base else table)
+        outcome = merge_record(old, mine, their_line, table.make_base_rules() if is_base else table)
     except ValueError as error:
         raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
     if outcome.alternatives is None:
@@ -134,7 +134,7 @@ def _build_part(
         if table.known
         else _merge_orders(items, [_list_keys(side, path) for side in sides[1:]])
     )
-    return written([item.content for item in ordered_items])
+    return join_blocks([item.content for item in ordered_items])
 
 
 def identity_of(block: Block, table: MergeRules) -> str:
@@ -235,7 +235,7 @@ def _find_same_part(items: list[_Item], path: str, versions: Sequence[Files]) ->
     return None
 
 
-def arranged(contents: Sequence[bytes | Block], table: MergeRules) -> list[bytes | Block]:
+def arrange_lines(contents: Sequence[bytes | Block], table: MergeRules) -> list[bytes | Block]:
     """Lines and blocks of one part in order, as far as the table's rules say what that is."""
     if not table.known:
         return list(contents)

@@ -57,7 +57,7 @@ root, last = Path(sys.argv[1]), sys.argv[2]
 from duckkb.truth.commit import protocol
 reads, seen = 0, set()
 while last not in seen:
-    with protocol.reading(root, 600):
+    with protocol.lock_for_reading(root, 600):
         texts = [path.read_text() for path in sorted((root / 'data').rglob('part_*.jsonl'))]
     rows = [json.loads(line) for text in texts for line in text.splitlines()]
     seen = {row.get('why') or row.get('name') or row.get('title') for row in rows}

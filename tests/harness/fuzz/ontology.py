@@ -12,7 +12,7 @@ import yaml
 
 from duckkb import config
 from duckkb.codes import CODES
-from duckkb.config.show import normalised
+from duckkb.config.show import normalize_config
 from duckkb.errors import Finding, OntologyError
 from duckkb.lanes.sql.columns import ddl
 from duckkb.ontology.source import Document, read_yaml
@@ -153,7 +153,7 @@ def _check_values(value: Any, data: bytes) -> None:
 
 def check_usable(loaded: config.Loaded) -> None:
     """A configuration that loads can be shown, makes tables, and has validators that answer."""
-    json.dumps(normalised(loaded), allow_nan=False)
+    json.dumps(normalize_config(loaded), allow_nan=False)
     for kind in loaded.ontology:
         assert ddl(kind), kind
         validator = Validator(kind, loaded.ontology)

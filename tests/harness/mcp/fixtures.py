@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckkb.__main__ import main
 from duckkb.serving.mcp import server as product
-from duckkb.serving.mcp.prompts import made
+from duckkb.serving.mcp.prompts import make_prompt
 
 _PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 _WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
@@ -199,7 +199,7 @@ def with_fixtures(server: Server[Any]) -> Server[Any]:
 
     async def prompt(_: Context, given: types.GetPromptRequestParams) -> types.GetPromptResult:
         chosen = given.arguments or {}
-        return _prompt(given.name, chosen) if given.name in _PROMPTS else made(given.name, chosen)
+        return _prompt(given.name, chosen) if given.name in _PROMPTS else make_prompt(given.name, chosen)
 
     if server.get_request_handler("resources/subscribe") is not None:
         for method, params in _WATCHING.items():

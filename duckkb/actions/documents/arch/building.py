@@ -15,10 +15,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.actions.collecting import BaseNow, Changed, committed, removed
+from duckkb.actions.collecting import BaseNow, Changed, commit_ontology, remove_types
 from duckkb.actions.documents import commands
 from duckkb.actions.documents.arch.graph_file import LARGEST, CodeGraph, read_graph
-from duckkb.actions.packing import refuse_reserved
+from duckkb.actions.packing import reject_reserved_name
 from duckkb.actions.resolve import regular_file
 from duckkb.documents.source import ALWAYS_IGNORED
 from duckkb.engine.base import Base
@@ -151,7 +151,7 @@ def arch_status(base: Base, graph: str = NAME) -> dict[str, Any]:
     return {
         "name": graph,
         "configured": settings.command is not None,
-        "trusted": commands.are_trusted(base) if settings.command else None,
+        "trusted": commands.trusts_commands(base) if settings.command else None,
         "commit": commit,
         "head": head,
         "ahead": int(count_text) if count_text else None,
@@ -161,7 +161,7 @@ def arch_status(base: Base, graph: str = NAME) -> dict[str, Any]:
     }
 
 
-def graph_named(base: Base, name: str) -> Graph | None:
+def find_graph(base: Base, name: str) -> Graph | None:
     """The types of the graph of this name; their definition says that they are such."""
     kind, edge = base.ontology.nodes.get(name), base.ontology.edges.get(f"{name}_links")
     if kind is None or edge is None or kind.schema.get("x-arch") is not True:
@@ -171,11 +171,11 @@ def graph_named(base: Base, name: str) -> Graph | None:
 
 def graphs(base: Base) -> Iterator[Graph]:
     """Those of all graphs that were imported."""
-    return (graph for name in base.ontology.nodes if (graph := graph_named(base, name)) is not None)
+    return (graph for name in base.ontology.nodes if (graph := find_graph(base, name)) is not None)
 
 
 def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
-    """Delete the records of a graph and its definition, as `collecting.removed`. Raises `errors.Refused` where that stands in no
+    """Delete the records of a graph and its definition, as `collecting.remove_types`. Raises `errors.Refused` where that stands in no
     file of its own."""
     name, path = graph[0].name, _format_path(graph[0].name)
     with writable(base):
@@ -184,12 +184,12 @@ def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
         if {part: [*types] for part, types in declared_types.items()} != {"nodes": [name], "edges": [graph[1].name]}:
             message = f"{name} is declared at {graph[0].place}, not alone in {path}"
             raise Refused(message, suggestion="delete its records, and edit the ontology by hand")
-        return removed(base, graph, path, stored_file[0] if stored_file else b"", again)
+        return remove_types(base, graph, path, stored_file[0] if stored_file else b"", again)
 
 
 def _find_graph(base: Base, name: str) -> Graph | None:
     """The types of a graph; None where they are not defined. Raises `errors.Conflict` (E_EXISTS) for a name that is taken."""
-    graph, clashing_type = graph_named(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
+    graph, clashing_type = find_graph(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
     if graph is None and clashing_type is not None:
         raise _report_conflict(f"{clashing_type.name} ({clashing_type.place}) exists already, and is no graph of code")
     return graph
@@ -204,7 +204,7 @@ def _upsert(kind: RecordType, records: Sequence[Mapping[str, Any]]) -> Upsert:
 
 
 def _define(base: Base, name: str) -> None:
-    refuse_reserved(name)
+    reject_reserved_name(name)
     if not is_type_name(name):
         message = f"{name!r} cannot name a graph: use letters, digits and _, a letter first"
         raise UsageError(message, suggestion="--name NAME")
@@ -212,7 +212,7 @@ def _define(base: Base, name: str) -> None:
     with writable(base):
         if (base.root / _format_path(name)).exists():
             raise _report_conflict(f"{_format_path(name)} exists already")
-        committed(base, name, 0, [protocol.FileChange(_format_path(name), None, definition)])
+        commit_ontology(base, name, 0, [protocol.FileChange(_format_path(name), None, definition)])
 
 
 def _format_path(name: str) -> str:
@@ -224,7 +224,7 @@ def _require_command(base: Base) -> str:
     if (command := base.settings.arch.command) is None:
         message = "no command that writes a graph of the code is configured"
         raise UsageError(message, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
-    if not commands.are_trusted(base):
+    if not commands.trusts_commands(base):
         message = "the command that config.yaml names has not been trusted, and did not run"
         raise Refused(message, code="E_UNTRUSTED", suggestion="`duckkb trust --show`, then `duckkb trust`")
     return command

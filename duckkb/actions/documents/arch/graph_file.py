@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.errors import Finding, InvalidRecord
-from duckkb.ontology.rules import shown
+from duckkb.ontology.rules import show_value
 from duckkb.queries import Notice
 from duckkb.records import FROM, TO
 from duckkb.truth.files.ids import scalar_problem
@@ -56,7 +56,7 @@ def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
     if isinstance(value, dict):
         reading.read(value)
     elif not wrong:
-        reading.problem("", f"is {shown(value)}, no graph: an object with `nodes` and `links`")
+        reading.problem("", f"is {show_value(value)}, no graph: an object with `nodes` and `links`")
     if reading.wrong:
         findings = [
             Finding(finding.code, finding.message, path, field=finding.field)
@@ -104,7 +104,7 @@ class _GraphReading(Struct):
         """The objects of a list with their places; none once there is more wrong than is told."""
         values = graph.get(name)
         if not isinstance(values, list):
-            self.problem(f"/{name}", f"is {shown(values)}, not a list")
+            self.problem(f"/{name}", f"is {show_value(values)}, not a list")
             return
         for at, value in enumerate(values):
             if len(self.wrong) > MOST_FINDINGS:
@@ -113,7 +113,7 @@ class _GraphReading(Struct):
                 self.left_out |= dict.fromkeys(value.keys() - known_names)
                 yield f"/{name}/{at}", value
             else:
-                self.problem(f"/{name}/{at}", f"is {shown(value)}, not an object")
+                self.problem(f"/{name}/{at}", f"is {show_value(value)}, not an object")
 
     def _read_node(self, place: str, node: Mapping[str, Any]) -> None:
         identity = self._read_id(place, node, "id")
@@ -121,7 +121,7 @@ class _GraphReading(Struct):
         if identity is None:
             return
         if identity in self.places:
-            message = f"{shown(identity)} is the id of {self.places[identity]} too"
+            message = f"{show_value(identity)} is the id of {self.places[identity]} too"
             self.problem(f"{place}/id", message, "E_DUP_IDENTITY")
         self.places.setdefault(identity, place)
         self.nodes[identity] = {"id": identity, "label": identity, **fields}
@@ -130,7 +130,7 @@ class _GraphReading(Struct):
         ends = [self._read_id(place, edge, name) for name in ("source", "target")]
         for name, end in zip(("source", "target"), ends, strict=True):
             if end is not None and end not in self.places:
-                self.problem(f"{place}/{name}", f"no node has the id {shown(end)}", "E_DANGLING_EDGE")
+                self.problem(f"{place}/{name}", f"no node has the id {show_value(end)}", "E_DANGLING_EDGE")
         fields = {"relation": _UNNAMED, **self._read_texts(place, edge, _EDGE), **self._read_confidence(place, edge)}
         if problem := scalar_problem(fields["relation"]):
             self.problem(f"{place}/relation", problem, "E_IDENTITY")
@@ -161,7 +161,7 @@ class _GraphReading(Struct):
             elif isinstance(value, str):
                 texts[field_name] = self._file(str(attributes[name])) if field_name == "file" else value
             elif name:
-                self.problem(f"{place}/{name}", f"is {shown(value)}, not a text")
+                self.problem(f"{place}/{name}", f"is {show_value(value)}, not a text")
         return texts
 
     def _file(self, name: str) -> str:
@@ -174,11 +174,11 @@ class _GraphReading(Struct):
         word = scores.pop("confidence") if isinstance(scores.get("confidence"), str) else None
         for name, value in scores.items():
             if type(value) not in (int, float) or not 0 <= value <= 1:
-                self.problem(f"{place}/{name}", f"must be a number from 0 to 1, is {shown(value)}")
+                self.problem(f"{place}/{name}", f"must be a number from 0 to 1, is {show_value(value)}")
         number = next(iter(scores.values()), None)
         if word is not None and (len(word) > _LONGEST or (number is None and word not in _WORDS)):
             self.problem(
-                f"{place}/confidence", f"must be a number from 0 to 1, or {', '.join(_WORDS)}; is {shown(word)}"
+                f"{place}/confidence", f"must be a number from 0 to 1, or {', '.join(_WORDS)}; is {show_value(word)}"
             )
         number = _WORDS.get(word or "") if number is None else number
         fields = {"confidence": float(number) if isinstance(number, (int, float)) else None, "evidence": word}
@@ -188,7 +188,7 @@ class _GraphReading(Struct):
         if self.left_out:
             names = sorted(self.left_out)
             more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-            yield Notice("W_ARCH", f"not kept of the graph: {', '.join(map(shown, names[:_MOST_NAMED]))}{more}")
+            yield Notice("W_ARCH", f"not kept of the graph: {', '.join(map(show_value, names[:_MOST_NAMED]))}{more}")
         if self.joined:
             message = f"{self.joined} edges had the ends and the relation of another one; the surest of them are kept"
             yield Notice("W_ARCH", message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out
-from duckkb.cli.options import chosen
+from duckkb.cli.options import read_front_options
 from duckkb.cli.verb import group, verb
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def table_command() -> None:
 def _open_tables(url: str, timeout_s: float) -> "Iterator[VectorTables]":
     from duckkb.app.tables import connect
 
-    with connect(url, kb=chosen().get("kb"), timeout_s=timeout_s) as tables:
+    with connect(url, kb=read_front_options().get("kb"), timeout_s=timeout_s) as tables:
         yield tables
 
 

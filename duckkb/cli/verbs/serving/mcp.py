@@ -5,10 +5,18 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from duckkb.cli import options, out, printed, stop
-from duckkb.cli.options import asked_backend, chosen
+from duckkb.cli.options import read_backend, read_front_options
 from duckkb.cli.slips import Group
 from duckkb.cli.verb import verb
-from duckkb.cli.verbs.serving.serve import again, listed_tools, log_of, logging, opening, reaching, sessions
+from duckkb.cli.verbs.serving.serve import (
+    add_log_options,
+    again,
+    listed_tools,
+    log_of,
+    reaching,
+    read_open_options,
+    sessions,
+)
 
 if TYPE_CHECKING:
     from duckkb.serving.mcp.clients import Name
@@ -27,7 +35,7 @@ _CLIENTS = (
 @listed_tools
 @sessions
 @reaching
-@logging("off")
+@add_log_options("off")
 @click.option("--in-background", is_flag=True, hidden=True)
 @options.backend
 @click.pass_context
@@ -50,10 +58,10 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
     from duckkb.serving import commands
 
     if not http:
-        with stop.expected():
-            commands.serve_stdio(chosen().get("kb"), opening(), all_tools=given["tools"] == "all")
+        with stop.await_stop():
+            commands.serve_stdio(read_front_options().get("kb"), read_open_options(), all_tools=given["tools"] == "all")
     elif daemon:
-        out.emit(commands.start(chosen().get("kb"), again(ctx), asked_backend()))
+        out.emit(commands.start(read_front_options().get("kb"), again(ctx), read_backend()))
     else:
         listening = commands.Listening(
             port=given["port"],
@@ -67,9 +75,13 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
             auth_header=given["auth_header"],
             all_tools=given["tools"] == "all",
         )
-        with stop.expected():
+        with stop.await_stop():
             commands.serve_http(
-                chosen().get("kb"), opening(), listening, commands.Answering(log=log_of(given)), out.emit
+                read_front_options().get("kb"),
+                read_open_options(),
+                listening,
+                commands.Answering(log=log_of(given)),
+                out.emit,
             )
 
 
@@ -79,7 +91,7 @@ def mcp_stop_command() -> None:
     """End the server of this base that runs in the background, and no other process; prints its `pid` and `url`."""
     from duckkb.serving import commands
 
-    out.emit(commands.stop(chosen().get("kb"), asked_backend()))
+    out.emit(commands.stop(read_front_options().get("kb"), read_backend()))
 
 
 @verb("config", group=cast("click.Group", mcp_command))
@@ -99,5 +111,5 @@ def mcp_config_command(*, client: "Name", name: str, url: str) -> None:
     from duckkb.actions.folder import find
     from duckkb.serving.mcp.clients import CLIENTS, configuration
 
-    printed.result(configuration(client, find(chosen().get("kb")), name, url))
+    printed.result(configuration(client, find(read_front_options().get("kb")), name, url))
     printed.note(f"this is for {CLIENTS[client].file}")

@@ -5,7 +5,7 @@ from typing import Literal
 import click
 
 from duckkb.cli import out, printed
-from duckkb.cli.options import chosen
+from duckkb.cli.options import read_front_options
 from duckkb.cli.verb import end, verb
 
 
@@ -58,16 +58,18 @@ def publish_command(
     if grant:
         role, types = grant
         names = [] if types == "none" else types.split(",")
-        out.emit(app.grant_published(chosen().get("kb"), to=to, role=role, types=names))
+        out.emit(app.grant_published(read_front_options().get("kb"), to=to, role=role, types=names))
         return
     if verify:
-        comparison = app.verify_published(chosen().get("kb"), to=to)
+        comparison = app.verify_published(read_front_options().get("kb"), to=to)
         out.emit(comparison)
         if comparison["faults"]:
             printed.note(f"{len(comparison['faults'])} differences; `duckkb publish --full` builds it anew")
             end()
         return
     full, rewind, dry_run = (how[name] for name in ("full", "rewind", "dry_run"))
-    result = app.publish(chosen().get("kb"), to=to, ref=ref, full=full, rewind=rewind, pending=pending, dry_run=dry_run)
+    result = app.publish(
+        read_front_options().get("kb"), to=to, ref=ref, full=full, rewind=rewind, pending=pending, dry_run=dry_run
+    )
     out.emit(result.line)
     out.tell(result.notices)

@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from duckkb.cli import options, out, stop
-from duckkb.cli.options import asked_backend, chosen, lock_timeout
+from duckkb.cli.options import lock_timeout, read_backend, read_front_options
 from duckkb.cli.slips import Group
 from duckkb.cli.verb import serve_commands, verb
 
@@ -78,7 +78,7 @@ reaching = options.several(
 )
 
 
-def logging(default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+def add_log_options(default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
     """What a server says of requests; `default` without an option."""
     return options.several(
         click.option(
@@ -143,7 +143,7 @@ def log_of(given: Mapping[str, Any]) -> "Log":
 @sessions
 @click.option("--metrics-open", is_flag=True, help="/metrics needs no token.")
 @click.option("--metrics-tenants", is_flag=True, help="/metrics counts by tenant too, and names them.")
-@logging("requests")
+@add_log_options("requests")
 @click.option(
     "--open", "opens", is_flag=True, help="Show its pages in a browser; `open` is an address that signs in once."
 )
@@ -191,7 +191,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
     if daemon and given["opens"]:
         raise click.UsageError("--open is for a server that is watched; sign in to one in the background with a token")
     if daemon:
-        out.emit(commands.start(chosen().get("kb"), again(ctx, "--log", "off"), asked_backend()))
+        out.emit(commands.start(read_front_options().get("kb"), again(ctx, "--log", "off"), read_backend()))
         return
     listening = commands.Listening(
         given["host"],
@@ -211,8 +211,8 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
     limit_names = ("workers", "concurrency", "rate", "waiting", "timeout", "longest", "metrics_open", "metrics_tenants")
     limits = {name: given[name] for name in limit_names}
     answering = commands.Answering(**limits, log=log_of(given), dedupe=given["dedupe"] == "join")
-    with stop.expected():
-        commands.serve_http(chosen().get("kb"), opening(), listening, answering, out.emit)
+    with stop.await_stop():
+        commands.serve_http(read_front_options().get("kb"), read_open_options(), listening, answering, out.emit)
 
 
 @verb("stop", group=cast("click.Group", serve_command))
@@ -224,11 +224,11 @@ def serve_stop_command(*, warm: bool) -> None:
     if warm:
         from duckkb.serving.warm import starting
 
-        out.emit(starting.stop(chosen().get("kb")))
+        out.emit(starting.stop(read_front_options().get("kb")))
         return
     from duckkb.serving import commands
 
-    out.emit(commands.stop(chosen().get("kb"), asked_backend()))
+    out.emit(commands.stop(read_front_options().get("kb"), read_backend()))
 
 
 def _serve_warm(ctx: click.Context, idle: float, *, in_background: bool) -> None:
@@ -244,24 +244,26 @@ def _serve_warm(ctx: click.Context, idle: float, *, in_background: bool) -> None
     from duckkb.serving.warm import starting
 
     if not in_background:
-        out.emit(starting.start(chosen().get("kb"), idle))
+        out.emit(starting.start(read_front_options().get("kb"), idle))
         return
     from duckkb.app import wiring
     from duckkb.cli.main import run
     from duckkb.serving.warm.answering import MEMORY_S, Commands, Patience
 
     serve_commands()
-    commands = Commands(lambda words: run(words), stop.asked, lambda: wiring.keep_models(True), starting.let_go)
-    with stop.expected():
-        starting.serve(chosen().get("kb"), commands, Patience(min(idle, MEMORY_S), idle))
+    commands = Commands(
+        lambda words: run(words), stop.is_stop_requested, lambda: wiring.keep_models(True), starting.let_go
+    )
+    with stop.await_stop():
+        starting.serve(read_front_options().get("kb"), commands, Patience(min(idle, MEMORY_S), idle))
 
 
 def again(ctx: click.Context, *unless_said: str) -> list[str]:
     """The command line of the same server in the background; with an option and its value `unless_said` otherwise: one that nobody
     watches says nothing of requests."""
-    words = [str(ctx.info_name), "--in-background", *(["--lenient"] if chosen().get("lenient") else [])]
+    words = [str(ctx.info_name), "--in-background", *(["--lenient"] if read_front_options().get("lenient") else [])]
     words += ["--lock-timeout", str(lock_timeout())]
-    words += ["--backend", backend] if (backend := asked_backend()) else []
+    words += ["--backend", backend] if (backend := read_backend()) else []
     for param in ctx.command.params:
         name, value = str(param.name), ctx.params.get(str(param.name))
         if name in ctx.params and name != "daemon" and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -270,8 +272,8 @@ def again(ctx: click.Context, *unless_said: str) -> list[str]:
     return words if unless_said[:1] and unless_said[0] in words else [*words, *unless_said]
 
 
-def opening() -> "OpenOptions":
+def read_open_options() -> "OpenOptions":
     """As the options of all verbs say."""
     from duckkb.actions.folder import OpenOptions
 
-    return OpenOptions(bool(chosen().get("lenient")), lock_timeout(), backend=asked_backend())
+    return OpenOptions(bool(read_front_options().get("lenient")), lock_timeout(), backend=read_backend())

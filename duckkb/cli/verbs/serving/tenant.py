@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duckkb.cli import out, printed
-from duckkb.cli.options import chosen, lock_timeout
+from duckkb.cli.options import lock_timeout, read_front_options
 from duckkb.cli.verb import group, verb
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def tenant_ask_command(id: str, action: str, arguments: str) -> None:
     from duckkb.serving.tenants import changing
 
     out.emit(
-        changing.ask(_find_root(), id, action, arguments, OpenOptions(bool(chosen().get("lenient")), lock_timeout()))
+        changing.ask(
+            _find_root(), id, action, arguments, OpenOptions(bool(read_front_options().get("lenient")), lock_timeout())
+        )
     )
 
 
@@ -173,7 +175,7 @@ def tenant_status_command(audit: int) -> None:
 def _find_root() -> Path:
     from duckkb.actions import folder
 
-    return folder.find(chosen().get("kb"))
+    return folder.find(read_front_options().get("kb"))
 
 
 def _print_token_note(id: str) -> None:

@@ -15,7 +15,14 @@ from duckkb import deadline
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.kinds import PAST_EXACT
-from duckkb.lanes.sql.process.engine import Engine, Reason, Rejected, broken, over_limit, unknown_version
+from duckkb.lanes.sql.process.engine import (
+    Engine,
+    Reason,
+    Rejected,
+    make_engine_error,
+    make_limit_error,
+    unknown_version,
+)
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -153,9 +160,9 @@ class Confined(Engine):
         return IdSet(np.unique(np.concatenate([np.empty(0, np.int64), *pieces])))
 
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
-        from duckkb.lanes.sql.rows import taken
+        from duckkb.lanes.sql.rows import take_rows
 
-        return self._read(statement, limits.seconds, lambda batches, types: taken(batches, types, limits))
+        return self._read(statement, limits.seconds, lambda batches, types: take_rows(batches, types, limits))
 
     def drop(self) -> None:
         if self._connection is not None:
@@ -176,7 +183,7 @@ class Confined(Engine):
             connection.execute(f"SET max_execution_time={max(1, int(remaining_seconds * 1000))}")
             connection.execute("BEGIN TRANSACTION READ ONLY")
             try:
-                with deadline.current().interrupting(connection.interrupt):
+                with deadline.current().interrupt_when_cancelled(connection.interrupt):
                     relation = connection.sql(statement)
                     types = [str(kind) for kind in relation.types]
                     with relation.to_arrow_reader(_ROWS) as batches:  # open, it would have the connection to itself
@@ -203,7 +210,7 @@ class Confined(Engine):
         try:
             yield self._open()
         except MemoryError as error:
-            raise over_limit(seconds) from error
+            raise make_limit_error(seconds) from error
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._translate_error(error, seconds) from error
         except (OverflowError, RecursionError, ValueError) as error:
@@ -215,9 +222,9 @@ class Confined(Engine):
         match text.partition(" Error")[0]:
             case "FATAL" | "INTERNAL":
                 self.drop()
-                return broken()
+                return make_engine_error()
             case "INTERRUPT" | "Out of Memory":
-                return over_limit(seconds)
+                return make_limit_error(seconds)
             case _ if _JSON_MET.search(text):
                 return Rejected("json")
             case _ if f"'{PAST_EXACT}'" in text:

@@ -73,11 +73,11 @@ class Engine(ABC):
         """`seconds`, or what the deadlines leave of them; raises `errors.Unavailable` (E_LIMIT, E_TIMEOUT) where that is nothing."""
         deadline.refuse_late()
         if self._given is None:
-            return deadline.at_most(seconds)
+            return deadline.limit_seconds(seconds)
         remaining_seconds = min(seconds, self._end - monotonic())
         if remaining_seconds <= 0:
-            raise over_limit(self._given)
-        return deadline.at_most(remaining_seconds)
+            raise make_limit_error(self._given)
+        return deadline.limit_seconds(remaining_seconds)
 
     @abstractmethod
     def parse(self, text: str) -> Any:
@@ -113,7 +113,7 @@ class Engine(ABC):
         """Let the instance go; the next use opens another."""
 
 
-def over_limit(seconds: float | None) -> Unavailable:
+def make_limit_error(seconds: float | None) -> Unavailable:
     """The error for a query that took more time or memory than it may."""
     return Unavailable(
         "The query took too much time or memory and was stopped.",
@@ -123,7 +123,7 @@ def over_limit(seconds: float | None) -> Unavailable:
     )
 
 
-def over_parser_limit() -> Unavailable:
+def make_parser_limit_error() -> Unavailable:
     """The error for a text that the parser does not finish: more time for the statement does not help."""
     return Unavailable(
         "The parser of DuckDB took too much time or memory for this text and was stopped.",
@@ -141,7 +141,7 @@ def unknown_version() -> Unavailable:
     )
 
 
-def broken() -> Unavailable:
+def make_engine_error() -> Unavailable:
     """The error after the engine failed in itself; its state is derived, so the next call starts a fresh one."""
     return Unavailable(
         "The query engine failed and was restarted; nothing stored is touched.",

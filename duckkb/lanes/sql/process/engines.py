@@ -29,7 +29,7 @@ class Engines:
     @contextmanager
     def turn(self) -> Iterator[Engine]:
         """An engine for the block. Raises `errors.Unavailable` (E_TIMEOUT) where none is free before the call's deadline."""
-        with deadline.current().interrupting(self._notify):
+        with deadline.current().interrupt_when_cancelled(self._notify):
             engine, drop_count = self._take(_Waiting(deadline.current().owner, get_ident()))
         try:
             yield engine
@@ -53,7 +53,7 @@ class Engines:
             try:
                 while not self._idle or self._find_next() is not mine:
                     deadline.refuse_late()
-                    self._changed.wait(deadline.at_most(60))
+                    self._changed.wait(deadline.limit_seconds(60))
                 self._last_turns[mine.owner] = monotonic()
                 return self._idle.pop(), self._dropped
             finally:

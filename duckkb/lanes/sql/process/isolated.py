@@ -20,9 +20,9 @@ from duckkb.lanes.sql.process.engine import (
     UNKNOWN_VERSION,
     Engine,
     Rejected,
-    broken,
-    over_limit,
-    over_parser_limit,
+    make_engine_error,
+    make_limit_error,
+    make_parser_limit_error,
     unknown_version,
 )
 from duckkb.ports import SqlLimits
@@ -137,13 +137,13 @@ class Isolated(Engine):
         """One request and its answer; kills the process once the time and the grace are over, or nobody waits any more."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
-            raise broken()
+            raise make_engine_error()
         seconds = self._left(seconds)
         waits_for_start = not self._ready and self._given is None
         patience = seconds + GRACE_SECONDS + (LONGEST_SECONDS if waits_for_start else 0)
         end = monotonic() + patience
         try:
-            with sandbox.killed_after(patience, process), deadline.current().interrupting(process.kill):
+            with sandbox.kill_after(patience, process), deadline.current().interrupt_when_cancelled(process.kill):
                 self._begin()
                 send(process.stdin, [op, arguments, seconds])
                 if table is not None:
@@ -177,8 +177,8 @@ class Isolated(Engine):
         if code == UNKNOWN_VERSION:
             return unknown_version()
         if op == "parse" and not too_late and _is_over_limit(code):
-            return over_parser_limit()
-        return over_limit(self._given) if too_late or _is_over_limit(code) else broken()
+            return make_parser_limit_error()
+        return make_limit_error(self._given) if too_late or _is_over_limit(code) else make_engine_error()
 
     def _unpack_answer(self, answer: dict[str, Any]) -> Any:
         match answer:
@@ -188,7 +188,7 @@ class Isolated(Engine):
                 raise Rejected(reason, name)
             case _:
                 self.drop()
-                raise over_limit(self._given) if answer.get("unavailable") == "E_LIMIT" else broken()
+                raise make_limit_error(self._given) if answer.get("unavailable") == "E_LIMIT" else make_engine_error()
 
 
 def send(stream: IO[bytes], message: Any) -> None:
@@ -209,7 +209,7 @@ def _start_process() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     """The process, and the channel over which it can be handed files where this system has such."""
     import socket
 
-    if why := installed.replaced():
+    if why := installed.describe_replacement():
         raise Unavailable(f"The process for queries cannot be started: {why}.", suggestion="start this server anew")
     ours, theirs = socket.socketpair() if hasattr(socket, "send_fds") else (None, None)
     channel_descriptors = (theirs.fileno(),) if theirs else ()

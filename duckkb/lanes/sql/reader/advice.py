@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from msgspec import Struct
 
 from duckkb.errors import FilterError, shell_word
-from duckkb.lanes.sql.columns import Columns, quoted
+from duckkb.lanes.sql.columns import Columns, quote_identifier
 from duckkb.lanes.sql.process.engine import Rejected
 from duckkb.lanes.sql.reader.syntax import MAX_FILTER, Source
 
@@ -138,7 +138,7 @@ def _quote_reserved_words(fragment: str, names: Sequence[str]) -> str:
     words = "|".join(map(re.escape, names))
     return re.sub(
         rf"{_TEXT}|\"[^\"]*\"|(?<![\w.])({words})(?!\w)",
-        lambda match: quoted(match[1]) if match[1] else match[0],
+        lambda match: quote_identifier(match[1]) if match[1] else match[0],
         fragment,
     )
 
@@ -153,7 +153,7 @@ def _replace_backticks(columns: Columns, fragment: str) -> str:
 
 
 def _format_field(name: str) -> str:
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quoted(name)
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quote_identifier(name)
 
 
 def _correct_field_name(columns: Columns, fragment: str, error: FilterError) -> str:

@@ -28,21 +28,21 @@ from duckkb.lanes.sql.reader.terms import (
     CONVERSIONS,
     WHOLE_TEXT,
     Term,
-    as_count,
-    as_date,
-    as_near_number,
-    as_number,
-    as_text,
-    as_text_list,
-    as_timestamp,
     choose,
     common_kind,
+    convert_to_count,
+    convert_to_date,
+    convert_to_nearest_number,
+    convert_to_number,
+    convert_to_text,
+    convert_to_text_list,
+    convert_to_timestamp,
     double_of_integer,
     list_error,
     meet,
-    named,
+    name_kind,
     plain,
-    typed_null,
+    type_null,
     unify,
 )
 
@@ -80,7 +80,7 @@ class Function(Struct, frozen=True):
     build: Build
 
 
-def called(name: str, arguments: Sequence[Term]) -> Term | None:
+def call_function(name: str, arguments: Sequence[Term]) -> Term | None:
     """A call of a function whose kinds are known, None for any other; raises FilterError for a wrong number of arguments, or
     for one of another kind."""
     function = _parse_functions().get(name)
@@ -93,13 +93,13 @@ def called(name: str, arguments: Sequence[Term]) -> Term | None:
     return function.build(arguments)
 
 
-def given(name: str, argument: Term) -> Node:
+def pass_argument(name: str, argument: Term) -> Node:
     """What a function gets of an argument where its kinds are not known."""
     if argument.kind == "json" and (name in TEXTS or name in _TEXT_OPERATORS):
-        return as_text(argument).node
+        return convert_to_text(argument).node
     if argument.kind == "json[]" and (name in TEXTS or name.startswith("json_")):
         return call_node("to_json", argument.node)
-    return as_number(argument).node if argument.kind == "json" and name in NUMBERS else argument.whole
+    return convert_to_number(argument).node if argument.kind == "json" and name in NUMBERS else argument.whole
 
 
 _LISTS_BY_NAME = {
@@ -157,7 +157,7 @@ def _build_call(name: str, kinds: Sequence[str], result: str) -> Build:
     def build(arguments: Sequence[Term]) -> Term:
         pairs = [_ARGUMENTS[kind] for kind in kinds[: len(arguments)]]
         terms = [convert(argument) for (convert, _), argument in zip(pairs, arguments, strict=True)]
-        nodes = [typed_null(term, null) for (_, null), term in zip(pairs, terms, strict=True)]
+        nodes = [type_null(term, null) for (_, null), term in zip(pairs, terms, strict=True)]
         if name in _TO_WHOLE and [term.kind for term in terms] == ["integer"]:
             return Term(nodes[0], "integer", terms[0].name)
         if name == "round" and terms[0].kind == "number" and not terms[-1].constant:
@@ -184,18 +184,18 @@ def soften(name: str, call: Node) -> Node:
 
 
 def _convert_to_moment(term: Term) -> Term:
-    return term if term.is_moment else as_timestamp(term)
+    return term if term.is_moment else convert_to_timestamp(term)
 
 
 def _convert_to_list(term: Term) -> Term:
-    return term if is_list(term.kind) and term.kind != "json[]" else as_text_list(term)
+    return term if is_list(term.kind) and term.kind != "json[]" else convert_to_text_list(term)
 
 
 _ARGUMENTS: dict[str, tuple[Callable[[Term], Term], str]] = {
-    "text": (as_text, "VARCHAR"),
-    "count": (as_count, "INTEGER"),
-    "number": (as_number, "DOUBLE"),
-    "date": (as_date, "DATE"),
+    "text": (convert_to_text, "VARCHAR"),
+    "count": (convert_to_count, "INTEGER"),
+    "number": (convert_to_number, "DOUBLE"),
+    "date": (convert_to_date, "DATE"),
     "moment": (_convert_to_moment, "TIMESTAMP"),
     "list": (_convert_to_list, "VARCHAR[]"),
     "any": (plain, "INTEGER"),
@@ -205,7 +205,7 @@ _ARGUMENTS: dict[str, tuple[Callable[[Term], Term], str]] = {
 def _align_lists(terms: Sequence[Term]) -> Sequence[Term]:
     kinds = {element(term.kind) for term in terms}
     alike = len(kinds - {"null"}) <= 1 or kinds == {"integer", "number"} or ANY in kinds
-    return terms if alike else [as_text_list(term) for term in terms]
+    return terms if alike else [convert_to_text_list(term) for term in terms]
 
 
 def _build_length(arguments: Sequence[Term]) -> Term:
@@ -215,16 +215,16 @@ def _build_length(arguments: Sequence[Term]) -> Term:
         return Term(call_node("len", term.node), "integer", term.name)
     if term.kind == "json":
         items = call_node("len", cast_node(term.whole, "JSON[]"))
-        either = [items, call_node("length", as_text(term).node)]
+        either = [items, call_node("length", convert_to_text(term).node)]
         node = {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": either}
         return Term(node, "integer", term.name)
-    return Term(call_node("length", typed_null(as_text(term), "VARCHAR")), "integer", term.name)
+    return Term(call_node("length", type_null(convert_to_text(term), "VARCHAR")), "integer", term.name)
 
 
 def _build_contains(arguments: Sequence[Term]) -> Term:
     if is_list(arguments[0].kind):
         return _list_contains(arguments)
-    texts = [typed_null(as_text(argument), "VARCHAR") for argument in arguments]
+    texts = [type_null(convert_to_text(argument), "VARCHAR") for argument in arguments]
     return Term(call_node("contains", *texts), "boolean", arguments[0].name)
 
 
@@ -254,12 +254,12 @@ def _list_contains(arguments: Sequence[Term]) -> Term:
 
 def _build_text_list_contains(items: Term, target: Term) -> Term:
     """Texts, and the elements of JSON, are compared as texts; a whole number is one with and without its `.0`."""
-    forms = [typed_null(as_text(target), "VARCHAR")]
+    forms = [type_null(convert_to_text(target), "VARCHAR")]
     if target.constant and target.is_numeric:
         number = target.value
         whole = float(number).is_integer()
         forms = [text_node(form) for form in ([str(int(number)), f"{int(number)}.0"] if whole else [repr(number)])]
-    texts = as_text_list(items).node
+    texts = convert_to_text_list(items).node
     return Term(any_node([call_node("list_contains", texts, form) for form in forms]), "boolean", items.name)
 
 
@@ -269,7 +269,7 @@ def _build_choice(name: str, most: int = 50) -> Function:
     def build(arguments: Sequence[Term]) -> Term:
         kinds = {term.kind for term in arguments}
         if name in ("greatest", "least") and "json" in kinds and kinds & {"integer", "number"}:
-            arguments = [as_number(term) for term in arguments]
+            arguments = [convert_to_number(term) for term in arguments]
         return choose(arguments, lambda nodes: call_node(name, *nodes), arguments[0].name)
 
     return Function(1, most, build)
@@ -283,19 +283,19 @@ def _build_nullif(arguments: Sequence[Term]) -> Term:
 def _build_date_part(arguments: Sequence[Term]) -> Term:
     name, moment = _parse_part_name(arguments[0], _PARTS), _convert_to_moment(arguments[1])
     kind = "number" if name == "epoch" else "integer"
-    part = call_node("date_part", text_node(name), typed_null(moment, "TIMESTAMP"))
+    part = call_node("date_part", text_node(name), type_null(moment, "TIMESTAMP"))
     return Term(cast_node(part, sql_type(kind)), kind, moment.name)
 
 
 def _build_date_trunc(arguments: Sequence[Term]) -> Term:
     name, moment = _parse_part_name(arguments[0], _TRUNCATIONS), _convert_to_moment(arguments[1])
-    start = call_node("date_trunc", text_node(name), typed_null(moment, "TIMESTAMP"))
+    start = call_node("date_trunc", text_node(name), type_null(moment, "TIMESTAMP"))
     return Term(cast_node(start, "TIMESTAMP"), "timestamp", moment.name)
 
 
 def _build_date_diff(arguments: Sequence[Term]) -> Term:
     name = _parse_part_name(arguments[0], _TRUNCATIONS)
-    ends = [typed_null(as_timestamp(argument), "TIMESTAMP") for argument in arguments[1:]]
+    ends = [type_null(convert_to_timestamp(argument), "TIMESTAMP") for argument in arguments[1:]]
     return Term(try_node(call_node("date_diff", text_node(name), *ends)), "integer", arguments[1].name)
 
 
@@ -316,7 +316,7 @@ def _build_join(name: str) -> Build:
         if all(is_list(term.kind) or term.kind == ANY for term in arguments):
             terms = unify(arguments)
             return Term(call_node(name, *(term.node for term in terms)), common_kind(terms), arguments[0].name)
-        texts = [typed_null(as_text(term), "VARCHAR") for term in arguments]
+        texts = [type_null(convert_to_text(term), "VARCHAR") for term in arguments]
         return Term(call_node(name, *texts), "text", arguments[0].name)
 
     return build
@@ -373,7 +373,7 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     """What cannot fail: text takes part where it is a number, integers past 64 bits and divisions by zero are NULL, dates
     take days and intervals. `//` gives a whole number, whatever other values a field has."""
     if right is None:
-        number = as_number(left)
+        number = convert_to_number(left)
         if number.kind == "integer":
             return _build_exact_integer(operator, number)
         return Term(call_node(operator, number.node), number.kind, left.name)
@@ -381,7 +381,7 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
         return Term(try_node(call_node(operator, plain(left).node, plain(right).node)), ANY, left.name)
     if left.is_moment or right.is_moment or "interval" in (left.kind, right.kind):
         return _shift_moment(operator, left, right)
-    left_number, right_number = as_number(left), as_number(right)
+    left_number, right_number = convert_to_number(left), convert_to_number(right)
     divisor = right_number.node
     if operator in _DIVIDING:
         divisor = call_node("nullif", divisor, cast_node(text_node("0"), "BIGINT"))
@@ -415,7 +415,7 @@ def _shift_moment(operator: str, left: Term, right: Term) -> Term:
     if operator == "-" and left.kind == right.kind == "date":
         return Term(try_node(call_node("date_diff", text_node("day"), right.node, left.node)), "integer", left.name)
     raise FilterError(
-        f"{named(left.kind)} and {named(right.kind)} do not go together here.".capitalize(),
+        f"{name_kind(left.kind)} and {name_kind(right.kind)} do not go together here.".capitalize(),
         suggestion="add or subtract INTERVAL '7 days', or use date_diff('day', start, end)",
         details={"construct": "arithmetic", "field": left.name},
     )
@@ -427,14 +427,14 @@ def operation(operator: str, operands: Sequence[Term]) -> Term | None:
         return arithmetic(operator, *operands)
     if operator in ("~~", "!~~", "~~*", "!~~*"):
         return like(operator, operands)
-    return called(operator, operands)
+    return call_function(operator, operands)
 
 
 def like(name: str, operands: Sequence[Term]) -> Term:
     """LIKE and its kin, with ESCAPE or without."""
     if len(operands) == 3:
         _check_escape(*operands[1:])
-    texts = [typed_null(as_text(operand), "VARCHAR") for operand in operands]
+    texts = [type_null(convert_to_text(operand), "VARCHAR") for operand in operands]
     return Term(call_node(name, *texts), "boolean", operands[0].name)
 
 
@@ -450,7 +450,7 @@ def _check_escape(pattern: Term, escape: Term) -> None:
         raise FilterError("A pattern cannot end in its ESCAPE character.", details={"construct": "ESCAPE"})
 
 
-def converted(term: Term, cast_type: Node) -> Term:
+def convert_term(term: Term, cast_type: Node) -> Term:
     """What CAST makes of a term: NULL of a value that does not convert; a constant that does not is an error."""
     name = type_name(cast_type)
     kind = _CASTS.get(name, ANY)
@@ -458,20 +458,24 @@ def converted(term: Term, cast_type: Node) -> Term:
     if name in ("LIST", "ARRAY"):
         return Term(node, f"{_find_element_kind(cast_type)}[]", term.name)
     if name == "UUID" and term.kind not in ("text", "json", "null", ANY):
-        raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
+        raise FilterError(
+            f"{term.name} is {name_kind(term.kind)} and cannot be CAST so.", details={"construct": "CAST"}
+        )
     if kind == ANY or term.kind in (ANY, "interval"):
         return Term(node, kind, term.name)
     if kind == "text":
-        return Term(node, "text", term.name) if is_list(term.kind) else as_text(term)
+        return Term(node, "text", term.name) if is_list(term.kind) else convert_to_text(term)
     if kind in ("date", "timestamp") or (kind == "boolean" and not term.is_numeric):
         return CONVERSIONS[kind](term)
     if term.kind == "boolean":
         return Term(node, kind, term.name)
     if not (term.is_numeric or term.kind in ("text", "json", "null")):
-        raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
-    number = as_near_number(term) if kind != "boolean" else term
+        raise FilterError(
+            f"{term.name} is {name_kind(term.kind)} and cannot be CAST so.", details={"construct": "CAST"}
+        )
+    number = convert_to_nearest_number(term) if kind != "boolean" else term
     if kind == "integer" and term.kind in ("text", "json") and not term.constant:
-        whole = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
+        whole = call_node("regexp_extract", convert_to_text(term).node, text_node(WHOLE_TEXT))
         both = coalesce_node({**node, "child": whole}, {**node, "child": number.node})
         return Term(both, kind, term.name)
     if number.kind == kind and name in ("BIGINT", "DOUBLE"):

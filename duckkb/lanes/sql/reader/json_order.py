@@ -6,7 +6,7 @@ A column is JSON where its values are nested or of several kinds, so that the en
 from collections.abc import Sequence
 
 from duckkb.lanes.sql.reader.syntax import Node, call_node, case_node, cast_node, null_node, text_node, with_arguments
-from duckkb.lanes.sql.reader.terms import Term, as_text, exact_double, json_pointer
+from duckkb.lanes.sql.reader.terms import Term, convert_to_text, exact_double, json_pointer
 
 EXTREMES = {
     "min": "arg_min",
@@ -21,7 +21,7 @@ _WHOLE = ("BIGINT", "UBIGINT", "HUGEINT")
 _NUMBERS = (*_WHOLE, "DOUBLE")
 
 
-def compared(sign: str, left: Term, right: Term) -> Node:
+def compare_json(sign: str, left: Term, right: Term) -> Node:
     """Two JSON values by a sign, a type of COMPARISON."""
 
     def test(first_node: Node, second_node: Node) -> Node:
@@ -30,7 +30,7 @@ def compared(sign: str, left: Term, right: Term) -> Node:
     def are(names: Sequence[str]) -> Node:
         return _join_conditions([_is_one_of(term, names) for term in (left, right)])
 
-    texts = as_text(left).node, as_text(right).node
+    texts = convert_to_text(left).node, convert_to_text(right).node
     whole = test(*(cast_node(text, "HUGEINT") for text in texts))
     number = test(*(cast_node(text, "DOUBLE") for text in texts))
     return case_node([(are(_WHOLE), whole), (are(_NUMBERS), number)], test(*texts))
@@ -41,7 +41,7 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
     by = terms[-1]
     if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
         return None
-    text, picks = as_text(by).node, EXTREMES[name]
+    text, picks = convert_to_text(by).node, EXTREMES[name]
     number = _build_number(by, exact_double(text, cast_node(text, "DOUBLE")))
 
     def call(function: str, *arguments: Node) -> Node:
@@ -55,11 +55,13 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
     return Term(case_node([(some, call(picks, whole, first))], call(picks, whole, then)), terms[0].kind, name)
 
 
-def ordered(order: Node, term: Term) -> list[Node]:
+def order_json(order: Node, term: Term) -> list[Node]:
     """An item of ORDER BY: numbers in their order, then texts in theirs."""
-    whole = case_node([(_is_one_of(term, _WHOLE), cast_node(as_text(term).node, "HUGEINT"))], null_node("HUGEINT"))
-    number = _build_number(term, cast_node(as_text(term).node, "DOUBLE"))
-    return [{**order, "expression": key} for key in (number, whole, as_text(term).node)]  # doubles may be alike
+    whole = case_node(
+        [(_is_one_of(term, _WHOLE), cast_node(convert_to_text(term).node, "HUGEINT"))], null_node("HUGEINT")
+    )
+    number = _build_number(term, cast_node(convert_to_text(term).node, "DOUBLE"))
+    return [{**order, "expression": key} for key in (number, whole, convert_to_text(term).node)]  # doubles may be alike
 
 
 def _build_number(term: Term, number: Node) -> Node:

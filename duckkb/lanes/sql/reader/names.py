@@ -8,7 +8,7 @@ from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import element, is_list
 from duckkb.lanes.sql.reader.syntax import Node, call_node, cast_node
-from duckkb.lanes.sql.reader.terms import ANY, Term, list_error, named
+from duckkb.lanes.sql.reader.terms import ANY, Term, list_error, name_kind
 
 _STEP = re.compile(r"""\.([^.\[\]"$*]+)|\."([^"]+)"|\[(\d+)\]""")
 
@@ -93,13 +93,13 @@ def inside(term: Term, step: str | int) -> Term:
         raise list_error(term)
     if term.kind != "json":
         raise FilterError(
-            f"{term.name} is {named(term.kind)} and has nothing inside.",
+            f"{term.name} is {name_kind(term.kind)} and has nothing inside.",
             details={"construct": "path", "field": term.name},
         )
     return Term(term.node, "json", f"{term.name}.{step}", path=(*term.path, step))
 
 
-def at_index(node: Node, term: Term, index: Term) -> Term:
+def index_value(node: Node, term: Term, index: Term) -> Term:
     """`value[index]`: an element of a list, counted from 1 (from the end where negative), a character of a text, or a key of
     JSON. `node` is what was written."""
     index_node = {**node, "children": [term.whole, index.whole]}

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.errors import FilterError, Unavailable
-from duckkb.lanes.sql.columns import Columns, quoted
+from duckkb.lanes.sql.columns import Columns, quote_identifier
 from duckkb.lanes.sql.process.engine import Engine, Rejected
 from duckkb.lanes.sql.reader.forms import check_forms
 from duckkb.lanes.sql.reader.names import Scope
@@ -89,7 +89,7 @@ def read_statement(
             case {"type": "SHOW_REF", "show_type": "SHOW_SPECIAL", "table_name": '"tables"'}:
                 return None
             case {"type": "SHOW_REF", "show_type": "SHOW", "schema_name": "", "table_name": name}:
-                return question(f"DESCRIBE {quoted(name)}")
+                return question(f"DESCRIBE {quote_identifier(name)}")
         try:
             TreeReader(source, tables, lambda node: _print_node(engine, node), now).query(query)
         except RecursionError:
@@ -174,7 +174,7 @@ def _add_advice(
             with suppress(Unavailable):  # what takes too long to try is not advised; the refusal stands
                 command = advise(Slip(source, table_columns, ask, reserved), error)
                 if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
-                    names = ", ".join(map(quoted, words[:5]))
+                    names = ", ".join(map(quote_identifier, words[:5]))
                     command = f"put field names that are words of SQL in double quotes: {names}"
                 error.suggestion = command or error.suggestion
         raise

@@ -15,21 +15,21 @@ from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import is_list
 from duckkb.lanes.sql.reader import allowed, functions, json_order
-from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
+from duckkb.lanes.sql.reader.names import Scope, arrow, index_value
 from duckkb.lanes.sql.reader.syntax import Node, Source, arguments_of, bare_date, call_node, case_node, with_arguments
 from duckkb.lanes.sql.reader.terms import (
     A_LIST,
     ANY,
     Term,
-    among,
-    as_boolean,
-    as_text,
     choose,
     constant,
+    convert_to_boolean,
+    convert_to_text,
     list_error,
+    match_items,
     meet,
     moment_term,
-    named,
+    name_kind,
     plain,
 )
 
@@ -149,7 +149,7 @@ class TreeReader:
                 selected_term = None
         term = selected_term or self.term(expression, scope)
         if term.kind == "json":
-            return json_order.ordered(order, term)
+            return json_order.order_json(order, term)
         return [order if selected_term else {**order, "expression": term.whole}]
 
     def _alias_item(self, item: Node, term: Term) -> Node:
@@ -225,11 +225,11 @@ class TreeReader:
         """A term that is true, false or NULL."""
         term = self.term(node, scope)
         if term.kind in ("boolean", "json"):
-            return as_boolean(term)
+            return convert_to_boolean(term)
         if not self._is_where or (term.kind in ("null", ANY) and (self._again or not _is_structure(term.node))):
             return term
         advice = "list_contains(LIST, VALUE), or len(LIST) > 0" if is_list(term.kind) else "Compare it with something."
-        subject = "a structure" if term.kind == ANY else named(term.kind)
+        subject = "a structure" if term.kind == ANY else name_kind(term.kind)
         raise self._source.refused(f"{subject} where a condition belongs", advice, node)
 
     def term(self, node: Node, scope: Scope) -> Term:
@@ -293,7 +293,7 @@ class TreeReader:
                 "a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node
             )
         if left.kind == right.kind == "json" and not self._again:
-            return Term(json_order.compared(node["type"], left, right), "boolean")
+            return Term(json_order.compare_json(node["type"], left, right), "boolean")
         if self._should_convert(left, right):
             left, right = meet(left, right)
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
@@ -321,7 +321,7 @@ class TreeReader:
             (least, lower), (_, upper) = bounds
             return Term({**node, "input": least.node, "lower": lower.node, "upper": upper.node}, "boolean")
         tests = [
-            json_order.compared(sign, term, limit)
+            json_order.compare_json(sign, term, limit)
             if term.kind == limit.kind == "json"
             else {"class": "COMPARISON", "type": sign, "left": operand.node, "right": converted_limit.node}
             for sign, limit, (operand, converted_limit) in zip(signs, (lower, upper), bounds, strict=True)
@@ -346,11 +346,11 @@ class TreeReader:
             case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
                 return Term({**node, "children": [plain(terms[0]).node]}, "boolean")
             case "COMPARE_IN":
-                return Term(among(terms[0], terms[1:]), "boolean")
+                return Term(match_items(terms[0], terms[1:]), "boolean")
             case "OPERATOR_COALESCE":
                 return choose(terms, lambda nodes: {**node, "children": nodes}, terms[0].name)
             case "ARRAY_EXTRACT":
-                return at_index(node, *terms)
+                return index_value(node, *terms)
             case "STRUCT_EXTRACT" if terms[0].kind != ANY:
                 return arrow("->", *terms)
             case _:
@@ -376,8 +376,8 @@ class TreeReader:
         if name == "INTERVAL":
             return Term({**node, "child": term.whole}, "interval", "the interval")
         if self._is_where and not self._again:
-            return functions.converted(term, cast_type)
-        child = as_text(term).node if term.kind == "json" and name not in _NESTED else term.whole
+            return functions.convert_term(term, cast_type)
+        child = convert_to_text(term).node if term.kind == "json" and name not in _NESTED else term.whole
         return Term({**node, "child": child}, ANY, term.name)
 
     def _check_type(self, cast_type: Node) -> None:
@@ -420,7 +420,7 @@ class TreeReader:
             return known_call
         kind = functions.result_kind(name, terms) if typed else ANY
         clauses = {key: self._map_expressions(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
-        call = with_arguments({**node, **clauses}, [functions.given(name, term) for term in terms])
+        call = with_arguments({**node, **clauses}, [functions.pass_argument(name, term) for term in terms])
         soft = functions.soften(name, call) if typed and self._is_where else call
         return Term(soft, kind, A_LIST if is_list(kind) else name)
 
@@ -428,7 +428,7 @@ class TreeReader:
         """The call of a function whose kinds are known."""
         if name in _JSON_CALLS and len(terms) == 2:
             step_term = arrow(name, *terms)
-            return step_term if self._is_where or name not in _TEXT_OF_JSON else as_text(step_term)
+            return step_term if self._is_where or name not in _TEXT_OF_JSON else convert_to_text(step_term)
         if name in json_order.EXTREMES and (extreme_call := json_order.extreme(node, name, terms)) is not None:
             return extreme_call
         if name in allowed.ESCAPED and len(terms) == 3:
@@ -439,7 +439,7 @@ class TreeReader:
                 "regexp_matches(FIELD, PATTERN)",
                 node,
             )
-        return functions.operation(name, terms) if node["is_operator"] else functions.called(name, terms)
+        return functions.operation(name, terms) if node["is_operator"] else functions.call_function(name, terms)
 
     def _check_function_name(self, node: Node) -> str:
         name = str(node["function_name"]).lower()
@@ -498,7 +498,7 @@ class TreeReader:
     def _visit_collate(self, node: Node, scope: Scope) -> Term:
         term = self.term(node["child"], scope)
         if self._should_convert(term) and term.kind not in ("text", "json", ANY):
-            raise self._source.refused(f"{named(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
+            raise self._source.refused(f"{name_kind(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
         return Term({**node, "child": plain(term).whole}, "text" if term.kind == "json" else term.kind, term.name)
 
     def _visit_subquery(self, node: Node, scope: Scope) -> Term:

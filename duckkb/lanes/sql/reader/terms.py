@@ -128,10 +128,10 @@ def json_pointer(path: tuple[str | int, ...]) -> str:
 
 def plain(term: Term) -> Term:
     """JSON as its text, everything else as it stands."""
-    return as_text(term) if term.kind == "json" else term
+    return convert_to_text(term) if term.kind == "json" else term
 
 
-def as_text(term: Term) -> Term:
+def convert_to_text(term: Term) -> Term:
     match term.kind:
         case "text" | "null" | "any":
             return term
@@ -150,7 +150,7 @@ def as_text(term: Term) -> Term:
             return _build_term(cast_node(term.node, "VARCHAR"), "text", term)
 
 
-def as_number(term: Term) -> Term:
+def convert_to_number(term: Term) -> Term:
     """A number; text counts where all of it is one (spaces around allowed), as `5`, `-0.5` or `1e3`."""
     if term.is_numeric or term.kind in ("null", ANY):
         return term
@@ -165,15 +165,17 @@ def as_number(term: Term) -> Term:
         number_text = text if kind == "number" else str(number)
         return Term(cast_node(text_node(number_text), name), kind, term.name, constant=True, value=number)
     if term.kind in ("text", "json"):
-        return _build_term(exact_double(as_text(term).node, as_near_number(term).node), "number", term)
+        return _build_term(
+            exact_double(convert_to_text(term).node, convert_to_nearest_number(term).node), "number", term
+        )
     raise list_error(term) if is_list(term.kind) else _build_conversion_error(term, "a number")
 
 
-def as_near_number(term: Term) -> Term:
-    """As `as_number`, where the nearest double will do: beside a constant that is smaller than what doubles round."""
+def convert_to_nearest_number(term: Term) -> Term:
+    """As `convert_to_number`, where the nearest double will do: beside a constant that is smaller than what doubles round."""
     if term.constant or term.kind not in ("text", "json"):
-        return as_number(term)
-    digits = call_node("regexp_extract", as_text(term).node, text_node(_NUMERIC_TEXT))
+        return convert_to_number(term)
+    digits = call_node("regexp_extract", convert_to_text(term).node, text_node(_NUMERIC_TEXT))
     return _build_term(cast_node(digits, "DOUBLE"), "number", term)
 
 
@@ -209,32 +211,32 @@ def _build_comparison(sign: str, left: Node, right: Node) -> Node:
 
 
 def _convert_to_whole_number(term: Term) -> Term:
-    """As `as_number`, beside an integer that a double may not hold: what is written without a fraction stays as it is written. Where
+    """As `convert_to_number`, beside an integer that a double may not hold: what is written without a fraction stays as it is written. Where
     neither 128 bits nor a double near them hold it, it is the largest of its sign."""
     if term.remake is not None:
         return _build_term(term.remake(_convert_to_whole_number), "integer", term)
     if term.kind in ("integer", "null"):
         return _build_term(cast_node(term.node, "HUGEINT"), "integer", term)
-    number = as_near_number(term).node
+    number = convert_to_nearest_number(term).node
     low, high = (cast_node(text_node(sign + _LARGEST_WHOLE), "DOUBLE") for sign in ("-", ""))
     bounded_number = call_node("greatest", call_node("least", number, high), low)  # which pass over NULL
     near = call_node("+", bounded_number, call_node("*", number, cast_node(text_node("0"), "DOUBLE")))
     if term.kind == "number":
         return _build_term(cast_node(near, "HUGEINT"), "integer", term)
-    exact = call_node("regexp_extract", as_text(term).node, text_node(WHOLE_TEXT))
+    exact = call_node("regexp_extract", convert_to_text(term).node, text_node(WHOLE_TEXT))
     return _build_term(coalesce_node(cast_node(exact, "HUGEINT"), cast_node(near, "HUGEINT")), "integer", term)
 
 
-def as_count(term: Term) -> Term:
+def convert_to_count(term: Term) -> Term:
     """An integer small enough for positions and lengths; NULL where a field holds a larger one."""
-    number = as_near_number(term)
+    number = convert_to_nearest_number(term)
     if number.constant and number.value is not None:
         near = max(-1_000_000_000, min(1_000_000_000, int(number.value)))
         return Term(cast_node(text_node(str(near)), "INTEGER"), "integer", term.name, constant=True, value=near)
     return _build_term(cast_node(number.node, "INTEGER"), "integer", term)
 
 
-def as_boolean(term: Term) -> Term:
+def convert_to_boolean(term: Term) -> Term:
     """A truth value; text counts where it is `true` or `false`."""
     if term.kind in ("boolean", "null", ANY):
         return term
@@ -244,12 +246,12 @@ def as_boolean(term: Term) -> Term:
         word = cast_node(text_node(term.value.strip()), "BOOLEAN")
         return Term(word, "boolean", term.name, constant=True, value=term.value.strip()[0] in "tT")
     if term.kind in ("text", "json"):
-        words = call_node("regexp_extract", as_text(term).node, text_node("^(true|false)$"))
+        words = call_node("regexp_extract", convert_to_text(term).node, text_node("^(true|false)$"))
         return _build_term(cast_node(words, "BOOLEAN"), "boolean", term)
     raise list_error(term) if is_list(term.kind) else _build_conversion_error(term, "true or false")
 
 
-def as_date(term: Term) -> Term:
+def convert_to_date(term: Term) -> Term:
     if term.constant and term.kind == "text":
         day = parse_date(term.value.strip())
         if day is None:
@@ -258,7 +260,7 @@ def as_date(term: Term) -> Term:
     return _convert_to_moment(term, "date", "a date")
 
 
-def as_timestamp(term: Term) -> Term:
+def convert_to_timestamp(term: Term) -> Term:
     if term.constant and term.kind == "text":
         text = term.value.strip()
         day = parse_date(text)
@@ -275,7 +277,7 @@ def _convert_to_moment(term: Term, kind: str, description: str) -> Term:
     if term.is_moment:  # as it stands and not as text: the text form of a time has its own zone mark
         return _build_term(cast_node(term.node, sql_type(kind)), kind, term)
     if term.kind in ("text", "json"):
-        text = as_text(term).node
+        text = convert_to_text(term).node
         # the engine passes over an offset, unless it reads a time with a zone; its own is UTC
         zoned_text = call_node("regexp_extract", text, text_node(_WITH_OFFSET))
         moment = call_node("make_timestamp", call_node("epoch_us", cast_node(zoned_text, "TIMESTAMP WITH TIME ZONE")))
@@ -287,7 +289,7 @@ def _convert_to_moment(term: Term, kind: str, description: str) -> Term:
     raise list_error(term) if is_list(term.kind) else _build_conversion_error(term, description)
 
 
-def as_text_list(term: Term) -> Term:
+def convert_to_text_list(term: Term) -> Term:
     """A list of texts, from a list of any kind or from a JSON array."""
     if term.kind in ("json", "json[]"):
         # one JSON array becomes texts without quotes, which a list of JSON values does not
@@ -301,12 +303,12 @@ def as_text_list(term: Term) -> Term:
 
 
 CONVERSIONS: dict[str, Callable[[Term], Term]] = {
-    "text": as_text,
-    "integer": as_number,
-    "number": as_number,
-    "boolean": as_boolean,
-    "date": as_date,
-    "timestamp": as_timestamp,
+    "text": convert_to_text,
+    "integer": convert_to_number,
+    "number": convert_to_number,
+    "boolean": convert_to_boolean,
+    "date": convert_to_date,
+    "timestamp": convert_to_timestamp,
 }
 
 
@@ -363,7 +365,7 @@ def _convert_to_kind(term: Term, kind: str, beside: Term) -> Term:
     if term.kind == kind:
         return term
     try:
-        return as_near_number(term) if beside.constant and beside.is_numeric else CONVERSIONS[kind](term)
+        return convert_to_nearest_number(term) if beside.constant and beside.is_numeric else CONVERSIONS[kind](term)
     except FilterError:
         raise _build_mismatch_error(beside, term) from None
 
@@ -373,7 +375,7 @@ def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
         raise list_error(left if is_list(left.kind) else right)
     kinds = {element(left.kind), element(right.kind)}
     if "json" in kinds:
-        return as_text_list(left), as_text_list(right)
+        return convert_to_text_list(left), convert_to_text_list(right)
     if {"null", ANY} & kinds or len(kinds) == 1 or kinds == {"integer", "number"}:
         return left, right
     raise _build_mismatch_error(left, right)
@@ -398,10 +400,10 @@ def unify(terms: Sequence[Term]) -> list[Term]:
     if ANY in kinds:
         return [plain(term) for term in terms]
     if kinds == {"date", "timestamp"}:
-        return [as_timestamp(term) for term in terms]
+        return [convert_to_timestamp(term) for term in terms]
     if kinds <= {"integer", "number"} or (len(kinds) == 1 and kinds != {"json"}):
         return list(terms)
-    return [as_text(term) for term in terms]
+    return [convert_to_text(term) for term in terms]
 
 
 def _align_lists(terms: Sequence[Term]) -> list[Term]:
@@ -414,10 +416,10 @@ def _align_lists(terms: Sequence[Term]) -> list[Term]:
     if ANY in kinds or len(kinds) <= 1 or kinds == {"integer", "number"}:
         return list(terms)
     if "json" in kinds:
-        return [as_text_list(term) if is_list(term.kind) else term for term in terms]
+        return [convert_to_text_list(term) if is_list(term.kind) else term for term in terms]
     sibling = next(term for term in terms if element(term.kind) not in ("null", element(first.kind)))
     raise FilterError(
-        f"{first.name} is {named(first.kind)} and does not go together with {named(sibling.kind)}.",
+        f"{first.name} is {name_kind(first.kind)} and does not go together with {name_kind(sibling.kind)}.",
         suggestion="CAST one of the lists, for example to VARCHAR[]",
         details={"construct": "list", "field": first.name},
     )
@@ -437,7 +439,7 @@ def _find_widest_kind(kinds: set[str]) -> str:
     return "number" if kinds == {"integer", "number"} else next(iter(kinds), "null")
 
 
-def among(term: Term, items: Sequence[Term]) -> Node:
+def match_items(term: Term, items: Sequence[Term]) -> Node:
     """`term IN (items)`; items of several kinds are compared each in its own way."""
     groups: list[tuple[Node, list[Node]]] = []
     for item in items:
@@ -449,7 +451,7 @@ def among(term: Term, items: Sequence[Term]) -> Node:
     return any_node([{"class": "OPERATOR", "type": "COMPARE_IN", "children": [node, *nodes]} for node, nodes in groups])
 
 
-def typed_null(term: Term, sql_name: str) -> Node:
+def type_null(term: Term, sql_name: str) -> Node:
     """The node, and NULL with a type: the engine picks functions by that."""
     return null_node(sql_name) if term.kind == "null" else term.node
 
@@ -461,14 +463,14 @@ def _build_term(node: Node, kind: str, source: Term) -> Term:
 def _build_mismatch_error(left: Term, right: Term) -> FilterError:
     named_field, counterpart = (right, left) if left.constant else (left, right)
     counterpart_text = (
-        f"a constant that is {named(counterpart.kind)}"
+        f"a constant that is {name_kind(counterpart.kind)}"
         if counterpart.constant
-        else f"{counterpart.name}, {named(counterpart.kind)}"
+        else f"{counterpart.name}, {name_kind(counterpart.kind)}"
     )
     if counterpart.constant and counterpart.kind == "text":
         counterpart_text = "this constant"
     return FilterError(
-        f"{named_field.name} is {named(named_field.kind)} and cannot be compared with {counterpart_text}.",
+        f"{named_field.name} is {name_kind(named_field.kind)} and cannot be compared with {counterpart_text}.",
         suggestion="compare values of one kind, or CAST one side",
         details={"construct": "comparison", "field": named_field.name},
     )
@@ -488,12 +490,12 @@ def _build_conversion_error(term: Term, description: str) -> FilterError:
     return FilterError(
         f"{term.name} is no {description.removeprefix('a ')}."
         if term.constant
-        else f"{term.name} is {named(term.kind)} and cannot be read as {description}.",
+        else f"{term.name} is {name_kind(term.kind)} and cannot be read as {description}.",
         details={"construct": "type", "field": term.name},
     )
 
 
-def named(kind: str) -> str:
+def name_kind(kind: str) -> str:
     """A kind in words."""
     words = {"integer": "an integer", "boolean": "true or false", "timestamp": "a time", "interval": "an interval"}
     words |= {"text": "text", "json": "JSON", "null": "NULL", ANY: "a value"}

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from duckkb.lanes.lexical.fields import words_fields
 from duckkb.lanes.sql.columns import Observation
-from duckkb.lanes.sql.kinds import fitting
+from duckkb.lanes.sql.kinds import make_fit_test
 from duckkb.lanes.targets.keys import end_of, place_of
 from duckkb.lanes.targets.lance.publication import LancePublication
 from duckkb.lanes.targets.lance.schema import (
@@ -249,7 +249,7 @@ def _encode_end(end: Any) -> str:
 def _extract_fact(record: Record, name: str, values: str) -> Any:
     """The value of a field as its column has it; nothing where it is of another kind, which the columns of the type tell."""
     value = record.fields.get(name)
-    if value is None or not fitting(values)(value):
+    if value is None or not make_fit_test(values)(value):
         return None
     return float(value) + 0.0 if values == "number" else value
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from duckkb.lanes.sql.columns import declared_columns
+from duckkb.lanes.sql.columns import list_declared_columns
 from duckkb.lanes.targets.facts import is_fact
 from duckkb.lanes.targets.keys import term_key
 from duckkb.ontology.model import RecordType
@@ -52,7 +52,7 @@ def facts(kind: RecordType) -> dict[str, tuple[str, str]]:
     """The fields of a record that are kept as columns, for filters: by name the column, and the kind of its values."""
     fact_columns = [
         declaration
-        for declaration in declared_columns(kind)
+        for declaration in list_declared_columns(kind)
         if len(declaration.candidates) == 1 and declaration.candidates[0] in _KINDS
     ]
     return {

@@ -11,7 +11,7 @@ from duckkb.lanes.targets.lance.loading import LanceLoading
 from duckkb.lanes.targets.lance.publication import LancePublication
 from duckkb.lanes.targets.lance.store import Head, Store
 from duckkb.lanes.targets.readings import Readings
-from duckkb.lanes.targets.watermarks import behind, not_published
+from duckkb.lanes.targets.watermarks import make_behind_error, make_unpublished_error
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Delta, Lanes, Rows, Sql, Tokenizer, Watermark
 from duckkb.settings import Settings
@@ -101,7 +101,7 @@ class LanceTarget:
         if commit is None:
             head = self._store.head()
             if head is None:
-                raise not_published(self.name, self._url)
+                raise make_unpublished_error(self.name, self._url)
             return head
         head, commits = self._store.earlier(commit)
         if head is None:
@@ -127,4 +127,4 @@ class LanceTarget:
 
     def _build_conflict(self, delta: Delta) -> Conflict:
         head = self._store.head()
-        return behind(self.name, delta.parent, head.watermark if head else None)
+        return make_behind_error(self.name, delta.parent, head.watermark if head else None)

@@ -50,7 +50,7 @@ class NoTranslation(Exception):
     """A part of a condition that is not known to mean the same in PostgreSQL."""
 
 
-def of_tests(kind: RecordType, tests: "tuple[simple.Test, ...]") -> sql.Composable | None:
+def translate_tests(kind: RecordType, tests: "tuple[simple.Test, ...]") -> sql.Composable | None:
     """Simple comparisons, all of which must hold; None where they are not answered from the facts."""
     try:
         reading = Translation(kind, None)
@@ -59,7 +59,7 @@ def of_tests(kind: RecordType, tests: "tuple[simple.Test, ...]") -> sql.Composab
         return None
 
 
-def of_tree(kind: RecordType, columns: Columns, tree: Node) -> sql.Composable | None:
+def translate_tree(kind: RecordType, columns: Columns, tree: Node) -> sql.Composable | None:
     """The tree of a condition; None where some part of it has no translation."""
     try:
         return Translation(kind, columns).condition(tree)

@@ -68,10 +68,10 @@ class Connections:
         self._is_closed = False
 
     @contextmanager
-    def borrowed(self) -> Iterator[Connection]:
+    def borrow(self) -> Iterator[Connection]:
         """A connection in which no transaction has begun. Raises `errors.Unavailable` (E_DATABASE), also for what the server says
         in the block that no caller foresees."""
-        with told(self._address):
+        with translate_errors(self._address):
             connection = self._take_connection()
             try:
                 yield connection
@@ -90,7 +90,7 @@ class Connections:
             with self._turn:
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                return connected(self._address)
+                return open_connection(self._address)
             try:
                 connection.execute("SELECT 1")  # of a server that was started anew meanwhile
                 return connection
@@ -106,7 +106,7 @@ class Connections:
         connection.close()
 
 
-def connected(address: Address) -> Connection:
+def open_connection(address: Address) -> Connection:
     """A connection that commits by itself outside of transactions, and stops what takes too long. What the address says beside that
     (`options`, by which some hosts tell databases apart) holds."""
     address_options = conninfo_to_dict(address.database.url).get("options") or ""
@@ -152,7 +152,7 @@ class _VectorLoader(Loader):
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
+def translate_errors(address: Address) -> Iterator[None]:
     """What a server says goes wrong, as an error of ours; libpq's words hold no password."""
     try:
         yield

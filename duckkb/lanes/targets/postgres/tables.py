@@ -10,7 +10,7 @@ from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.reader.reading import reads_clock
 from duckkb.lanes.sql.tables import Tables
-from duckkb.lanes.targets.postgres.conditions import of_tests, of_tree
+from duckkb.lanes.targets.postgres.conditions import translate_tests, translate_tree
 from duckkb.lanes.targets.tables import PublishedTables, columns_of
 from duckkb.ontology.model import RecordType
 
@@ -41,5 +41,5 @@ class PostgresTables(PublishedTables):
         if reads_clock(condition):
             return None
         if tests := simple.tests(condition, columns):
-            return of_tests(kind, tests)
-        return of_tree(kind, columns, self._inner.tree(kind, columns, condition))
+            return translate_tests(kind, tests)
+        return translate_tree(kind, columns, self._inner.tree(kind, columns, condition))

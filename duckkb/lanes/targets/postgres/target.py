@@ -12,7 +12,7 @@ from duckkb.lanes.targets.postgres.connecting import Address, Connection, Connec
 from duckkb.lanes.targets.postgres.loading import Loading
 from duckkb.lanes.targets.postgres.publication import PostgresPublication
 from duckkb.lanes.targets.readings import Readings
-from duckkb.lanes.targets.watermarks import behind, not_published
+from duckkb.lanes.targets.watermarks import make_behind_error, make_unpublished_error
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Delta, Lanes, Rows, Sql, Tokenizer, Watermark
 from duckkb.settings import Settings
@@ -43,18 +43,18 @@ class PostgresTarget:
 
     @contextmanager
     def reading(self) -> Iterator[PostgresPublication]:
-        with self._connections.borrowed() as connection, ExitStack() as transaction:
+        with self._connections.borrow() as connection, ExitStack() as transaction:
             publication = self._begin_read(connection, transaction)
             with self._readings.of(publication):
                 yield publication
 
     def watermark(self) -> Watermark | None:
-        with self._connections.borrowed() as connection, connection.transaction():
+        with self._connections.borrow() as connection, connection.transaction():
             publication = self._published(connection)
             return publication.watermark if publication else None
 
     def publish(self, delta: Delta) -> None:
-        with self._connections.borrowed() as connection:
+        with self._connections.borrow() as connection:
             with connection.transaction():
                 self._publish(connection, delta)
             self._drop_old_builds(connection)
@@ -62,7 +62,7 @@ class PostgresTarget:
                 self._settle(connection)
 
     def grant(self, role: str, types: Collection[str]) -> None:
-        with self._connections.borrowed() as connection, connection.transaction():
+        with self._connections.borrow() as connection, connection.transaction():
             self._lock(connection)
             if connection.execute(_ROLE, [role]).fetchone() is None:
                 raise UsageError(
@@ -101,7 +101,7 @@ class PostgresTarget:
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 publication = self._published(connection)
                 if publication is None:
-                    raise not_published(self.name, f"{self._address.database.mask()}#{self._address.source}")
+                    raise make_unpublished_error(self.name, f"{self._address.database.mask()}#{self._address.source}")
                 assert publication.kinds is not None, "which reads the build"
                 outer.push(transaction.pop_all())
                 return publication
@@ -127,7 +127,7 @@ class PostgresTarget:
         ).fetchone()
         watermark = Watermark(before[0], before[1]) if before else None
         if watermark != delta.parent:
-            raise behind(self.name, delta.parent, watermark)
+            raise make_behind_error(self.name, delta.parent, watermark)
         if delta.is_whole:
             self._build(connection, delta, before[2] if before else None, before[3] if before else 0)
         else:

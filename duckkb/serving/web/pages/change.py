@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from duckkb.review.diff.model import OPS
-from duckkb.serving.web.differing import changed
+from duckkb.serving.web.differing import build_changed_record
 from duckkb.serving.web.kinds import kinds
 from duckkb.serving.web.visit import Visit
 
@@ -38,7 +38,7 @@ async def page(visit: Visit) -> Response:
     tip = await _find_tip(visit, target)
     has_filter = bool(type) or len(ops) == 1
     counts = tip["records"] if tip else (await visit.ask("diff", **target, ops=list(OPS), budget=_LEAST))["types"]
-    changes = await asyncio.to_thread(lambda: list(map(changed, answer["changes"])))
+    changes = await asyncio.to_thread(lambda: list(map(build_changed_record, answer["changes"])))
     return visit.shown(
         "change.html",
         what=target,

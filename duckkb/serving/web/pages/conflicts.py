@@ -12,7 +12,7 @@ from duckkb.errors import DuckkbError, NotFound, UsageError
 from duckkb.review.merging.conflicts import is_edited_as_text
 from duckkb.rules.invisible import visible
 from duckkb.serving.statuses import status_of
-from duckkb.serving.web.differing import marked
+from duckkb.serving.web.differing import mark_changes
 from duckkb.serving.web.forms import Mistyped, json_value
 from duckkb.serving.web.visit import Visit
 
@@ -140,7 +140,7 @@ def _format_value(source: str | None) -> str | None:
 def _render_side(base: str | None, value: str | None) -> Markup | None:
     if value is None:
         return None
-    return marked(base, value) if base is not None else escape(visible(value[:_LONGEST]))
+    return mark_changes(base, value) if base is not None else escape(visible(value[:_LONGEST]))
 
 
 def _choose_start(conflict: Mapping[str, Any]) -> tuple[str | None, bool]:

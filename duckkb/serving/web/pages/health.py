@@ -28,7 +28,9 @@ class FindingGroup(Struct, frozen=True):
 async def page(visit: Visit) -> Response:
     """What `status` says; the rest comes when it is there."""
     status = await visit.ask("status")
-    sizes = [(name, plots.sized(status[name]["bytes"])) for name in ("store", "cache", "sealed") if status.get(name)]
+    sizes = [
+        (name, plots.format_size(status[name]["bytes"])) for name in ("store", "cache", "sealed") if status.get(name)
+    ]
     return visit.shown(
         "health.html",
         state=status,
@@ -82,7 +84,7 @@ async def growth(visit: Visit) -> Response:
         (commit, *(sum(type[measure] for type in commit["types"].values()) for measure in ("records", "bytes")))
         for commit in reversed(commits)
     ]
-    values = {"answer": answer, "plots": charts, "totals": totals, "sized": plots.sized}
+    values = {"answer": answer, "plots": charts, "totals": totals, "sized": plots.format_size}
     return _render_part(visit, "growth", **values, command=_format_command(visit, "growth"))
 
 

@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from duckkb.actions.registry.run import failure
 from duckkb.errors import DuckkbError
-from duckkb.indexing.chunk import searched_value
+from duckkb.indexing.chunk import read_value_at
 from duckkb.queries import Mode
 from duckkb.serving.statuses import status_of
-from duckkb.serving.telemetry.noted import noted
+from duckkb.serving.telemetry.noted import get_notes
 from duckkb.serving.web.filters import condition, controls
 from duckkb.serving.web.kinds import Kind, kinds
-from duckkb.serving.web.marking import excerpt, marked, place_of, terms_of
+from duckkb.serving.web.marking import excerpt, mark_terms, place_of, terms_of
 from duckkb.serving.web.naming import identity_of, title_of
 from duckkb.serving.web.visit import Visit
 
@@ -52,7 +52,7 @@ async def page(visit: Visit) -> Response:
         results = await _run_search(visit, record_types, where) if visit.given("q") or where else None
     except DuckkbError as error:
         problem, status = failure(error)["error"], status_of(error)
-        noted(visit.request.scope).code = error.code
+        get_notes(visit.request.scope).code = error.code
     values: dict[str, Any] = {
         "kinds": record_types,
         "type": type_name or "all",
@@ -103,7 +103,7 @@ def _build_hit(line: Mapping[str, Any], record_types: Mapping[str, Kind], rank: 
         kind.name,
         identity,
         title_of(line, identity, kind.display),
-        marked(text, terms),
+        mark_terms(text, terms),
         field,
         line.get("_score"),
         {name: place for name, place in trace.get("lanes", {}).items() if place["rank"]},
@@ -118,7 +118,7 @@ def _find_text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tup
     first."""
     chunk = line.get("_chunk")
     if chunk is not None:
-        value = searched_value(line, chunk["field"])
+        value = read_value_at(line, chunk["field"])
         return chunk["field"], chunk.get("text") or (value if isinstance(value, str) else "")
     texts = [
         (name, _join_value(line[name])) for name in kind.texts or line if name in line and not name.startswith("_")
