@@ -24,7 +24,7 @@ from duckkb.entries import IndexEntry
 from duckkb.id_set import IdSet
 from duckkb.lanes.vectors import vectors as lane_module
 from duckkb.lanes.vectors.vectors import CosineLane
-from duckkb.ports import Row, RowVersion
+from duckkb.ports import Row, TypeState
 from duckkb.queries import LaneHit
 from duckkb.records import Record
 from duckkb.settings import VectorSettings
@@ -43,9 +43,9 @@ _REST = 0.05  # seconds in which the threads of the way before stop to wait for 
 class Made:
     """Implements `ports.Rows`: a record for each row of a matrix, made when it is asked for."""
 
-    def __init__(self, unit: np.ndarray, version: RowVersion) -> None:
+    def __init__(self, unit: np.ndarray, state: TypeState) -> None:
         self._unit = unit
-        self.version = version
+        self.state = state
 
     def __len__(self) -> int:
         return len(self._unit)
@@ -101,7 +101,7 @@ def questions(unit: np.ndarray, count: int) -> np.ndarray:
 
 def opened(folder: Path, unit: np.ndarray, way: str) -> tuple[CosineLane, dict[str, Any]]:
     """The lane of one way, made and opened again, and what that took."""
-    rows = Made(unit, RowVersion("bench", 0, lambda _: frozenset(), folder / way))
+    rows = Made(unit, TypeState("bench", {"": "bench"}, lambda _: (), folder / way))
     start = time.perf_counter()
     CosineLane(rows, VectorSettings("exact")).complete()
     matrix = time.perf_counter() - start

@@ -3,7 +3,6 @@
 A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` alone.
 """
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -133,8 +132,8 @@ class Rows(Protocol):
     """
 
     @property
-    def version(self) -> "RowVersion":
-        """Which rows these are: a lane that mirrors another version follows."""
+    def state(self) -> "TypeState":
+        """Which rows these are: a lane that mirrors others follows."""
         ...
 
     def __len__(self) -> int: ...
@@ -175,47 +174,25 @@ class Rows(Protocol):
         ...
 
 
-class RowVersion(Struct, frozen=True):
-    """Which rows of a type a lane has to mirror. `store` names the lines; `revision` rises with their changes and is never given
-    twice; `changed` gives the ids that were put or went after a revision, None where that is not known any more.
+class TypeState(Struct, frozen=True):
+    """What the rows of a type are, which is all that a lane has to mirror. `digests` has by path what names the content of each
+    part, `read` gives the ids and etags (8 bytes) of the rows of one; `digest` names all of it.
 
     `folder` is where the lanes of the type may lie on disk, None where they are kept in memory. `key` names what shapes the
     entries that a lane reads (None: the records alone). `lengths` names what the records themselves decide of them all, and
     is asked when some of them have changed.
     """
 
-    store: str
-    revision: int
-    changed: Callable[[int], frozenset[int] | None]
+    digest: str
+    digests: Mapping[str, str]
+    read: Callable[[str], Iterable[tuple[int, bytes]]]
     folder: Path | None = None
     key: Callable[[Lane | None], str] = lambda lane: ""
     lengths: Callable[[], str] = str
 
 
-class ChangeLog:
-    """What has changed of the rows of a type since this process has them: a version for lanes that are kept in memory."""
-
-    def __init__(self, lengths: Callable[[], str] = str) -> None:
-        self._store = os.urandom(8).hex()
-        self._lengths = lengths
-        self._revision = 0
-        self._changed: dict[int, int] = {}
-
-    @property
-    def version(self) -> RowVersion:
-        return RowVersion(self._store, self._revision, self._since, lengths=self._lengths)
-
-    def note(self, ids: Iterable[int]) -> None:
-        """These were put, or are gone."""
-        self._revision += 1
-        self._changed.update(dict.fromkeys(ids, self._revision))
-
-    def _since(self, revision: int) -> frozenset[int]:
-        return frozenset(record_id for record_id, last_revision in self._changed.items() if last_revision > revision)
-
-
 class Ahead(StateError):
-    """State on disk mirrors a later revision than the one asked for: take in what changed on disk, and ask again."""
+    """What was read lies nowhere any more as it was read: take in what changed on disk, and ask again."""
 
 
 class SqlLimits(Struct, frozen=True):
@@ -231,7 +208,7 @@ class WordLane(Protocol):
 
     As of every lane: `allowed` is the set of record ids it may return, None for all: a true pre-filter, and cheapest as an
     `IdSet`. A list is ordered by score descending, ties by identity, and holds as many records as exist up to `depth`. A
-    question sees the rows as they are; it raises `Ahead` where what lies on disk mirrors later ones.
+    question sees the rows as they are.
     """
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]: ...

@@ -1,7 +1,7 @@
 """Reads side by side: each is asked of the generation that was the newest when it began, and has it until its end.
 
 A generation is a base that was loaded and is never refreshed; what changes on disk makes another one, for whoever comes then.
-Nothing that it answers from changes: the store keeps what it replaced for a while, lanes put what follows in the place of what
+Nothing that it answers from changes: its connection to the store sees one state, lanes put what follows in the place of what
 was. To each other, and to who writes, generations are what processes are that read one base: they have no lock in common while
 they search. They have the caches and the engines in common, whose turns are short.
 """
@@ -12,16 +12,17 @@ from functools import partial
 from threading import Lock, RLock
 from typing import Any, TypeVar
 
-from duckkb.engine import boot
 from duckkb.engine.base import Base
+from duckkb.ports import Ahead
 
 Answer = TypeVar("Answer")
 
-_BESIDE, _ALONE = 3, 5  # attempts of a question
+_ATTEMPTS = 4  # of a question, whose last is alone
 
 
 class Generation:
-    """A base as it was loaded, with those who read it. `is_behind`: a question has found that others have gone on."""
+    """A base as it was loaded, with those who read it. `is_behind`: a question has found that what was loaded lies nowhere
+    any more."""
 
     def __init__(self, base: Base) -> None:
         base.is_generation = True
@@ -49,30 +50,24 @@ class Generations:
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
         looks: bool = True,
     ) -> Answer:
-        """What the newest generation answers; all of it asked again, of a newer one, where others have brought derived state
-        beyond it. Where that happens time and again, no other is made meanwhile; and where other processes go on, one is asked
-        that keeps all of it in memory, which takes a base of 100,000 records 10 s. `around` is entered for what loads a
-        generation. Without `looks` the newest is taken as it is.
+        """What the newest generation answers; all of it asked again, of a newer one, where what was loaded lies nowhere any more
+        (`Ahead`), some times. `around` is entered for what loads a generation. Without `looks` the newest is taken as it is.
 
         An iterator has its generation until it ends or is let go. Raises what loading raises, and what the question raises.
         """
-        for attempt in range(_BESIDE + _ALONE):
-            with self._looking if attempt >= _BESIDE else nullcontext(), ExitStack() as stack:
+        for left in reversed(range(_ATTEMPTS)):
+            with nullcontext() if left else self._looking, ExitStack() as stack:
                 with around():
                     read = stack.enter_context(self._read(looks=looks))
                 try:
                     answer = question(read.base)
-                except boot.BEHIND:
+                except Ahead:
                     read.is_behind = looks = True
+                    if not left:
+                        raise
                     continue
                 return hold_source(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
-        with self._looking, ExitStack() as stack:  # one at a time: each fills two cores
-            with around():
-                base = self._load()
-            base.is_generation = base.in_memory = True
-            stack.callback(base.close, alone=False)
-            answer = question(base)
-            return hold_source(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
+        raise AssertionError("the last attempt returns or raises")
 
     @property
     def newest(self) -> Base:

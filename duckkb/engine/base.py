@@ -4,7 +4,7 @@ The rows that lanes and tables are made of are records of the tree, with entries
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import (
-    ChangeLog,
+    Ahead,
     ChatModel,
     Clock,
     Embedder,
@@ -31,20 +31,20 @@ from duckkb.ports import (
     Reranker,
     Row,
     Rows,
-    RowVersion,
     Sql,
     Tokenizer,
+    TypeState,
 )
 from duckkb.queries import Lane, Notice
 from duckkb.records import Identity, Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.base_store import BaseStore
-from duckkb.store.lines import Lost, StoredLines
+from duckkb.store.lines import StoredLines, key_of
 from duckkb.store.place import Unusable
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, StoredRow, pause_collector
-from duckkb.truth.files.tree import Differences, Tree
+from duckkb.truth.files.tree import Tree
 
 if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Revision
@@ -106,30 +106,30 @@ class Wiring(Ground, frozen=True):
 
 
 class TreeRows:
-    """Implements `ports.Rows` over one type of a base. Holds no row; `changes` is what this process has seen change."""
+    """Implements `ports.Rows` over one type of a base. Holds no row."""
 
     def __init__(self, base: "Base", kind: RecordType) -> None:
         self._base, self._tree, self._kind = base, base.tree, kind
-        self.changes = ChangeLog(self._describe_lengths)
+        self._parts: object = None  # the parts that the last state was made of
+        self._digest, self._digests = "", dict[str, str]()
 
     @property
-    def version(self) -> RowVersion:
-        return self._find_disk_version() or self.changes.version
-
-    def _find_disk_version(self) -> RowVersion | None:
-        """What lanes on disk have to mirror; None where they are kept in memory."""
-        base = self._base
-        if base.lines is None or base.is_stale or base.in_memory:
-            return None
-        return base.lines.version(self._kind, self._key, self._describe_lengths)
+    def state(self) -> TypeState:
+        base, tree = self._base, self._tree
+        if self._parts is not tree.parts:  # each question asks several times
+            self._parts, self._digests = tree.parts, tree.digests(self._kind)
+            self._digest = _hash(self._digests)
+        folder = None if base.lines is None or base.in_memory else base.lines.folder(self._kind)
+        read = partial(tree.etags, self._kind)
+        return TypeState(self._digest, self._digests, read, folder, self._key, self._describe_lengths)
 
     def _key(self, lane: Lane | None) -> str:
         """Names what shapes the entries that a lane reads, beside the records."""
-        shaped_by: list[object] = [self._kind.schema, self._kind.relational]
+        shaped_by: list[object] = [key_of(self._kind, self._base.limits), self._kind.schema, self._kind.relational]
         if lane is not None:
             words, model = self._base.wiring.tokenizer.fingerprint, self._base.fingerprint(self._kind)
             shaped_by = [words if lane == "fts" else model, *self._base.builder.cut_by(self._kind)]
-        return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+        return _hash(shaped_by)
 
     def _describe_lengths(self) -> str:
         return str(self._base.lengths(self._kind)) if self._kind.given_vectors else ""
@@ -196,6 +196,10 @@ class TreeRows:
         return [Row(record, entries) for record, entries in zip(records, entry_lists, strict=True)]
 
 
+def _hash(value: object) -> str:
+    return blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
 def make_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Concatenate[Base, Given], Made]":
     """For what is made when it is first asked for: of threads that ask side by side, one makes it."""
 
@@ -209,13 +213,11 @@ def make_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Con
 
 class Base:
     """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
-    `lines` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the store has gone on, or
-    not kept up, without this process; `read_only` that the base could only be read; `reason` why no store is used where one
-    should be. `is_generation`: threads read it side by side, and nobody refreshes it; what has gone on makes another one. `dropped`: so many
-    files of the caches have been found forged since lanes were made anew for that. `checked` has what rules find in a generation,
-    by the types that are seen."""
+    `lines` keeps it on disk, `in_memory` says that no lane is kept there; `read_only` that the base could only be read; `reason`
+    why no store is used where one should be. `is_generation`: threads read it side by side, and nobody refreshes it; what has
+    gone on makes another one. `dropped`: so many files of the caches have been found forged since lanes were made anew for
+    that. `checked` has what rules find in a generation, by the types that are seen."""
 
-    is_stale: bool = False
     in_memory: bool = False
     is_generation: bool = False
     dropped: int = 0
@@ -249,11 +251,6 @@ class Base:
     @property
     def is_narrowed(self) -> bool:
         return self.whole is not self
-
-    @property
-    def is_asked_again(self) -> bool:
-        """Whether a question that finds it behind is for another generation."""
-        return self.is_generation and not self.in_memory
 
     def renew(self) -> None:
         """Follow the whole base."""
@@ -395,18 +392,15 @@ class Base:
         """
         try:
             was_small = self._is_small
-            differences = self.tree.replace(parts)
+            self.tree.replace(parts)
             if was_small and not self._is_small and not self.read_only:
                 self.lines = self.lines or StoredLines.open(self.wiring.place, self.ontology, self.limits)
                 self._observed.clear()  # from now on there is a note of it
-            self._observe(differences, is_bulk=len(parts) > FEW)
-            self._write_down(differences, parts)
-            for name, (upserts, deletions) in differences.items():
-                if name in self._rows:
-                    self._rows[name].changes.note([*upserts, *deletions])
-        except Lost:
-            self.restart(read.load(self.root, self.ontology, self.limits), None)
-            self.is_stale = True  # the next command asks the store again
+            self._observe(parts)
+            self._write_down(parts)
+        except Ahead:  # the store is lost, which the next command opens anew
+            self.tree = read.load(self.root, self.ontology, self.limits)
+            self._forget()
         except BaseException:
             self.tree.forget()
             self._forget()
@@ -416,7 +410,7 @@ class Base:
         """Go on with what was just loaded."""
         if self.lines is not None:
             self.lines.close()
-        self.tree, self.lines, self.is_stale = tree, lines, False
+        self.tree, self.lines = tree, lines
         self._forget()
 
     def _forget(self) -> None:
@@ -424,29 +418,28 @@ class Base:
         self._lanes.clear()
         self._observed.clear()
 
-    def _write_down(self, differences: Differences, paths: Iterable[str]) -> None:
+    def _write_down(self, paths: Iterable[str]) -> None:
         """Let the store follow the tree. Where that fails, or another process was faster, this one looks again before its next
         answer: the store is derived, nothing depends on it."""
-        if self.lines is None or self.is_stale:
+        if self.lines is None or self.lines.is_behind:
             return
-        self.is_stale = True
-        with suppress(OSError, Unusable, Unavailable):
+        with suppress(OSError, Unusable, Unavailable, Ahead):
             with self.lines.writing(self.wiring.lock_timeout) as is_current:
                 if is_current:
-                    self.lines.save(self.tree, differences, paths)
+                    self.lines.save(self.tree, paths)
             if is_current:
                 self.lines.lean(self.tree)
-                self.is_stale = False
 
     @property
     def _is_small(self) -> bool:
         """Whether reading all of it costs so little that its lines are not kept."""
         return sum(part.stamp.size for part in self.tree.parts.values()) < self.settings.snapshot_bytes
 
-    def _observe(self, differences: Differences, *, is_bulk: bool) -> None:
+    def _observe(self, parts: Mapping[str, Part | None]) -> None:
         """Count many new records while they are in memory."""
-        for kind in (self.ontology.nodes[name] for name in differences if is_bulk and name in self.ontology.nodes):
-            if kind.is_collection:
+        names = {part.kind.name for part in parts.values() if part is not None}
+        for kind in self.ontology.nodes.values():
+            if len(parts) > FEW and kind.name in names and kind.is_collection:
                 self.observed(kind)
 
     @property

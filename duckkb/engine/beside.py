@@ -38,7 +38,7 @@ def vectors_made_beside(base: Base, kinds: Sequence[RecordType]) -> Iterator[Non
 
 
 def _has_no_lane(base: Base, kind: RecordType) -> bool:
-    if not kind.vectors or base.tree.count(kind) < MANY or base.rows(kind).version.folder is None:
+    if not kind.vectors or base.tree.count(kind) < MANY or base.rows(kind).state.folder is None:
         return False
     return base.lanes(kind).vectors.account() is None
 

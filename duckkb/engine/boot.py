@@ -12,7 +12,6 @@ from duckkb.errors import Finding, Refused, StateError, Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
-from duckkb.store.lines import Lost
 from duckkb.truth import layout, state
 from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
@@ -25,8 +24,6 @@ Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 
 _ATTEMPTS = 3
-BEHIND = (Ahead, Lost)
-"""What a question raises that is to be asked again of the base as it is now."""
 
 
 def caches(wiring: Wiring) -> SearchCache:
@@ -82,8 +79,7 @@ def refresh(base: Base) -> None:
     if base.wiring.at is not None:
         return
     whole, root = base.whole, base.whole.root
-    whole.is_stale = whole.is_stale or (whole.lines is not None and whole.lines.is_dropped)
-    if whole.is_stale or _has_changes(whole):
+    if _is_store_behind(whole) or _has_changes(whole):
         refuse_tracked_state(root)
         with protocol.lock_for_reading(root, whole.wiring.lock_timeout):
             sync(base)
@@ -96,12 +92,16 @@ def is_behind(base: Base) -> bool:
     `errors.Unreadable` as `refresh` does, `errors.StateError` (E_DATA_MISSING)."""
     if base.wiring.at is not None:
         return False
-    if base.is_stale or (base.lines is not None and base.lines.is_dropped) or _has_changes(base):
+    if _is_store_behind(base) or _has_changes(base):
         return True
     refuse_missing_truth(base.root, base.tree)  # which may have come since it was loaded, and gone again
     if not base.wiring.lenient:
         refuse_unreadable(base.tree, base.whole.root)
     return False
+
+
+def _is_store_behind(base: Base) -> bool:
+    return base.lines is not None and base.lines.is_behind
 
 
 def _has_changes(base: Base) -> bool:
@@ -117,14 +117,12 @@ def sync(base: Base) -> None:
     """
     refuse_past(base)
     whole = base.whole
-    if not whole.is_stale and (paths := read.list_changed_parts(whole.tree, whole.root)):
+    if not _is_store_behind(whole) and (paths := read.list_changed_parts(whole.tree, whole.root)):
         parts = read.reload(whole.tree, whole.root, paths)
         if not any(part.kind.source is None for part in {**whole.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(whole.root, Tree(whole.ontology, whole.limits, {}, whole.tree.findings))
         whole.take_in(parts)
-    if (
-        whole.is_stale
-    ):  # also where another process was faster just now: else lanes would be made in memory for one answer
+    if _is_store_behind(whole):  # also where another process was faster just now
         load_result = _load_tree(whole.wiring)
         whole.restart(load_result.tree, load_result.lines)
     base.renew()
@@ -135,9 +133,8 @@ def sync(base: Base) -> None:
 def answered(
     ask: "Callable[Concatenate[Base, Given], Answer]",
 ) -> "Callable[Concatenate[Base, Given], Answer]":
-    """For what asks derived state: asked again where another process has brought that beyond what is loaded, once the files
-    were looked at (where that happens time and again, this process goes on in memory; of a generation it is raised); where the store was lost, and a file
-    that it was read from changed; and where a cache file was found to be forged on the way, as what was derived from it is
+    """For what asks derived state: asked again where what was loaded lies nowhere any more, once the files were looked at (of
+    a generation that is raised), and where a cache file was found to be forged on the way, as what was derived from it is
     made anew."""
 
     @wraps(ask)
@@ -147,17 +144,11 @@ def answered(
             drop_count = base.cache.dropped
             try:
                 answer = ask(base, *given, **named)
-            except BEHIND as problem:
-                if base.is_generation:
-                    raise  # all of what was asked is for the next one
+            except Ahead:
                 attempts += 1
-                if attempts < _ATTEMPTS:
-                    base.is_stale = True
-                    refresh(base)
-                elif isinstance(problem, Ahead):
-                    base.in_memory = True  # others change what lies on disk faster than it can be read
-                else:
-                    raise
+                if base.is_generation or attempts > _ATTEMPTS:
+                    raise  # all of what was asked is for the next one
+                refresh(base)
                 continue
             if drop_count == base.cache.dropped:
                 return answer

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from duckkb.errors import Unavailable, Unreadable
 from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import Ahead
 from duckkb.settings import Settings
 from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place, Unusable
@@ -60,7 +61,7 @@ def load(ground: Ground) -> Opened:
     lines = StoredLines.open(ground.place, ground.ontology, ground.limits)
     tree = lines.tree()
     is_current = not read.list_changed_parts(tree, ground.root, file_survey)
-    if is_current and lines.is_whole and lines.knows_stamps(tree) and not lines.reason:
+    if is_current and lines.is_mirror_of(tree) and not lines.reason:
         return Opened(tree, lines)
     try:
         return _update_store(ground, lines, tree, file_survey)
@@ -68,6 +69,7 @@ def load(ground: Ground) -> Opened:
         OSError,
         Unavailable,
         Unusable,
+        Ahead,
     ) as problem:  # it cannot be written, or others write it: this process does without
         reason = lines.reason or str(problem)
         lines.close()
@@ -91,7 +93,8 @@ def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: S
             tree = lines.tree()
             changed_paths = read.list_changed_parts(tree, ground.root, file_survey)
         parts = read.reload(tree, ground.root, changed_paths, file_survey)
-        lines.save(tree, tree.replace(parts), changed_paths)
+        tree.replace(parts)
+        lines.save(tree, changed_paths)
     lines.lean(tree)
     return Opened(tree, lines)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from duckkb.engine.base import Base, TreeRows
-from duckkb.engine.boot import BEHIND, refuse_unreadable
+from duckkb.engine.boot import refuse_unreadable
 from duckkb.engine.observed import Observed
 from duckkb.errors import (
     Conflict,
@@ -26,7 +26,7 @@ from duckkb.errors import (
 )
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import Lanes, Sql
+from duckkb.ports import Ahead, Lanes, Sql
 from duckkb.queries import Notice
 from duckkb.store.base_store import BaseStore
 from duckkb.store.lines import StoredLines
@@ -88,22 +88,6 @@ class NarrowedBase(Base):
     @property
     def notes(self) -> BaseStore:
         raise forbidden("what is asked tells of the whole knowledge base and of its machine")
-
-    @property
-    def is_stale(self) -> bool:
-        return self._of.is_stale
-
-    @is_stale.setter
-    def is_stale(self, is_stale: bool) -> None:
-        self._of.is_stale = is_stale
-
-    @property
-    def in_memory(self) -> bool:
-        return self._of.in_memory
-
-    @in_memory.setter
-    def in_memory(self, in_memory: bool) -> None:
-        self._of.in_memory = in_memory
 
     @property
     def builder(self) -> EntryBuilder:
@@ -186,7 +170,7 @@ def narrow_errors(types: frozenset[str] | None, *, asked_again: bool = False) ->
     except DuckkbError as problem:
         if (
             types is None
-            or (asked_again and isinstance(problem, BEHIND))
+            or (asked_again and isinstance(problem, Ahead))
             or (public_error := narrow_error(problem)) is problem
         ):
             raise

@@ -342,7 +342,7 @@ def note_missing_graphs(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice
     notices = []
     for kind in kinds:
         settings = kind.settings(base.settings).vectors
-        if not kind.vectors or settings.ann == "exact" or base.rows(kind).version.folder is None:
+        if not kind.vectors or settings.ann == "exact" or base.rows(kind).state.folder is None:
             continue
         account = base.lanes(kind).vectors.account()
         if (

@@ -1,8 +1,9 @@
-"""The files of one lane of one type, and a small file (the meta) that says which revision of the rows they mirror.
+"""The files of one lane of one type, and a small file (the meta) that says which state of the rows they mirror. What that
+holds lies beside it, under a name that follows from its bytes.
 
 The meta is written last and at once, so what it says is there: data files are on the disk before it. Data files grow at
 their end or get a new name. A generation is a folder of data files that were built together. Whatever does not agree - another
-store, a file that is gone or was touched since, a damaged meta - is no lane, and a new one is built. Readers hold the lock
+key, a file that is gone or was touched since, a damaged meta - is no lane, and a new one is built. Readers hold the lock
 while they open, whoever changes something holds it alone; nobody holds it while searching.
 """
 
@@ -18,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from duckkb import atomic_write, locks
+from duckkb.lanes.held import Held
 from duckkb.open_files import NO_FOLLOW
 
 State = dict[str, Any]
 """What a lane has to know to open its files; JSON. `files` has the names of the data files."""
 
-_FORMAT = 3
+_FORMAT = 4
 _META, _LOCK = "meta.json", "lock"
 _WAIT = 60.0  # seconds for another process that builds
 
@@ -34,22 +37,22 @@ FileStamp = tuple[int, int]
 
 
 class LaneMeta(Struct, frozen=True):
-    """What a lane mirrors: a revision of a store; the generation that does; and the stamps of its files."""
+    """What a lane mirrors: the digest of a type's rows; the generation that does; the stamps of its files; and where it says
+    what it holds."""
 
-    store: str
-    revision: int
+    digest: str
     generation: str
     state: State
-    stamps: Mapping[str, FileStamp]
+    stamps: Mapping[str, FileStamp] = {}
+    held: str = ""
 
 
 class LaneFiles:
-    """The folder of one lane. `store` and `material` name all that shapes its content but the revision."""
+    """The folder of one lane. `material` names all that shapes its content but the rows."""
 
-    def __init__(self, folder: Path, store: str, material: str) -> None:
+    def __init__(self, folder: Path, material: str) -> None:
         self._folder = folder
-        self._store = store
-        self._names = {"format": _FORMAT, "store": store, "material": material}
+        self._names = {"format": _FORMAT, "material": material}
 
     @contextmanager
     def locked(self, *, alone: bool) -> Iterator[None]:
@@ -78,8 +81,16 @@ class LaneFiles:
             if any(contents[name] != value for name, value in self._names.items()):
                 return None
             stamps = {name: (size, mtime) for name, (size, mtime) in contents["stamps"].items()}
-            meta = LaneMeta(self._store, contents["revision"], contents["generation"], contents["state"], stamps)
+            meta = LaneMeta(contents["digest"], contents["generation"], contents["state"], stamps, contents["held"])
             return meta if _is_intact(self.place(meta.generation), stamps) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def read_contents(self, meta: LaneMeta) -> Held | None:
+        """What the lane holds; None where that cannot be read."""
+        try:
+            data = (self._folder / meta.held).read_bytes()
+            return Held.load(data) if meta.held == _name_contents(data) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -98,29 +109,31 @@ class LaneFiles:
             _remove(self.place(generation))
             raise
 
-    def seal(self, revision: int, generation: str, state: State, before: LaneMeta | None = None) -> LaneMeta:
-        """Say that this generation, whose files are written, mirrors a revision. The caller holds the lock alone; `before` is
-        what was there. Other generations are removed; who has them open keeps them."""
+    def seal(self, meta: LaneMeta, contents: Held | None = None, before: LaneMeta | None = None) -> LaneMeta:
+        """Say what a generation mirrors, whose files are written, and what it holds. The caller holds the lock alone; `before`
+        is what was there. Other generations are removed; who has them open keeps them."""
+        generation, state = meta.generation, meta.state
         previous_stamps = before.stamps if before is not None and before.generation == generation else {}
         place = self.place(generation)
         stamps = {name: _sync_stamp(place / name, previous_stamps.get(name)) for name in state["files"]}
-        body = json.dumps(
-            {**self._names, "revision": revision, "generation": generation, "state": state, "stamps": stamps}
-        )
+        data = contents.dump() if contents is not None else b""
+        meta = replace(meta, stamps=stamps, held=_name_contents(data))
+        atomic_write.replace_file(self._folder / meta.held, data, durable=False)
+        body = json.dumps(self._names | asdict(meta))
         meta_bytes = f"{_seal(body.encode())}\n{body}".encode()
         atomic_write.replace_file(self._folder / _META, meta_bytes, durable=False)
-        self._remove_generations(generation)
-        return LaneMeta(self._store, revision, generation, state, stamps)
+        self._remove_generations(generation, meta.held)
+        return meta
 
     def discard(self) -> None:
         """Remove everything that is there."""
         with suppress(OSError), self.locked(alone=True):
             (self._folder / _META).unlink(missing_ok=True)
-            self._remove_generations("")
+            self._remove_generations()
 
-    def _remove_generations(self, generation: str) -> None:
+    def _remove_generations(self, *names: str) -> None:
         for path in self._folder.iterdir():
-            if path.name not in (_META, _LOCK, generation):
+            if path.name not in (_META, _LOCK, *names):
                 _remove(path)
 
     def _lock_file(self, alone: bool) -> int | None:
@@ -172,6 +185,10 @@ def _remove(path: Path) -> None:
             rmtree(path)
         else:
             path.unlink()
+
+
+def _name_contents(data: bytes) -> str:
+    return f"held-{_seal(data)}"
 
 
 def _seal(body: bytes) -> str:

@@ -1,31 +1,43 @@
 """Rows that are held in memory, for who gives them as they are."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
 from duckkb.entries import IndexEntry
-from duckkb.ports import ChangeLog, Row, RowVersion
+from duckkb.ports import Row, TypeState
 from duckkb.queries import Lane
 from duckkb.records import Identity, Record
 
+_NUMBERS = count()
+
 
 class MemoryRows:
-    """Implements `ports.Rows` over a dict, which `change` alone may change. Every lane sees everything."""
+    """Implements `ports.Rows` over a dict, which `change` alone may change. Each row is a part, whose digest is the number of
+    its change. Every lane sees everything."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._rows = {row.record.id: row for row in rows}
-        self._changes = ChangeLog()
+        self._digests: dict[str, str] = {}
+        self._number(self._rows)
 
     @property
-    def version(self) -> RowVersion:
-        return self._changes.version
+    def state(self) -> TypeState:
+        return TypeState(self._digest, self._digests, self._read_row)
 
     def change(self, new: Mapping[int, Row], dropped: Iterable[int] = ()) -> None:
         """Drop, then put `new` in the place of what they replace."""
-        dropped_ids = set(dropped)
-        for record_id in dropped_ids:
+        for record_id in set(dropped):
             self._rows.pop(record_id, None)
+            self._digests.pop(str(record_id), None)
         self._rows.update(new)
-        self._changes.note({*dropped_ids, *new})
+        self._number(new)
+
+    def _number(self, ids: Iterable[int]) -> None:
+        self._digest = f"{next(_NUMBERS):08x}"
+        self._digests = {**self._digests, **{str(record_id): self._digest for record_id in ids}}
+
+    def _read_row(self, path: str) -> Iterable[tuple[int, bytes]]:
+        return [(int(path), self._digests[path].encode())]
 
     def __len__(self) -> int:
         return len(self._rows)

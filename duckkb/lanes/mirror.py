@@ -1,7 +1,7 @@
-"""State that mirrors the rows of one type: files at a revision plus the changes since, or the same in memory.
+"""State that mirrors the rows of one type: in files, or in memory.
 
-There is one rule, `RowMirror._bring`: what is there follows the rows that changed after its revision; where these are not
-known, or too many, or what lies there is of another store or damaged, it is built anew.
+There is one rule, `RowMirror._bring`: what is there follows the rows that differ from those that it holds, whether these
+are older or newer; where they are too many, or what lies there is made otherwise or damaged, it is built anew.
 """
 
 from abc import ABC, abstractmethod
@@ -12,13 +12,14 @@ from threading import RLock
 from typing import Any, ClassVar
 
 from duckkb.lanes.files import LaneFiles, LaneMeta, State
-from duckkb.ports import Ahead, Rows, RowVersion
+from duckkb.lanes.held import Held
+from duckkb.ports import Rows, TypeState
 from duckkb.queries import Lane
 from duckkb.records import identity_key
 
 
 class RowMirror(ABC):
-    """`rows` is read, never changed; its `version` says what has changed, and where files may lie. Nothing is computed before
+    """`rows` is read, never changed; its `state` says what is mirrored, and where files may lie. Nothing is computed before
     `_refresh`, which every question begins with.
 
     For threads that ask side by side: one of them, in its `turn`, brings the state there, and each takes then what it asks,
@@ -32,6 +33,7 @@ class RowMirror(ABC):
         self._rows = rows
         self._stale: set[int] = set()
         self._meta: LaneMeta | None = None
+        self._contents: Held | None = None  # of what is in memory; files have it beside them
         self._has_no_files = False
         self.turn = RLock()
 
@@ -79,7 +81,7 @@ class RowMirror(ABC):
     def drop(self) -> None:
         """Forget what is built or open, and remove what lies on disk: it is damaged. This process does without."""
         with self.turn:
-            files = self._find_files(self._rows.version)
+            files = self._find_files(self._rows.state)
             self.forget()
             self._has_no_files = True
         if files is not None:
@@ -87,84 +89,83 @@ class RowMirror(ABC):
 
     def glance(self) -> bool:
         """Open what lies on disk, if it is as it should be and nothing has to be made; whether it is open."""
-        with self.turn, suppress(OSError, ValueError, Ahead):
-            version = self._rows.version
-            files = self._find_files(version)
-            return files is not None and (self._is_at(version) or self._opened(files, version))
+        with self.turn, suppress(OSError, ValueError):
+            rows_state = self._rows.state
+            files = self._find_files(rows_state)
+            return files is not None and (self._is_at(rows_state) or self._opened(files, rows_state))
         return False
 
     def _refresh(self) -> None:
-        """Have the state mirror the rows as they are now; raises `Ahead`."""
+        """Have the state mirror the rows as they are now."""
         with self.turn:
             self._mirror()
 
     def _mirror(self) -> None:
-        version = self._rows.version
-        if self._is_at(version):
+        rows_state = self._rows.state
+        if self._is_at(rows_state):
             return
-        files = self._find_files(version)
+        files = self._find_files(rows_state)
         if files is not None:
             try:
-                if self._meta is not None or not self._opened(files, version):
-                    self._bring(version, files)
+                if self._meta is not None or not self._opened(files, rows_state):
+                    self._bring(rows_state, files)
                 return
             except (OSError, ValueError):  # a disk that is full or cannot be written: this process does without
                 self._meta, self._has_no_files = None, True
-        self._bring(version, None)
+        self._bring(rows_state, None)
 
-    def _bring(self, version: RowVersion, files: LaneFiles | None) -> None:
+    def _bring(self, rows_state: TypeState, files: LaneFiles | None) -> None:
         """The one rule: open what another process brought there meanwhile, else follow, else build."""
         with files.locked(alone=True) if files else nullcontext():
             meta = files.read() if files else self._meta
-            if files and self._open_if_current(files, meta, version):
+            if files and self._open_if_current(files, meta, rows_state):
                 return
-            state = self._follow_changes(version, files, meta)
+            before = self._contents if files is None else files.read_contents(meta) if meta else None
+            contents = Held.of(rows_state, before)
+            state = self._follow_changes(contents, before, files, meta)
+            self._meta = None
             if state is not None and meta is not None:
-                self._meta = self._seal_meta(version, files, meta.generation, state, meta)
+                self._seal(LaneMeta(rows_state.digest, meta.generation, state), contents, files, meta)
             else:
-                self._meta = None
                 with files.begun() if files else nullcontext("") as generation:
                     state = self._build(files.place(generation) if files else None)
-                    self._meta = self._seal_meta(version, files, generation, state, meta)
+                    self._seal(LaneMeta(rows_state.digest, generation, state), contents, files, meta)
         self._stale.clear()
 
-    def _follow_changes(self, version: RowVersion, files: LaneFiles | None, meta: LaneMeta | None) -> State | None:
-        """What came of following the changes since a revision; None where all has to be made anew."""
-        if meta is None or meta.store != version.store or bool(meta.generation) != (files is not None):
+    def _follow_changes(
+        self, contents: Held, before: Held | None, files: LaneFiles | None, meta: LaneMeta | None
+    ) -> State | None:
+        """What came of following the rows that differ; None where all has to be made anew."""
+        if meta is None or before is None or bool(meta.generation) != (files is not None):
             return None
-        changed_ids = version.changed(meta.revision)
-        if changed_ids is None or not (self._is_open(files, meta) and self._suits()):
+        if not (self._is_open(files, meta) and self._suits()):
             return None
         self._meta = None  # what has followed in part is nothing
         with suppress(OSError, ValueError):  # damaged in a way that opening it did not show
-            return self._follow(files.place(meta.generation) if files else None, changed_ids | self._stale)
+            changed_ids = contents.difference(before) | self._stale
+            return self._follow(files.place(meta.generation) if files else None, changed_ids)
         return None
 
-    @staticmethod
-    def _seal_meta(
-        version: RowVersion, files: LaneFiles | None, generation: str, state: State, before: LaneMeta | None
-    ) -> LaneMeta:
-        if files is None:
-            return LaneMeta(version.store, version.revision, "", state, {})
-        return files.seal(version.revision, generation, state, before)
+    def _seal(self, meta: LaneMeta, contents: Held, files: LaneFiles | None, before: LaneMeta | None) -> None:
+        """Note what is mirrored now: in the files where there are some."""
+        self._meta, self._contents = (files.seal(meta, contents, before), None) if files else (meta, contents)
 
-    def _is_at(self, version: RowVersion) -> bool:
+    def _is_at(self, rows_state: TypeState) -> bool:
         """Whether what is open needs nothing."""
-        meta = self._meta
-        is_open = meta is not None and (meta.store, meta.revision) == (version.store, version.revision)
-        return is_open and not self._stale and self._suits()
+        return self._is_current(self._meta, rows_state) and self._suits()
 
-    def _opened(self, files: LaneFiles, version: RowVersion) -> bool:
+    def _is_current(self, meta: LaneMeta | None, rows_state: TypeState) -> bool:
+        return meta is not None and meta.digest == rows_state.digest and not self._stale
+
+    def _opened(self, files: LaneFiles, rows_state: TypeState) -> bool:
         with files.locked(alone=False):
-            return self._open_if_current(files, files.read(), version)
+            return self._open_if_current(files, files.read(), rows_state)
 
-    def _open_if_current(self, files: LaneFiles, meta: LaneMeta | None, version: RowVersion) -> bool:
+    def _open_if_current(self, files: LaneFiles, meta: LaneMeta | None, rows_state: TypeState) -> bool:
         """Whether what lies there needs nothing but to be opened, which is done then."""
-        if meta is None:
+        if meta is None or not self._is_current(meta, rows_state):
             return False
-        if meta.revision > version.revision:
-            raise Ahead("Another process changed the base meanwhile.", code="E_STALE", suggestion="repeat the command")
-        return meta.revision == version.revision and not self._stale and self._is_open(files, meta) and self._suits()
+        return self._is_open(files, meta) and self._suits()
 
     def _is_open(self, files: LaneFiles | None, meta: LaneMeta) -> bool:
         if files and meta != self._meta:
@@ -176,8 +177,8 @@ class RowMirror(ABC):
             self._meta = meta
         return self._meta is not None
 
-    def _find_files(self, version: RowVersion) -> LaneFiles | None:
+    def _find_files(self, rows_state: TypeState) -> LaneFiles | None:
         """Where it lies on disk; None where it is kept in memory."""
-        if version.folder is None or self._has_no_files:
+        if rows_state.folder is None or self._has_no_files:
             return None
-        return LaneFiles(version.folder / self.name, version.store, f"{version.key(self.lane)} {self._material}")
+        return LaneFiles(rows_state.folder / self.name, f"{rows_state.key(self.lane)} {self._material}")

@@ -47,7 +47,7 @@ class TypeLanes:
         """Forget what was derived from entries, on disk too: they are not what they were taken for."""
         with self._turn:
             self._words = self._vectors = None
-        folder = self._rows.version.folder
+        folder = self._rows.state.folder
         if folder is not None:
             for name in ("lexical", "vectors", "graph"):
-                LaneFiles(folder / name, "", "").discard()
+                LaneFiles(folder / name, "").discard()

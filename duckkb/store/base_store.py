@@ -1,7 +1,7 @@
-"""The store of one base: named values and the contents of parts, each sealed, in one file that changes as a whole.
+"""The store of one base: the lines of its parts as rows, and notes, in one SQLite file that changes as a whole.
 
-SQLite says when a page makes no sense, not when a byte of a value or of its own index was turned: so each value carries a
-checksum over its name and its bytes, and what is asked for by a name that must be there and is not means damage, too.
+SQLite finds what its own checks see. A line is held against its etag when it is read, all lines of a part that is
+canonical against the digest of its file.
 """
 
 import json
@@ -9,28 +9,35 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from typing import Any
 
 from duckkb.store.database import Database, Schema, Unusable
 from duckkb.store.place import Place
-from duckkb.truth.files.part import PartHead, etag
+from duckkb.truth.files.part import etag
 
-FILE = "store-2.sqlite"
-_SCHEMA = Schema(
-    1,
-    (
-        "CREATE TABLE value (name TEXT PRIMARY KEY, seal BLOB NOT NULL, data BLOB NOT NULL)",
-        "CREATE TABLE part (number INTEGER PRIMARY KEY AUTOINCREMENT, seal BLOB NOT NULL, head BLOB, text BLOB)",
-        "CREATE TABLE change (type TEXT, revision INTEGER, data BLOB NOT NULL, seal BLOB NOT NULL,"
-        " PRIMARY KEY (type, revision))",
-        "CREATE TABLE gone (number INTEGER PRIMARY KEY, at INTEGER NOT NULL)",
-    ),
-    page_bytes=32_768,
-)
-"""`value`: everything that has a name. `part`: heads and lines of parts (`PartContent`), never changed. `change`: the ids
-that a revision touched, and the revision before. `gone`: parts that were replaced, and when (seconds)."""
-_NOTE = "note/"
+FILE = "store-3.sqlite"
+INDICES = {
+    "record_id": "record (type, id)",
+    "record_identity": "record (type, identity)",
+    "record_part": "record (part, line_no, id)",
+}
+_TYPE = """CREATE TABLE type (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, key TEXT NOT NULL, state TEXT NOT NULL
+)"""
+_PART = """CREATE TABLE part (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, type INTEGER NOT NULL, path TEXT NOT NULL, stamp BLOB NOT NULL,
+    digest TEXT NOT NULL, canonical INTEGER NOT NULL, sorted INTEGER NOT NULL, count INTEGER NOT NULL
+)"""
+_RECORD = """CREATE TABLE record (
+    type INTEGER NOT NULL, part INTEGER NOT NULL, line_no INTEGER NOT NULL, id INTEGER NOT NULL,
+    flags INTEGER NOT NULL, etag BLOB NOT NULL, identity BLOB NOT NULL, line BLOB NOT NULL
+)"""
+_NOTE = "CREATE TABLE note (name TEXT PRIMARY KEY, data BLOB NOT NULL)"
+_INDICES = (f"CREATE INDEX {name} ON {columns}" for name, columns in INDICES.items())
+_SCHEMA = Schema(2, (_TYPE, _PART, _RECORD, *_INDICES, _NOTE))
+"""`type`: what is held of each type: `key` names what its lines are read by, `state` is another with each change. `part`:
+numbers are never given twice; `stamp` is JSON. `record`: `identity` is JSON, `etag` 8 bytes, `flags` as of `PartLines`.
+`note`: JSON that nothing depends on."""
 
 
 class BaseStore:
@@ -59,16 +66,6 @@ class BaseStore:
         """Why nothing is kept beyond this process; empty where it is, or nobody has asked yet."""
         return self._database.reason if self._database is not None else ""
 
-    def value(self, name: str) -> bytes | None:
-        """A value; None where there is none. Raises `Unusable`."""
-        rows = self.database.read("SELECT seal, data FROM value WHERE name = ?", (name,))
-        if not rows:
-            return None
-        seal, data = rows[0]
-        if seal != compute_checksum(name, data):
-            raise self.damaged(name)
-        return bytes(data)
-
     def damaged(self, what: str) -> Unusable:
         """The error for what is not as it was written; the file is dropped, so that nobody opens it again."""
         self.database.drop()
@@ -76,16 +73,16 @@ class BaseStore:
 
     def note(self, name: str) -> Any:
         """What was noted under a name, as JSON has it; None where there is nothing that can be read."""
-        with suppress(Unusable, ValueError, RecursionError):
-            data = self.value(_NOTE + name)
-            return None if data is None else json.loads(data)
+        with suppress(Unusable, ValueError, TypeError, RecursionError):
+            for (data,) in self.database.read("SELECT data FROM note WHERE name = ?", (name,)):
+                return json.loads(data)
         return None
 
     def keep(self, name: str, note: Any) -> bool:
         """Note something that nothing depends on; False where that cannot be done."""
         try:
             with self.database.writing() as connection:
-                put(connection, _NOTE + name, json.dumps(note).encode())
+                connection.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (name, json.dumps(note).encode()))
         except Unusable:
             return False
         return True
@@ -99,45 +96,29 @@ class BaseStore:
             yield connection
 
     def problem(self) -> str | None:
-        """What is wrong with what lies there, where every byte of it is looked at; None: nothing, or there is none. Makes no
-        file and removes none."""
+        """What is wrong with what lies there, where every line of it is looked at; None: nothing, or there is none.
+        Makes no file and removes none."""
         if not os.path.lexists(self.place.own / FILE):
             return None
-        if (flaw := self.database.problem()) is not None:
-            return flaw
+        if (problem := self.database.problem()) is not None:
+            return problem
+        lines = "SELECT etag, line FROM record WHERE part = ?"
         try:
-            for name, seal, data in self.database.read("SELECT name, seal, data FROM value"):
-                if seal != compute_checksum(name, data):
-                    return f"{name} is not as it was written"
-            for (number,) in self.database.read("SELECT number FROM part"):
-                if not self._is_sound_part(number):
-                    return f"part {number} is not as it was written"
-        except (Unusable, ValueError) as error:
+            for number, path, count in self.database.read("SELECT number, path, count FROM part"):
+                rows = self.database.read(lines, (number,))
+                if len(rows) != count or not is_as_written(rows):
+                    return f"what it has of {path} is not as it was written"
+        except (Unusable, TypeError) as error:
             return str(error)
         finally:
             self.close()
         return None
-
-    def _is_sound_part(self, number: int) -> bool:
-        for seal, head, text in self.database.read("SELECT seal, head, text FROM part WHERE number = ?", (number,)):
-            lines = text.split(b"\n")[:-1]
-            if (
-                seal != compute_checksum(f"part/{number}", head)
-                or b"".join(map(etag, lines)) != PartHead.load(len(lines), head).etags
-            ):
-                return False
-        return True
 
     def close(self) -> None:
         if self._database is not None:
             self._database.close()
 
 
-def put(connection: sqlite3.Connection, name: str, data: bytes) -> None:
-    """Write a value in a change that has begun."""
-    connection.execute("INSERT OR REPLACE INTO value VALUES (?, ?, ?)", (name, compute_checksum(name, data), data))
-
-
-def compute_checksum(name: str, data: bytes) -> bytes:
-    """The checksum that goes with a value."""
-    return blake2b(data, digest_size=16, key=blake2b(name.encode(), digest_size=32).digest()).digest()
+def is_as_written(rows: list[tuple[bytes, bytes]]) -> bool:
+    """Whether each etag is that of its line."""
+    return all(etag(line) == tag for tag, line in rows)

@@ -56,7 +56,8 @@ class Schema(Struct, frozen=True):
 class Database:
     """A file in a folder that `place` has made; in memory where that is None, or the file cannot be had, which `reason` then
     says. Calls from several threads take turns; a process that was forked opens the file anew. One that `holds` sees the
-    state of its first `read` until `let_go` or its own next change, where there is a write-ahead log."""
+    state of its first `read` until `let_go` or its own next change, where there is a write-ahead log. `states` counts
+    those that were looked at: while it is the same, nothing that others wrote is seen."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
         self._inode = 0
-        self.openings = 0
+        self.openings = self.states = 0
         self._holds, self._has_log = holds, False
 
     @property
@@ -98,15 +99,11 @@ class Database:
         """The rows of a statement. Raises `Unusable`."""
         with self._lock, self._translate_errors():
             connection = self._opened()
-            if self._holds and self._has_log and not connection.in_transaction:
-                connection.execute("BEGIN")
+            if not connection.in_transaction:
+                self.states += 1
+                if self._holds and self._has_log:
+                    connection.execute("BEGIN")
             return connection.execute(statement, values).fetchall()
-
-    def slice(self, table: str, column: str, row: int, start: int, end: int | None) -> bytes:
-        """Some bytes of one value, up to `end` or all. Raises `Unusable`, also where there is no such row."""
-        with self._lock, self._translate_errors(), self._opened().blobopen(table, column, row, readonly=True) as blob:
-            blob.seek(start)
-            return blob.read() if end is None else blob.read(end - start)
 
     def let_go(self) -> None:
         """See what others have written since. Raises `Unusable`."""
@@ -302,10 +299,6 @@ class Database:
         _remove(draft)  # of a process that was killed
         with closing(self._connect(draft)) as connection:
             connection.execute(f"PRAGMA page_size={self._schema.page_bytes}")
-            if self._schema.page_bytes > _PAGE_BYTES:
-                # Nothing is vacuumed by it: with the map of pages that it has, SQLite finds the middle of a long value without
-                # reading all that lies before (getOverflowPage in its btree.c), most of what reading one line would cost.
-                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             self._set_journal_mode(connection, path)
             with connection:
                 connection.execute("BEGIN IMMEDIATE")

@@ -47,7 +47,7 @@ class Machine:
     def files(self) -> list[Path]:
         """What SQLite has open, and its logs."""
         place = Place.of(self.folder / "cache", self.root)
-        bases = (place.own / "store-2.sqlite", place.shared / "search_cache.sqlite")
+        bases = (place.own / "store-3.sqlite", place.shared / "search_cache.sqlite")
         return [path.with_name(path.name + end) for path in bases for end in ("", "-wal", "-shm", "-journal")]
 
     def fill(self) -> None:
@@ -114,7 +114,7 @@ def calls_of(machine: Machine, args: tuple[str, ...], stale: str) -> list[strace
         machine.begin(stale)
         ended, calls = machine.run(args, only=only)
         assert ended.code == 0, ended
-    assert any("store-2" in call.path for call in calls) and any("search_cache" in call.path for call in calls)
+    assert any("store-3" in call.path for call in calls) and any("search_cache" in call.path for call in calls)
     return calls
 
 

@@ -32,7 +32,7 @@ class Faults:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.lasts, self.count = -1, False, 0
-        read, cut, writing = Database.read, Database.slice, Database.writing
+        read, writing = Database.read, Database.writing
 
         def failing(call: Any) -> Any:
             def asked(database: Database, *given: Any) -> Any:
@@ -49,7 +49,6 @@ class Faults:
                 self.meet(database)
 
         monkeypatch.setattr(Database, "read", failing(read))
-        monkeypatch.setattr(Database, "slice", failing(cut))
         monkeypatch.setattr(Database, "writing", written)
 
     def meet(self, database: Database) -> None:

@@ -1,6 +1,7 @@
 """What every lane is tested with: small types, rows made of texts, and the lanes over them, real and fake."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from duckkb.lanes.sql.process.engine import Engine
 from duckkb.lanes.sql.tables import Tables
 from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ontology.model import NodeType, Ontology, RecordType, SearchField
-from duckkb.ports import Row, Rows, RowVersion, Sql, SqlLimits, VectorLane, WordLane
+from duckkb.ports import Row, Rows, Sql, SqlLimits, TypeState, VectorLane, WordLane
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
 from tests.fakes import FakeSql, FakeVectors, FakeWords, HashEmbedder
@@ -60,17 +61,37 @@ REAL = Parts(lambda kind, rows: Lexical(kind, rows, TOKENIZER, "english"), Cosin
 FAKE = Parts(FakeWords, FakeVectors, FakeSql)
 
 
-class VersionedRows(MemoryRows):
-    """Rows that a test keeps, at a version that it names."""
+class StatedRows(MemoryRows):
+    """Rows that a test keeps, at a state that it names."""
 
-    def __init__(self, rows: dict[int, Row], version: Callable[[], RowVersion]) -> None:
+    def __init__(self, rows: dict[int, Row], state: Callable[[], TypeState]) -> None:
         super().__init__()
         self._rows = rows
-        self._named = version
+        self._named = state
 
     @property
-    def version(self) -> RowVersion:
+    def state(self) -> TypeState:
         return self._named()
+
+
+class Numbered:
+    """States of rows that change: each row is a part, whose digest is the number of the change that put it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.digests: dict[str, str] = {}
+
+    def change(self, put: Iterable[int], gone: Iterable[int] = ()) -> None:
+        self.number += 1
+        lost = {str(record_id) for record_id in gone}
+        kept = {path: digest for path, digest in self.digests.items() if path not in lost}
+        self.digests = kept | {str(record_id): f"{self.number:08}" for record_id in put}
+
+    def state(self, folder: Path | None) -> TypeState:
+        digests = self.digests
+        return TypeState(
+            repr(sorted(digests.items())), digests, lambda path: [(int(path), digests[path].encode())], folder
+        )
 
 
 class Held:

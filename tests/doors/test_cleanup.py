@@ -131,8 +131,9 @@ def test_a_cache_beyond_the_machines_limit_loses_what_was_not_used_for_longest(u
 
 @pytest.mark.long
 def test_what_is_made_beyond_the_limit_pushes_out_what_is_older(user: User) -> None:
-    user.machine(cache_limit=1_250_000)
-    roots = [user.base(f"base {number}") for number in range(3)]
+    roots = [user.base(f"base {number}") for number in range(2)]
+    user.machine(cache_limit=user.bytes * 5 // 4)  # which two have room in, and a third has not
+    roots.append(user.base("base 2"))
     (cache,) = (user.cache / "shared").glob("*.sqlite")
     with closing(sqlite3.connect(cache)) as connection:
         texts = [text for (text,) in connection.execute("SELECT CAST(payload AS TEXT) FROM row")]

@@ -100,7 +100,7 @@ def _rows_made(run: Callable[[], _T]) -> tuple[int, _T]:
 
     def watch(frame: Any, event: str, _: object) -> None:
         nonlocal count
-        count += event == "call" and frame.f_code is Lines._row.__code__
+        count += event == "call" and frame.f_code is Lines._build_row.__code__
 
     sys.setprofile(watch)
     try:

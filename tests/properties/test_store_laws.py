@@ -9,17 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.engine.loading import Ground, Opened, load
+from duckkb.lanes.held import Held
 from duckkb.settings import Settings
-from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place
 from duckkb.truth.files.read import list_changed_parts, reload
-from duckkb.truth.files.tree import Tree
-from tests.properties.test_tree_properties import ONTOLOGY, edits, facts, states, write
+from tests.properties.test_tree_properties import ONTOLOGY, Mirror, check_states, edits, facts, states, write
 from tests.properties.test_tree_properties import read as read_afresh
 
 ALWAYS = Settings(snapshot_bytes=0)
 steps = st.lists(st.tuples(edits, st.sampled_from(["cold", "warm", "lost", "both"])), min_size=1, max_size=5)
-Mirror = dict[str, dict[int, bytes]]
 
 
 def ground(root: Path) -> Ground:
@@ -30,10 +28,6 @@ def place(root: Path) -> Place:
     return Place.of(root / "home", root)
 
 
-def lines(tree: Tree) -> Mirror:
-    return {kind.name: {row.record.id: row.line for row in tree.rows(kind)} for kind in ONTOLOGY}
-
-
 def follow(opened: Opened, root: Path) -> Opened:
     """As a process does that stays open: take in what changed, and write it down."""
     assert opened.lines is not None, opened.reason
@@ -41,24 +35,11 @@ def follow(opened: Opened, root: Path) -> Opened:
     paths = list_changed_parts(tree, root)
     with lines.writing(10.0) as is_current:
         if is_current:
-            lines.save(tree, tree.replace(reload(tree, root, paths)), paths)
+            tree.replace(reload(tree, root, paths))
+            lines.save(tree, paths)
     if is_current:
         lines.lean(tree)
     return opened if is_current else load(ground(root))
-
-
-def check_versions(kept: StoredLines | None, now: Mirror, seen: dict[tuple[str, str, int], dict[int, bytes]]) -> None:
-    """Of each revision that was seen, the log names every record that has changed since."""
-    assert kept is not None
-    for kind in ONTOLOGY:
-        version = kept.version(kind, lambda lane: "", str)
-        if version is None:
-            continue
-        for (name, store, revision), then in seen.items():
-            if (name, store) == (kind.name, version.store) and (found := version.changed(revision)) is not None:
-                own = now[kind.name]
-                assert {key for key in own.keys() | then.keys() if own.get(key) != then.get(key)} <= found
-        seen[kind.name, version.store, version.revision] = now[kind.name]
 
 
 @pytest.mark.long
@@ -71,7 +52,7 @@ def test_a_tree_out_of_the_store_is_the_tree_of_the_files(
         root = Path(folder)
         write(root, first)
         opened = load(ground(root))
-        seen: dict[tuple[str, str, int], dict[int, bytes]] = {}
+        seen: list[tuple[dict[str, Held], Mirror]] = []
         assert list(facts(opened.tree)) == list(facts(read_afresh(root)))
         for state, way in later:
             write(root, state)
@@ -86,6 +67,6 @@ def test_a_tree_out_of_the_store_is_the_tree_of_the_files(
             assert {kind.name: sorted(opened.tree.ids(kind)) for kind in ONTOLOGY} == {
                 kind.name: sorted(row.record.id for row in fresh.rows(kind)) for kind in ONTOLOGY
             }
-            check_versions(opened.lines, lines(fresh), seen)
+            check_states(opened.tree, fresh, seen)
             again = load(ground(root))
             assert list(facts(again.tree)) == list(facts(fresh))

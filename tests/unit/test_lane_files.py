@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.lanes.files import LaneFiles
+from duckkb.lanes.files import LaneFiles, LaneMeta
 
 MEGABYTE = 1 << 20
 
 
 def sealed(folder: Path, data: bytes) -> tuple[LaneFiles, Path]:
-    files = LaneFiles(folder / "c", "store", "material")
+    files = LaneFiles(folder / "c", "material")
     with files.locked(alone=True), files.begun() as generation:
         path = files.place(generation) / "data"
         path.write_bytes(data)
-        files.seal(1, generation, {"files": ["data"]})
+        files.seal(LaneMeta("1", generation, {"files": ["data"]}))
     return files, path
 
 
@@ -40,7 +40,7 @@ def test_what_a_process_that_died_left_at_the_end_of_a_file_is_seen(tmp_path: Pa
 def test_a_folder_that_was_copied_with_its_times_is_the_same(tmp_path: Path) -> None:
     sealed(tmp_path, b"data")
     shutil.copytree(tmp_path / "c", tmp_path / "other" / "c")
-    assert LaneFiles(tmp_path / "other" / "c", "store", "material").read() is not None
+    assert LaneFiles(tmp_path / "other" / "c", "material").read() is not None
 
 
 @pytest.mark.parametrize("sizes", [(10, 20), (10, 2 * MEGABYTE), (2 * MEGABYTE, 2 * MEGABYTE + 10), (5, 5), (20, 10)])
@@ -52,9 +52,9 @@ def test_a_file_may_grow_or_be_written_anew_from_one_revision_to_the_next(
     assert meta is not None
     grown = bytes(sizes[0]) + b"x" * (sizes[1] - sizes[0]) if sizes[0] > MEGABYTE else b"y" * sizes[1]
     path.write_bytes(grown)
-    files.seal(2, meta.generation, {"files": ["data"]}, meta)
+    files.seal(LaneMeta("2", meta.generation, {"files": ["data"]}), before=meta)
     found = files.read()
-    assert found is not None and found.revision == 2
+    assert found is not None and found.digest == "2"
 
 
 def test_what_could_not_be_finished_is_gone(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors.cosine import make_unit, unit_query
 from duckkb.lanes.vectors.int8_bounds import Int8Rows, common_direction, kernel, round_rows
 from duckkb.lanes.vectors.vectors import CosineLane
-from duckkb.ports import Row, RowVersion
+from duckkb.ports import Row
 from duckkb.records import Record
-from tests.conformance.lane_suite import VersionedRows
+from tests.conformance.lane_suite import Numbered, StatedRows
 
 SLACK = 4e-6  # what the docstring of `int8_bounds` counts for one row: floats on the way, and the row's length
 KINDS = (
@@ -225,14 +225,11 @@ def test_the_copy_lies_beside_the_matrix_and_follows_it(tmp_path: Path, looked: 
     unit = vectors("narrow", 600, 48, 3)
     rows = held(unit, chunks)
     later = {number: rows.pop(number) for number in list(rows)[-40:]}
-    log: list[frozenset[int]] = []
-
-    def version() -> RowVersion:
-        known = [*log]
-        return RowVersion("s", len(known), lambda revision: frozenset().union(*known[revision:]), tmp_path)
+    numbers = Numbered()
+    numbers.change(rows)
 
     def hits() -> list[tuple[int, int]]:
-        lane = CosineLane(VersionedRows(rows, version))  # type: ignore[arg-type]
+        lane = CosineLane(StatedRows(rows, lambda: numbers.state(tmp_path)))
         return [(hit.id, hit.seq) for hit in lane.ask(unit[-1], 10)]
 
     def files() -> set[str]:
@@ -241,7 +238,7 @@ def test_the_copy_lies_beside_the_matrix_and_follows_it(tmp_path: Path, looked: 
     assert hits() == right(rows, unit[-1], 10) and {"matrix", "copy", "bounds", "slots"} <= files()
     rows |= later
     del rows[3]
-    log.append(frozenset({3, *later}))
+    numbers.change(later, [3])
     assert hits() == right(rows, unit[-1], 10)
     assert hits() == right(rows, unit[-1], 10)  # by a process that opens what lies there
     assert len(looked) == 3
@@ -254,7 +251,7 @@ def test_a_matrix_made_without_the_kernel_has_no_copy_and_is_compared_in_full_by
     rows = held(unit, 1)
 
     def hits() -> list[tuple[int, int]]:
-        lane = CosineLane(VersionedRows(rows, lambda: RowVersion("s", 0, lambda _: frozenset(), tmp_path)))  # type: ignore[arg-type]
+        lane = CosineLane(StatedRows(rows, lambda: Numbered().state(tmp_path)))
         return [(hit.id, hit.seq) for hit in lane.ask(unit[-1], 10)]
 
     with monkeypatch.context() as patch:

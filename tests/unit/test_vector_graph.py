@@ -15,11 +15,11 @@ from duckkb.entries import IndexEntry
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors import graph
 from duckkb.lanes.vectors.vectors import CosineLane
-from duckkb.ports import Row, RowVersion
+from duckkb.ports import Row, TypeState
 from duckkb.queries import LaneHit
 from duckkb.records import Record
 from duckkb.settings import VectorSettings
-from tests.conformance.lane_suite import VersionedRows
+from tests.conformance.lane_suite import Numbered, StatedRows
 
 COUNT, DIMENSION = 2000, 32
 
@@ -43,21 +43,22 @@ class Ground:
     def __init__(self, folder: Path, rows: dict[int, Row]) -> None:
         self.folder = folder
         self.rows = rows
-        self._log: list[frozenset[int]] = []
+        self._numbers = Numbered()
+        self._numbers.change(rows)
 
     def change(self, put: Iterable[Row], gone: Iterable[int] = ()) -> None:
         made = {found.record.id: found for found in put}
+        gone = [*gone]
         for record_id in gone:
             del self.rows[record_id]
         self.rows |= made
-        self._log.append(frozenset({*made, *gone}))
+        self._numbers.change(made, gone)
 
     def lane(self, ann: str = "hnsw") -> CosineLane:
-        return CosineLane(VersionedRows(self.rows, self.version), VectorSettings(ann))
+        return CosineLane(StatedRows(self.rows, self.state), VectorSettings(ann))
 
-    def version(self) -> RowVersion:
-        changed = [*self._log]
-        return RowVersion("s", len(changed), lambda known: frozenset().union(*changed[known:]), self.folder)
+    def state(self) -> TypeState:
+        return self._numbers.state(self.folder)
 
     def exact(self) -> CosineLane:
         return CosineLane(MemoryRows(self.rows.values()))

@@ -34,7 +34,7 @@ def run(
     lenient base nothing is answered while records that the caller sees cannot be read."""
     action, arguments = accept_call(name, given, caller)
     with (
-        narrow_errors(caller.types, asked_again=base.is_asked_again),
+        narrow_errors(caller.types, asked_again=base.is_generation),
         _open_past(base, action, arguments, caller) as base,
     ):
         view = narrow_base(base, caller.types, tenant=caller.tenant, lenient=action.lenient)
@@ -56,7 +56,7 @@ def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) 
     if name not in ACTIONS or not ACTIONS[name].prepare:
         return False
     action, arguments = accept_call(name, given, caller)
-    with narrow_errors(caller.types, asked_again=base.is_asked_again):
+    with narrow_errors(caller.types, asked_again=base.is_generation):
         return action.prepared(base, caller, arguments)
 
 

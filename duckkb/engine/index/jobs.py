@@ -224,7 +224,7 @@ def _complete(base: Base) -> None:
             base.lanes(kind).words.complete()
         if kind.given_vectors or (kind.vectors and base.fingerprint(kind) is not None):
             base.lanes(kind).vectors.complete()
-        if base.rows(kind).version.folder is not None:
+        if base.rows(kind).state.folder is not None:
             base.sql.where(kind, f"{ID} = 0")  # which makes the rows that any condition asks
 
 

@@ -18,7 +18,7 @@ from duckkb.queries import Lane, LaneHit, Notice
 from duckkb.records import Component, Identity, Record, identity_key
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import StoredRow, row_in
-from duckkb.truth.files.table import Difference, Swapped, Table
+from duckkb.truth.files.table import Swapped, Table
 from duckkb.truth.files.tree import EdgeEnds, Side, Tree
 
 OBSERVED = "observed"
@@ -68,7 +68,7 @@ class PublishedTable(Table):
         row = self.by_id(record_id)
         return row.record.identity if row else None
 
-    def swap(self, old: Swapped, new: Swapped) -> Difference:
+    def swap(self, old: Swapped, new: Swapped) -> tuple[set[bytes], set[bytes]]:
         raise AssertionError("what is published has no files")
 
     def fetch(self, ids: Iterable[int]) -> Mapping[int, StoredRow]:
@@ -209,10 +209,6 @@ class PublishedBase(Base):
                 observations = self._observed[kind.name] = Observed(kind)
                 observations.add(self.target.now.notes(kind).get(OBSERVED, {}), 1)
             return self._observed[kind.name]
-
-    @property
-    def is_asked_again(self) -> bool:
-        return False
 
     def standing(self, ontology: Ontology) -> Iterable[Notice]:
         yield from self._ahead(self.wiring.published)

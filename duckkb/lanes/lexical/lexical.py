@@ -190,7 +190,7 @@ class Lexical(RowMirror):
 
     def complete(self) -> None:
         """Have the index on disk, for whatever is asked next; nothing where it is kept in memory."""
-        if self._rows.version.folder is not None:
+        if self._rows.state.folder is not None:
             self._refresh()
 
     def _build(self, folder: Path | None) -> State:

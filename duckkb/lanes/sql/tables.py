@@ -167,8 +167,7 @@ class Tables:
         if not isinstance(kind, EdgeType) or self._ends is None:
             return ""
         names = dict.fromkeys((*kind.from_types, *kind.to_types))
-        versions = {name: self._rows(self._whole.nodes[name]).version for name in names}
-        return " ".join(f"{name}:{version.store}:{version.revision}" for name, version in versions.items())
+        return " ".join(f"{name}:{self._rows(self._whole.nodes[name]).state.digest}" for name in names)
 
     def _prepare(self, table_names: Collection[str], engine: Engine) -> None:
         """Have an engine see what a statement names."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from duckkb.lanes.files import LaneFiles
+from duckkb.lanes.files import LaneFiles, LaneMeta
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
 from duckkb.lanes.vectors.record_vectors import View
 
@@ -76,7 +76,7 @@ def is_behind(graph: Graph | None, rows: int) -> bool:
     return graph is None or rows - graph.rows > _UNSEEN_SHARE * rows
 
 
-def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | None:
+def make(files: LaneFiles, view: View, matrix: str) -> Graph | None:
     """A graph of all rows, on disk; what is there already is added to. None where the library is missing."""
     library = _library()
     if library is None:
@@ -89,7 +89,7 @@ def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | No
     state = {"files": [_FILE], "matrix": matrix, "rows": index.ntotal}
     with files.locked(alone=True), files.begun() as generation:
         library.write_index(index, str(files.place(generation) / _FILE))
-        files.seal(revision, generation, state)
+        files.seal(LaneMeta("", generation, state))
     return load(files, matrix, dimension, mapped=True)
 
 

@@ -21,7 +21,7 @@ from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import best_first
 from duckkb.lanes.vectors.cosine import Doubles, Ints, candidates, exact_cosines, multiply_rows, unit_query
 from duckkb.lanes.vectors.record_vectors import Chunk, RecordVectors, View
-from duckkb.ports import Row, Rows, RowVersion
+from duckkb.ports import Row, Rows, TypeState
 from duckkb.queries import LaneHit
 from duckkb.settings import VectorSettings
 
@@ -141,7 +141,7 @@ class CosineLane(RowMirror):
     def account(self) -> dict[str, Any] | None:
         """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
         with self.turn:
-            if self._rows.version.folder is None:
+            if self._rows.state.folder is None:
                 self._refresh()
             elif self._meta is None and not self.glance():
                 return None
@@ -153,13 +153,13 @@ class CosineLane(RowMirror):
         """Have the matrix on disk, with the vectors that caches got since, and the graph that the settings want; nothing where
         they are kept in memory."""
         with self.turn:
-            self._update_graph(self._rows.version)
+            self._update_graph(self._rows.state)
 
-    def _update_graph(self, version: RowVersion) -> None:
-        if version.folder is None:
+    def _update_graph(self, state: TypeState) -> None:
+        if state.folder is None:
             return
         self._settle()
-        files = self._find_graph_files(version)
+        files = self._find_graph_files(state)
         if not self._wants_graph or self._meta is None or files is None:
             return
         from duckkb.lanes.vectors import graph
@@ -167,7 +167,7 @@ class CosineLane(RowMirror):
         view, generation = self._records.view, self._meta.generation
         if graph.is_behind(self._load_graph(), len(view.matrix)):
             with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
-                self._graph = generation, graph.make(files, view, version.revision, generation)
+                self._graph = generation, graph.make(files, view, generation)
 
     def _settle(self) -> None:
         """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
@@ -181,13 +181,13 @@ class CosineLane(RowMirror):
 
     def _build(self, folder: Path | None) -> State:
         self._open(folder, {})
-        self._lengths = self._rows.version.lengths()
+        self._lengths = self._rows.state.lengths()
         for rows in self._rows.batches(self.lane):
             self._append(rows)
         return self._state()
 
     def _follow(self, folder: Path | None, changed_ids: frozenset[int]) -> State | None:
-        if self._rows.version.lengths() != self._lengths:
+        if self._rows.state.lengths() != self._lengths:
             return None
         self._records = self._records.copied()
         outdated_slots = self._records.places(changed_ids)
@@ -242,12 +242,12 @@ class CosineLane(RowMirror):
     @property
     def _wants_graph(self) -> bool:
         chunks = self._records.rows
-        return self._rows.version.folder is not None and chunks > 0 and self._settings.wants_graph(chunks)
+        return self._rows.state.folder is not None and chunks > 0 and self._settings.wants_graph(chunks)
 
     def _load_graph(self) -> "Graph | None":
         """The graph that was made of the matrix as it lies on disk, None where there is none. Another process may make one,
         or let it grow, at any time."""
-        files = self._find_graph_files(self._rows.version)
+        files = self._find_graph_files(self._rows.state)
         if files is None or self._meta is None:
             return None
         from duckkb.lanes.vectors import graph
@@ -259,13 +259,13 @@ class CosineLane(RowMirror):
             self._graph = generation, mapped_graph
         return mapped_graph
 
-    def _find_graph_files(self, version: RowVersion) -> LaneFiles | None:
+    def _find_graph_files(self, state: TypeState) -> LaneFiles | None:
         from duckkb.lanes.vectors.graph import MATERIAL
 
-        if version.folder is None or self._has_no_files:
+        if state.folder is None or self._has_no_files:
             return None
-        material = f"{version.key(self.lane)} {self._material} {MATERIAL}"
-        return LaneFiles(version.folder / "graph", version.store, material)
+        material = f"{state.key(self.lane)} {self._material} {MATERIAL}"
+        return LaneFiles(state.folder / "graph", material)
 
     def _rank_hits(self, records: RecordVectors, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
         if not len(slots.ids):

@@ -212,7 +212,7 @@ class DocumentLines(Struct, frozen=True):
 def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, DocumentLines]:
     """What the bytes of a file of documents are at the paths of its parts."""
     return {
-        path: DocumentLines(part.rows.content.text, tuple(row.line_no for row in part.rows))
+        path: DocumentLines(part.rows.read().text, tuple(row.line_no for row in part.rows))
         for path, part in _build_parts(wanted, raw, Stamp(-1, 0, 0, 0))
     }
 

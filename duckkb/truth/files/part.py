@@ -1,17 +1,15 @@
 """One part: the file as it was read, its rows, and what is known of each line without decoding it.
 
-What must be known of a row (its id, a hash of its identity, its etag) follows from its line, so that a part is held as its
-bytes and makes records of those lines alone that are asked for. Where the lines lie in the store, not even they are held.
+A part is held as its lines with their ids and identities, and makes records of those lines alone that are asked for.
+Where the lines lie in the store, not even they are held.
 """
 
 import gc
 import hashlib
 import os
 from array import array
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain
-from sys import byteorder
 from typing import Any
 
 from msgspec import Struct
@@ -29,11 +27,10 @@ _POINTER = b"version https://git-lfs"
 # File systems keep times as coarse as two seconds: a file written that close to its reading may change unseen.
 _GRANULARITY_NS = 2_000_000_000
 _COMPLETE, _CANONICAL = 1, 2
-_ETAG = 8
-_FEW = 8  # lines of a part that are read one by one; for more the text is read whole
-
-Named = tuple[int, int, bytes, bytes]
-"""Of a line: its record's id, the hash of its identity, its etag, and the identity as JSON."""
+AS_STORED = _COMPLETE | _CANONICAL
+"""Flags of a row that the file has as it is."""
+_FEW = 8  # rows of a part that are read one by one; for more all of it is read
+_AT_ONCE = 64  # rows of a part that are read together by who goes through them
 
 
 class StoredRow(Struct, frozen=True):
@@ -91,180 +88,114 @@ def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
     return tuple([component_of(values[name]) for name in names])
 
 
-def identity_hash(identity: Identity) -> int:
-    """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes. Raises TypeError for half a
-    character, which no line can hold."""
-    return hash_of(encode_identity(identity))
-
-
 def encode_identity(identity: Identity) -> bytes:
-    """An identity as JSON. Raises TypeError as `identity_hash` does."""
+    """Spell an identity as JSON: equal ones alike, different ones not. Raises TypeError for half a character, which no
+    line can hold."""
     return orjson.dumps([component if type(component) is str else component_value(component) for component in identity])
 
 
-def hash_of(spelled: bytes) -> int:
-    """The hash of an identity as JSON."""
-    return int.from_bytes(hashlib.blake2b(spelled, digest_size=8).digest(), "little")
+def identity_of(spelled: bytes) -> Identity:
+    """Read an identity that `encode_identity` wrote. Raises ValueError."""
+    return tuple([component_of(component) for component in orjson.loads(spelled)])
 
 
 def etag(line: bytes) -> bytes:
     """What guards a line: the first 8 bytes of its SHA-256."""
-    return hashlib.sha256(line).digest()[:_ETAG]
+    return hashlib.sha256(line).digest()[:8]
 
 
-def name_row(row: StoredRow) -> Named:
-    """What is known of a row."""
-    identity_text = encode_identity(row.record.identity)
-    return row.record.id, hash_of(identity_text), etag(row.line), identity_text
+class PartLines(Struct):
+    """Rows of a part by column: ids, identities as JSON, canonical lines without LF, and the numbers of the lines in
+    the file. `flags` say which rows the file has complete and canonical; empty where it has all of them so."""
 
-
-class PartHead(Struct):
-    """What is known of the lines of a part: `ids`, `hashes` of identities, `etags` of 8 bytes one behind the other, `ends` in the
-    text, behind each LF, and the identities as JSON, `spelled` one behind the other with the end of each (`spelled_ends`). Where
-    the file has not exactly these lines, `numbers` has those of its lines and `flags` whether they are complete and canonical."""
-
-    ids: "array[int]"
-    hashes: "array[int]"
-    etags: bytes
-    ends: "array[int]"
-    spelled: bytes
-    spelled_ends: "array[int]"
-    numbers: "array[int] | None" = None
+    ids: Sequence[int]
+    identities: list[bytes]
+    lines: list[bytes]
+    numbers: Sequence[int]
     flags: bytes = b""
 
-    @property
-    def data(self) -> bytes:
-        """As bytes; `load` is the inverse."""
-        odd = self.numbers.tobytes() + self.flags if self.numbers is not None else b""
-        columns = (
-            self.ids.tobytes(),
-            self.hashes.tobytes(),
-            self.etags,
-            self.ends.tobytes(),
-            self.spelled_ends.tobytes(),
-        )
-        return b"".join((*columns, self.spelled, odd))
-
     @classmethod
-    def load(cls, count: int, data: bytes) -> "PartHead":
-        """The head of `count` rows. Raises ValueError for what is none."""
-        at = [wide * count for wide in (8, 16, 24, 28, 32)]
-        ids, hashes, ends = array("q", data[: at[0]]), array("Q", data[at[0] : at[1]]), array("I", data[at[2] : at[3]])
-        spelled_ends = array("I", data[at[3] : at[4]])
-        end = at[4] + (spelled_ends[-1] if count else 0)
-        head = cls(ids, hashes, data[at[1] : at[2]], ends, data[at[4] : end], spelled_ends)
-        if len(data) > end:
-            head.numbers, head.flags = array("I", data[end : end + 4 * count]), data[end + 4 * count :]
-        return head
-
-    def encode_identity_at(self, at: int) -> bytes:
-        """The identity of a line as JSON."""
-        return self.spelled[self.spelled_ends[at - 1] if at else 0 : self.spelled_ends[at]]
-
-
-def _place(keys: "array[int]", key: int) -> int | None:
-    """The first place of a key of 64 bits; None where it is not there. Looked for in bytes: a tenth of what `index` takes, as
-    that makes an object of each key."""
-    try:
-        pattern = key.to_bytes(8, byteorder, signed=keys.typecode == "q")
-    except OverflowError:
-        return None
-    data, at = keys.tobytes(), -1
-    while (at := data.find(pattern, at + 1)) >= 0:
-        if at % 8 == 0:
-            return at // 8
-    return None
-
-
-class PartContent:
-    """The lines of a part in canonical form, each with an LF, and what is known of them."""
-
-    def __init__(self, head: PartHead, lines: list[bytes]) -> None:
-        self.head = head
-        self._lines = lines
-
-    @classmethod
-    def of(cls, lines: Sequence[bytes], names: Sequence[Named]) -> "PartContent":
-        """The content of a canonical part."""
-        ids, hashes, etags, identity_texts = zip(*names, strict=True) if names else ((), (), (), ())
-        ends = array("I", accumulate(len(line) + 1 for line in lines))
-        spelled_ends = array("I", accumulate(map(len, identity_texts)))
-        head = PartHead(
-            array("q", ids), array("Q", hashes), b"".join(etags), ends, b"".join(identity_texts), spelled_ends
-        )
-        return cls(head, [*lines])
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[StoredRow]) -> "PartContent":
-        """The content of any part."""
-        content = cls.of([row.line for row in rows], [name_row(row) for row in rows])
+    def of(cls, rows: Sequence[StoredRow]) -> "PartLines":
+        """Take the columns of these rows."""
+        ids = array("q", [row.record.id for row in rows])
+        identities = [encode_identity(row.record.identity) for row in rows]
+        columns = cls(ids, identities, [row.line for row in rows], range(1, len(rows) + 1))
         if not all(row.as_stored and row.line_no == at for at, row in enumerate(rows, 1)):
-            content.head.numbers = array("I", [row.line_no for row in rows])
-            content.head.flags = bytes(_COMPLETE * row.complete | _CANONICAL * row.canonical for row in rows)
-        return content
+            columns.numbers = array("I", [row.line_no for row in rows])
+            columns.flags = bytes(_COMPLETE * row.complete | _CANONICAL * row.canonical for row in rows)
+        return columns
+
+    def cut(self, start: int, stop: int | None) -> "PartLines":
+        """The rows at these places."""
+        if start == 0 and (stop is None or stop >= len(self.ids)):
+            return self
+        columns = self.ids, self.identities, self.lines, self.numbers, self.flags
+        return PartLines(*(column[start:stop] for column in columns))  # type: ignore[arg-type]
 
     @property
-    def lines(self) -> list[bytes]:
-        return self._lines
+    def row_flags(self) -> bytes:
+        """`flags`, of each row."""
+        return self.flags or bytes([AS_STORED]) * len(self.ids)
 
     @property
     def text(self) -> bytes:
         """The file with these lines."""
-        return b"".join(line + b"\n" for line in self.lines)
-
-    @property
-    def keys(self) -> Iterator[int]:
-        """What the rows are found by: ids and hashes of identities."""
-        return chain(self.head.ids, self.head.hashes)
-
-    def line(self, at: int) -> bytes:
-        """A line, which is what it was when its etag was taken."""
-        return self._lines[at]
-
-    def named(self, at: int) -> Named:
-        head = self.head
-        return head.ids[at], head.hashes[at], head.etags[at * _ETAG : (at + 1) * _ETAG], head.encode_identity_at(at)
-
-    def identity(self, at: int) -> Identity:
-        """The identity of a line, which need not be read for it."""
-        return tuple([component_of(component) for component in orjson.loads(self.head.encode_identity_at(at))])
-
-    def damaged(self) -> Exception:
-        """The error for a line that is not what it was."""
-        return AssertionError("lines in memory are what they were")
+        return b"".join([line + b"\n" for line in self.lines])
 
 
 class PartRows:
-    """The rows of a part in the order of its lines, each decoded when it is asked for."""
+    """The rows of a part in the order of its lines, each decoded when it is asked for. They are in memory, unless a
+    part of the store reads them there; `number` is then the one that it has in the store, else 0."""
 
-    def __init__(self, kind: RecordType, path: str, count: int, load: Callable[[], PartContent]) -> None:
-        self._kind, self._path, self._count, self._load = kind, path, count, load
+    number = 0
+
+    def __init__(self, kind: RecordType, path: str, lines: PartLines) -> None:
+        self._kind, self._path, self._lines = kind, path, lines
 
     @classmethod
-    def of(cls, kind: RecordType, path: str, rows: "PartContent | Sequence[StoredRow]" = ()) -> "PartRows":
+    def of(cls, kind: RecordType, path: str, rows: Sequence[StoredRow] = ()) -> "PartRows":
         """Rows in memory."""
-        content = rows if isinstance(rows, PartContent) else PartContent.from_rows(rows)
-        return cls(kind, path, len(content.head.ids), lambda: content)
+        return PartRows(kind, path, PartLines.of(rows))
+
+    def read(self, start: int = 0, stop: int | None = None) -> PartLines:
+        """The rows at these places by column."""
+        return self._lines.cut(start, stop)
 
     @property
-    def content(self) -> PartContent:
-        return self._load()
+    def ids(self) -> Sequence[int]:
+        return self._lines.ids
+
+    @property
+    def etags(self) -> Sequence[bytes]:
+        """What guards each line."""
+        return [etag(line) for line in self.read().lines]
+
+    @property
+    def identities(self) -> Sequence[Identity]:
+        """No line is decoded for them."""
+        return [identity_of(spelled) for spelled in self._lines.identities]
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._lines.ids)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartRows) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
-        return hash((self._path, self._count))
+        return hash((self._path, len(self)))
 
     def __iter__(self) -> Iterator[StoredRow]:
-        content = self._load()
-        return (self._row(content, at, line) for at, line in enumerate(content.lines))
+        return self._iter_rows(self.read())
 
     def __getitem__(self, index: int) -> StoredRow:
-        return self._load_row(self._load(), range(self._count)[index])
+        return self._build_row(self._lines, range(len(self))[index])
+
+    def iter_behind(self, start: int) -> Iterator[StoredRow]:
+        """The rows from a place on, few of them read at first: most who ask take a few of each part."""
+        size = 1
+        while start < len(self):
+            yield from self._iter_rows(self.read(start, start + size))
+            start, size = start + size, min(4 * size, _AT_ONCE)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -274,66 +205,67 @@ class PartRows:
     @property
     def values(self) -> Iterator[dict[str, Any]]:
         """What the lines hold, ids and times as well."""
-        return map(orjson.loads, self._load().lines)
+        return map(orjson.loads, self.read().lines)
 
     def among(self, ids: Container[int]) -> Iterator[StoredRow]:
         """The rows with one of these ids, decoded as they are taken."""
-        content = self._load()
-        places = [at for at, record_id in enumerate(content.head.ids) if record_id in ids]
-        for at in places[:_FEW]:
-            yield self._load_row(content, at)
-        lines = content.lines if len(places) > _FEW else ()  # one reading of the text instead of one a line
-        for at in places[_FEW:]:
-            yield self._row(content, at, lines[at])
+        places = [at for at, record_id in enumerate(self.ids) if record_id in ids]
+        if len(places) <= _FEW:
+            yield from (self[at] for at in places)
+        else:
+            lines = self.read()
+            yield from (self._build_row(lines, at) for at in places)
 
     def having(self, text: bytes) -> Iterator[StoredRow]:
         """The rows in whose lines these bytes stand."""
-        content = self._load()
-        return (self._row(content, at, line) for at, line in enumerate(content.lines) if text in line)
+        lines = self.read()
+        return (self._build_row(lines, at) for at, line in enumerate(lines.lines) if text in line)
 
-    def places(self, key: int) -> Iterator[int]:
-        """Where a key stands: an id, or the hash of an identity."""
-        head = self.content.head
-        for keys in (head.ids, head.hashes):
-            if (at := _place(keys, key)) is not None:
-                yield at
+    def names_at(self, at: int) -> tuple[int, bytes]:
+        """The id and the identity, as JSON, of the row at a place."""
+        return self._lines.ids[at], self._lines.identities[at]
 
-    def has(self, key: int, at: int) -> bool:
-        """Whether a key stands there."""
-        head = self.content.head
-        return at < self._count and key in (head.ids[at], head.hashes[at])
-
-    def unlike(self, others: "PartRows | None") -> list[StoredRow]:
-        """The rows whose lines the part has not at another time: only they are decoded."""
-        other_lines = set(others.content.lines) if others is not None else ()
-        return [self[at] for at, line in enumerate(self.content.lines) if line not in other_lines]
+    def has(self, key: int | bytes, at: int) -> bool:
+        """Whether the row at a place has this id, or this identity as JSON."""
+        return at < len(self) and key == self.names_at(at)[isinstance(key, bytes)]
 
     def kept(self, gone: Container[int]) -> list[int]:
         """The places of the rows without those lines of the file."""
-        numbers = self.content.head.numbers or range(1, self._count + 1)
-        return [at for at, number in enumerate(numbers) if number not in gone]
+        return [at for at, number in enumerate(self.read().numbers) if number not in gone]
 
     def is_complete(self, at: int) -> bool:
         """Whether the file has the id and the times of a row."""
-        head = self.content.head
-        return head.numbers is None or bool(head.flags[at] & _COMPLETE)
+        flags = self.read().flags
+        return not flags or bool(flags[at] & _COMPLETE)
 
     def laid(self, items: "Sequence[int | StoredRow]") -> "PartRows":
         """The rows of the part once it has these lines: those at places of now, and others."""
-        content = self.content
-        lines = [content.lines[item] if isinstance(item, int) else item.line for item in items]
-        names = [content.named(item) if isinstance(item, int) else name_row(item) for item in items]
-        return PartRows.of(self._kind, self._path, PartContent.of(lines, names))
+        now, new = self.read(), PartLines.of([item for item in items if not isinstance(item, int)])
+        new_places = iter(range(len(new.ids)))
+        places = [(now, item) if isinstance(item, int) else (new, next(new_places)) for item in items]
+        columns = PartLines(
+            array("q", [lines.ids[at] for lines, at in places]),
+            [lines.identities[at] for lines, at in places],
+            [lines.lines[at] for lines, at in places],
+            range(1, len(places) + 1),
+        )
+        return PartRows(self._kind, self._path, columns)
 
-    def _load_row(self, content: PartContent, at: int) -> StoredRow:
-        return self._row(content, at, content.line(at))
+    def _iter_rows(self, lines: PartLines) -> Iterator[StoredRow]:
+        return (self._build_row(lines, at) for at in range(len(lines.ids)))
 
-    def _row(self, content: PartContent, at: int, line: bytes) -> StoredRow:
-        record, head = record_of(self._kind, orjson.loads(line)), content.head
-        if head.numbers is None:
-            return StoredRow(record, line, self._path, at + 1)
-        flags = head.flags[at]
-        return StoredRow(record, line, self._path, head.numbers[at], bool(flags & _COMPLETE), bool(flags & _CANONICAL))
+    def _build_row(self, lines: PartLines, at: int) -> StoredRow:
+        return decode_row(self._kind, self._path, lines, at)
+
+
+def decode_row(kind: RecordType, path: str, lines: PartLines, at: int) -> StoredRow:
+    """Decode one row of a part."""
+    line = lines.lines[at]
+    record, number = record_of(kind, orjson.loads(line)), lines.numbers[at]
+    if not lines.flags:
+        return StoredRow(record, line, path, number)
+    flags = lines.flags[at]
+    return StoredRow(record, line, path, number, bool(flags & _COMPLETE), bool(flags & _CANONICAL))
 
 
 class Stamp(Struct, frozen=True):
@@ -441,9 +373,11 @@ class Lines(Struct):
                     # A divider or an end that no beginning precedes hides nothing of what follows.
                     in_conflict = line.startswith(b"<") or (in_conflict and not line.startswith(b">"))
             elif not in_conflict:  # neither side of a conflict is the record until someone has chosen
-                self.rows.append(self._row(outcome.values, line, number, shape, outcome.canonical))
+                self.rows.append(self._build_row(outcome.values, line, number, shape, outcome.canonical))
 
-    def _row(self, values: dict[str, Any], line: bytes, number: int, shape: LineShape, canonical: bool) -> StoredRow:
+    def _build_row(
+        self, values: dict[str, Any], line: bytes, number: int, shape: LineShape, canonical: bool
+    ) -> StoredRow:
         complete = ID in values and CREATED_AT in values and UPDATED_AT in values
         if not complete:
             self._complete(values)

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import DocumentSource, NodeType, Ontology, RecordType
-from duckkb.open_files import NO_FOLLOW
 from duckkb.truth.files.document_parts import LINKS, PERMISSION, WalkNotes, file_of, parts_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, pause_collector
@@ -144,23 +143,6 @@ def _read_file(root: Path, file: str, kinds: Mapping[str, RecordType], limits: L
     for part in parts_at(kinds, raw, limits, Stamp.of(status, read_ns)).values():
         is_cut = is_part_file and not part.rows and not part.findings and is_cut_off(raw)
         yield _mark_empty(part, root) if is_cut else part
-
-
-def line_in_file(path: str, start: int, end: int) -> bytes | None:
-    """A line as it stands in a file, which may have become another one meanwhile: its etag tells. Where nothing of either lies in
-    the processor's caches, this takes half of what the store does, which reads pages of 32 KB."""
-    if not hasattr(os, "pread"):
-        return None
-    try:
-        file = os.open(path, os.O_RDONLY | NO_FOLLOW)
-    except OSError:
-        return None
-    try:
-        return os.pread(file, end - start, start)[:-1]
-    except OSError:
-        return None
-    finally:
-        os.close(file)
 
 
 def _read_when_stable(root: Path, path: str) -> tuple[bytes, os.stat_result]:

@@ -252,17 +252,14 @@ class _Draft:
         if part and part.canonical and not part.findings and not (self._gone.get(path) or self._come.get(path)):
             return len(part.rows), part.stamp.size
         rows = self._rows(path, kind)
-        return len(rows), len(rows.content.text)
+        return len(rows), len(rows.read().text)
 
     def _rows(self, path: str, kind: RecordType) -> PartRows:
-        """The rows of a part as it is to be, in order. Raises `errors.Unavailable` where the lines in the store are not those
-        that the part was read with."""
+        """The rows of a part as it is to be, in order."""
         part, come = self._tree.parts.get(path), self._come.get(path, [])
         if part is None:
             return PartRows.of(kind, path).laid(sorted(come, key=_order))
         rows = part.rows
-        if part.canonical and not part.findings and hashlib.sha256(rows.content.text).hexdigest() != part.digest:
-            raise rows.content.damaged()
         items = [self._complete_line(rows, at) for at in rows.kept(self._gone.get(path, ()))]
 
         def order(item: int | StoredRow) -> Any:
@@ -292,7 +289,7 @@ class _Draft:
         before = part.digest if part else None
         if not rows:
             return RenderedPart(path, kind, before, None, rows) if part else None
-        data = rows.content.text
+        data = rows.read().text
         if before is not None and hashlib.sha256(data).hexdigest() == before:
             return None
         return RenderedPart(path, kind, before, data, rows, self._come.get(path, ()))
@@ -308,7 +305,7 @@ def _join_parts(parts: Sequence[Part], limits: Writer) -> Iterator[RenderedPart]
     for number, part in enumerate(sorted(parts, key=_parse_number)):
         heap = heaps[number] if number < len(heaps) else []
         part_rows = PartRows.of(part.kind, part.path).laid(heap)
-        yield RenderedPart(part.path, part.kind, part.digest, part_rows.content.text or None, part_rows)
+        yield RenderedPart(part.path, part.kind, part.digest, part_rows.read().text or None, part_rows)
 
 
 def _split_heaps(rows: Sequence[StoredRow], limits: Writer) -> Iterator[list[StoredRow]]:

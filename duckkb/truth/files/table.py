@@ -5,8 +5,9 @@ lines of one record are merged field by field, and of two records with one id th
 Both are mended in memory alone (`MendedTable`), and the same way whether the files were read at once or one after the other.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Identity, identity_key
 from duckkb.truth.files.ids import free_id
 from duckkb.truth.files.line import Limits, LineShape, decode, record_line
-from duckkb.truth.files.part import Part, PartRows, StoredRow, encode_identity, hash_of, identity_hash, record_of
+from duckkb.truth.files.part import Part, PartRows, StoredRow, encode_identity, identity_of, record_of
 from duckkb.truth.files.source_text import merge_duplicates
 
 _KEPT = 4096  # rows that were found lately
@@ -25,40 +26,62 @@ class Repeated(Exception):
     """Two records have come to share an identity or an id, which takes all records of the type to mend."""
 
 
+Key = int | bytes
+"""What a record is found by: its id, or its identity as JSON."""
 Swapped = Mapping[str, PartRows]
 """The rows of files by path, in path order."""
 
 
-class Difference(Struct, frozen=True):
-    """What replacing some lines did to the records: the ids of those to put and of those that are gone, and identities come
-    and gone."""
+class IndexLost(Exception):
+    """The index of a type cannot be read, or mirrors other lines by now: its parts are to be looked through."""
 
-    upserts: list[int]
-    gone: list[int]
-    appeared: Iterable[Identity]
-    vanished: Iterable[Identity]
+
+class KeyEntry(Struct, frozen=True):
+    """Where a record stands: the part's path and `number` (0 in memory), its id, its identity as JSON; the row where
+    that was asked for."""
+
+    path: str
+    number: int
+    id: int
+    identity: bytes
+    row: StoredRow | None = None
+
+
+class KeyIndex(Protocol):
+    """Finds the records of one type whose lines lie outside of memory, by id or by identity as JSON. Raises
+    `IndexLost`."""
+
+    def find(self, key: Key, *, with_row: bool) -> KeyEntry | None: ...
+
+    def find_holders(self, ids: Sequence[int], identities: Sequence[bytes]) -> set[tuple[str, int]]:
+        """Paths and numbers of the parts in which any of these stands."""
+        ...
 
 
 class Table:
-    """The rows of one type of which none stands twice: found by keys (an id, the hash of an identity) and decoded when they are
-    asked for. `where` gives paths of parts in which a key may stand; without it, and of parts that were replaced since, the
-    keys are in memory; so are all of them once it gives None, as it cannot tell any more. Changing lines costs in proportion to them.
+    """The rows of one type of which none stands twice, found by id or identity and decoded when they are asked for.
+    What an `index` finds is not in memory; without one, and of parts that were replaced since, the keys are. Changing
+    lines costs in proportion to them.
 
     Raises `Repeated` where two records of parts in memory share an identity or an id.
     """
 
     is_mended = False
 
-    def __init__(self, parts: Mapping[str, Part], where: Callable[[int], Iterable[str] | None] | None = None) -> None:
-        self.is_stored = where is not None
-        self._where = where or _give_no_paths
+    def __init__(self, parts: Mapping[str, Part], index: KeyIndex | None = None) -> None:
+        self._index = index
         self._rows = {path: part.rows for path, part in parts.items()}
         self._count: int | None = None
-        self._fresh: dict[int, tuple[str, int]] = {}
-        self._lately: dict[int, StoredRow] = {}
-        if where is None:
-            for path in self._rows:
+        self._places: dict[Key, tuple[str, int]] = {}
+        self._lately: dict[Key, StoredRow] = {}
+        for path, rows in self._rows.items():
+            if index is None or not rows.number:
                 self._hold(path)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether an index finds the records, changes since then aside."""
+        return self._index is not None
 
     def __len__(self) -> int:
         if self._count is None:  # each question asks several times
@@ -67,133 +90,124 @@ class Table:
 
     def __iter__(self) -> Iterator[Identity]:
         for path in sorted(self._rows):
-            yield from (record.identity for record in self._rows[path].records)
+            yield from self._rows[path].identities
 
     def get(self, identity: Identity) -> StoredRow | None:
-        if not self._rows:
-            return None
-        try:
-            key = identity_hash(identity)
-        except TypeError:  # half a character: asked for by a command line, and in no line
-            return None
-        return self._find_row(key, lambda row: row.record.identity == identity)
+        identity_text = _spell(identity)
+        return None if identity_text is None else self._find_row(identity_text)
 
     def by_id(self, record_id: int) -> StoredRow | None:
-        return self._find_row(record_id, lambda row: row.record.id == record_id) if self._rows else None
+        return self._find_row(record_id)
 
     def id_of(self, identity: Identity) -> int | None:
         """The id of the record with this identity; no line is read for it."""
-        try:
-            identity_text = encode_identity(identity)
-        except TypeError:  # half a character
-            return None
-        key = hash_of(identity_text)
-        heads = ((rows.content.head, at) for rows, at in self._find_places(key))
-        return next(
-            (
-                head.ids[at]
-                for head, at in heads
-                if head.hashes[at] == key and head.encode_identity_at(at) == identity_text
-            ),
-            None,
-        )
+        identity_text = _spell(identity)
+        entry = None if identity_text is None else self._find_entry(identity_text)
+        return None if entry is None else entry.id
 
     def identity(self, record_id: int) -> Identity | None:
         """The identity of the record with this id; no line is read for it."""
-        for rows, at in self._find_places(record_id):
-            content = rows.content
-            if content.head.ids[at] == record_id:
-                return content.identity(at)
-        return None
+        entry = self._find_entry(record_id)
+        return None if entry is None else identity_of(entry.identity)
 
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
         """Every line of a record, in path order."""
         row = self.get(identity)
         return (row,) if row else ()
 
-    def swap(self, old: Swapped, new: Swapped) -> Difference:
-        """Put the rows of files read anew (`new`) in the place of those that the files had (`old`).
+    def swap(self, old: Swapped, new: Swapped) -> tuple[set[bytes], set[bytes]]:
+        """Put the rows of files read anew (`new`) in the place of those that the files had (`old`). Return the identities
+        that came and those that went, as JSON; no line is decoded.
 
         Raises `Repeated` where two records would share an identity or an id; it is of no use then.
         """
         self._lately.clear()
         self._count = None
-        before = {row.record.identity: row for path, rows in old.items() for row in rows.unlike(new.get(path))}
-        # Where no line has gone, what stands in a new part is new: nothing of it is decoded.
-        fresh = [rows.content for path, rows in new.items() if not before and path not in old]
-        changed_files = {path: rows for path, rows in new.items() if before or path in old}
-        after = [row for path, rows in changed_files.items() for row in rows.unlike(old.get(path))]
+        before, after = _collect_names(old), _collect_names(new)
         for path in old.keys() - new.keys():
             self._rows.pop(path, None)
         self._rows |= new
         for path in new:  # also of lines that stay: the index does not lead to a part that it does not hold
             self._hold(path)
-        for row in after:
-            self._refuse_duplicates((row.record.id, identity_hash(row.record.identity)), new[row.path])
-        for path in new.keys() - changed_files.keys():
-            self._refuse_duplicates(new[path].content.keys, new[path])
-        incoming = {row.record.identity: row for row in after}
-        outcome = difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
-        ids = [record_id for content in fresh for record_id in content.head.ids]
-        names = (content.identity(at) for content in fresh for at in range(len(content.head.ids)))
-        return Difference([*outcome.upserts, *ids], outcome.gone, chain(outcome.appeared, names), outcome.vanished)
+        self._refuse_duplicates([*(after - before)])
+        gone, came = {identity for _, identity in before}, {identity for _, identity in after}
+        return came - gone, gone - came
 
-    def _refuse_duplicates(self, keys: Iterable[int], part_rows: PartRows) -> None:
-        """Raise `Repeated` where a key stands elsewhere too. Of keys that are all in memory `_hold` has said so."""
-        for key in keys if self.is_stored else ():
-            if any(rows is not part_rows for rows, _ in self._find_places(key)):
+    def _refuse_duplicates(self, names: Sequence[tuple[int, bytes]]) -> None:
+        """Raise `Repeated` where an id or an identity of these stands in a part outside of memory. Of those in memory `_hold`
+        has said so."""
+        if self._index is None:
+            return
+        try:
+            holders = self._index.find_holders(
+                [record_id for record_id, _ in names], [identity for _, identity in names]
+            )
+        except IndexLost:
+            self._hold_all()
+        else:
+            if any(self._is_current(path, number) for path, number in holders):
                 raise Repeated
 
-    def rest_on(self, parts: Mapping[str, Part]) -> None:
-        """Have the rows of these parts from where they are now, which is where the index leads to."""
-        for path, part in parts.items():
-            self._rows[path] = part.rows
-        self._fresh = {key: place for key, place in self._fresh.items() if place[0] not in parts}
+    def _hold_all(self) -> None:
+        """Do without an index."""
+        for path in self._rows:
+            self._hold(path)
+        self._index = None  # now that other threads find all of it
 
     def _hold(self, path: str) -> None:
         """Have the keys of a part in memory. Raises `Repeated`."""
-        head = self._rows[path].content.head
-        for at, key in (*enumerate(head.ids), *enumerate(head.hashes)):
-            place = self._fresh.get(key)
+        lines = self._rows[path].read()
+        columns: tuple[Iterable[Key], ...] = lines.ids, lines.identities
+        for at, key in chain.from_iterable(map(enumerate, columns)):
+            place = self._places.get(key)
             if place is not None and place != (path, at):
                 rows = self._rows.get(place[0])
                 if rows is not None and rows.has(key, place[1]):
                     raise Repeated
-            self._fresh[key] = path, at
+            self._places[key] = path, at
 
-    def _find_row(self, key: int, is_match: Callable[[StoredRow], bool]) -> StoredRow | None:
-        match = self._lately.get(key)  # an answer asks for the same few again and again
-        if match is None or not is_match(match):
-            match = next((row for rows, at in self._find_places(key) if is_match(row := rows[at])), None)
-            if match is not None:
-                if len(self._lately) >= _KEPT:
-                    self._lately.clear()
-                self._lately[key] = match
-        return match
+    def _find_row(self, key: Key) -> StoredRow | None:
+        row = self._lately.get(key)  # an answer asks for the same few again and again
+        if row is None:
+            entry = self._find_entry(key, with_row=True)
+            if entry is None or entry.row is None:
+                return None
+            if len(self._lately) >= _KEPT:
+                self._lately.clear()
+            row = self._lately[key] = entry.row
+        return row
 
-    def _find_places(self, key: int) -> Iterator[tuple[PartRows, int]]:
-        """Where a key stands: the rows of a part, and the place among them."""
-        if key in self._fresh:
-            path, at = self._fresh[key]
-            rows = self._rows.get(path)
-            if rows is not None and rows.has(key, at):
-                yield rows, at
-        paths = self._where(key)
-        if paths is None:
+    def _find_entry(self, key: Key, *, with_row: bool = False) -> KeyEntry | None:
+        path, at = self._places.get(key, ("", 0))
+        rows = self._rows.get(path)
+        if rows is not None and rows.has(key, at):
+            return KeyEntry(path, 0, *rows.names_at(at), rows[at] if with_row else None)
+        if self._index is None:
+            return None
+        try:
+            entry = self._index.find(key, with_row=with_row)
+        except IndexLost:
             self._hold_all()
-            yield from self._find_places(key)
-            return
-        for rows in (self._rows[path] for path in paths if path in self._rows):
-            yield from ((rows, at) for at in rows.places(key))
+            return self._find_entry(key, with_row=with_row)
+        return entry if entry is not None and self._is_current(entry.path, entry.number) else None
 
-    def _hold_all(self) -> None:
-        for path in self._rows:
-            self._hold(path)
-        self.is_stored, self._where = False, _give_no_paths
+    def _is_current(self, path: str, number: int) -> bool:
+        """Whether a part is here as the index knows it."""
+        rows = self._rows.get(path)
+        return rows is not None and rows.number == number
 
 
-def _give_no_paths(key: int) -> Iterable[str] | None:
-    return ()
+def _collect_names(parts: Swapped) -> set[tuple[int, bytes]]:
+    """The ids and identities of all rows."""
+    columns = (rows.read() for rows in parts.values())
+    return {name for lines in columns for name in zip(lines.ids, lines.identities, strict=True)}
+
+
+def _spell(identity: Identity) -> bytes | None:
+    try:
+        return encode_identity(identity)
+    except TypeError:  # half a character: asked for by a command line, and in no line
+        return None
 
 
 class MendedTable:
@@ -227,11 +241,6 @@ class MendedTable:
     def is_mended(self) -> bool:
         """Whether any record differs from its line."""
         return bool(self._joined or self._moved)
-
-    @property
-    def moved(self) -> Iterable[Identity]:
-        """The records that have another id than their lines say."""
-        return self._moved.keys()
 
     def get(self, identity: Identity) -> StoredRow | None:
         row = self._moved.get(identity) or self._joined.get(identity)
@@ -291,20 +300,3 @@ def _group_by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredR
     for group in groups.values():
         group.sort(key=lambda row: row.position)
     return groups
-
-
-def difference(before: Mapping[Identity, StoredRow | None], after: Mapping[Identity, StoredRow]) -> Difference:
-    """What became of the records that `before` names."""
-    upserts = [
-        row.record.id
-        for identity, old in before.items()
-        if (row := after.get(identity)) and (old is None or old.line != row.line)
-    ]
-    in_use = {row.record.id for row in after.values()}
-    removed_ids = [row.record.id for row in before.values() if row and row.record.id not in in_use]
-    return Difference(
-        upserts,
-        removed_ids,
-        [identity for identity, row in before.items() if row is None and identity in after],
-        [identity for identity, row in before.items() if row and identity not in after],
-    )

@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,8 +17,8 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, Stamp, StoredRow, pause_collector
-from duckkb.truth.files.table import Difference, MendedTable, Repeated, Swapped, Table, difference
+from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, etag, identity_of, pause_collector
+from duckkb.truth.files.table import KeyIndex, MendedTable, Repeated, Table
 from duckkb.truth.layout import leads_to_parts
 
 if TYPE_CHECKING:
@@ -65,9 +66,6 @@ def end_identity(component: Component) -> Identity:
         case _:
             return (component,)
 
-
-Differences = dict[str, tuple[list[int], list[int]]]
-"""By type's name: the rows to put, and the ids that are gone."""
 
 _Touching = tuple[EdgeType, StoredRow, Side]
 
@@ -220,7 +218,7 @@ class Tree:
         """The ids of all records of a type; where none differs from its line, none is decoded for it."""
         if self._table(kind).is_mended:
             return (row.record.id for row in self.rows(kind))
-        return (record_id for part in self.parts_of(kind) for record_id in part.rows.content.head.ids)
+        return (record_id for part in self.parts_of(kind) for record_id in part.rows.ids)
 
     def is_stored(self, kind: RecordType) -> bool:
         """Whether a type's records are found in the store, changes since then aside."""
@@ -251,6 +249,19 @@ class Tree:
     def parts_of(self, kind: RecordType) -> list[Part]:
         """The parts of one type, in path order."""
         return [part for part in self.parts.values() if part.kind.name == kind.name]
+
+    def digests(self, kind: RecordType) -> dict[str, str]:
+        """What names the content of each part of a type, by path; where records differ from their lines, all of them are one
+        part without a path."""
+        digests = {part.path: part.digest for part in self.parts_of(kind)}
+        return {"": repr(digests)} if self.is_mended(kind) else digests
+
+    def etags(self, kind: RecordType, path: str) -> Iterable[tuple[int, bytes]]:
+        """The id and the etag of each record of such a part."""
+        if not path:
+            return ((row.record.id, etag(row.line)) for row in self.rows(kind))
+        rows = self.parts[path].rows
+        return zip(rows.ids, rows.etags, strict=True)
 
     def edges_at(self, node_type: str, identity: Identity) -> list[_Touching]:
         """Edges that touch a node: (edge type, row, `out` where the node is its `from`, else `in`), sorted by identity.
@@ -301,37 +312,29 @@ class Tree:
         name, identity = end
         return self.get(self.ontology.nodes[name], identity)
 
-    def replace(self, parts: Mapping[str, Part | None]) -> Differences:
-        """Put parts read anew in the place of those that they were (None: the file is gone), and say what that changed.
+    def replace(self, parts: Mapping[str, Part | None]) -> None:
+        """Put parts read anew in the place of those that they were (None: the file is gone).
 
         Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
         """
         self.seen = None
         self.lately = tuple(parts) if len(parts) <= _FEW_PARTS else ()
-        differences: Differences = {}
         for kind in self.ontology:
             kind_parts = {path: part for path, part in parts.items() if _is_of(part or self.parts.get(path), kind)}
             if kind_parts:
-                differences[kind.name] = self._swap(kind, kind_parts)
+                self._swap(kind, kind_parts)
         other_parts = {path: part for path, part in self.parts.items() if path not in parts}
         self.parts = dict(sorted((other_parts | {path: part for path, part in parts.items() if part}).items()))
-        return differences
 
     def is_mended(self, kind: RecordType) -> bool:
         """Whether any record of a type differs from its line, as where it stands twice."""
         return self._table(kind).is_mended
 
-    def lean_on(
-        self, kind: RecordType, parts: Mapping[str, Part], table: Callable[[Mapping[str, Part]], Table]
-    ) -> None:
-        """Find a type's records in the store from now on, instead of holding them; `parts` are those that it has there now,
-        and `table` makes what finds them where the type was in memory."""
+    def lean_on(self, kind: RecordType, parts: Mapping[str, Part], index: KeyIndex) -> None:
+        """Find a type's records in the store by its index from now on, instead of holding them; `parts` are those that it
+        has there now."""
         self.parts |= parts
-        current_table = self._tables.get(kind.name)
-        if isinstance(current_table, Table) and current_table.is_stored:
-            current_table.rest_on(parts)
-        else:
-            self._tables[kind.name] = table({part.path: part for part in self.parts_of(kind)})
+        self._tables[kind.name] = Table({part.path: part for part in self.parts_of(kind)}, index)
 
     def forget(self) -> None:
         """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
@@ -339,33 +342,24 @@ class Tree:
         self._ends.clear()
         self._wiki.clear()
 
-    def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[int], list[int]]:
-        old = {path: part.rows for path in parts if (part := self.parts.get(path))}
-        new = {path: part.rows for path in sorted(parts) if (part := parts[path])}
-        outcome = self._swap_rows(kind, old, new, parts)
-        if ends := self._ends.get(kind.name):
-            ends.change(outcome.appeared, outcome.vanished)
+    def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> None:
         if kind.source is not None:
             self._wiki.clear()
-        return outcome.upserts, outcome.gone
-
-    def _swap_rows(self, kind: RecordType, old: Swapped, new: Swapped, parts: Mapping[str, Part | None]) -> Difference:
         table = self._table(kind)
-        try:
-            if isinstance(table, Table):
-                return table.swap(old, new)
-        except Repeated:
-            table = self._build_mended_table(kind, self.parts_of(kind))
+        if isinstance(table, Table):
+            old = {path: part.rows for path in parts if (part := self.parts.get(path))}
+            new = {path: part.rows for path in sorted(parts) if (part := parts[path])}
+            with suppress(Repeated):
+                names = table.swap(old, new)
+                if ends := self._ends.get(kind.name):
+                    ends.change(*(map(identity_of, identities) for identities in names))
+                return
         # Of records that stand twice all are looked at: there are few such types, and not for long.
-        present = {part.path: part for part in self.parts_of(kind) if part.path not in parts}
-        present |= {path: part for path, part in parts.items() if part}
-        after = self._tables[kind.name] = self._build_table(kind, dict(sorted(present.items())))
-        identities = dict.fromkeys(row.record.identity for rows in (*old.values(), *new.values()) for row in rows)
-        identities |= dict.fromkeys([*table.moved, *(after.moved if isinstance(after, MendedTable) else ())])
-        return difference(
-            {identity: table.get(identity) for identity in identities},
-            {identity: row for identity in identities if (row := after.get(identity))},
+        present = {**{part.path: part for part in self.parts_of(kind)}, **parts}
+        self._tables[kind.name] = self._build_table(
+            kind, {path: part for path in sorted(present) if (part := present[path])}
         )
+        self._ends.pop(kind.name, None)
 
     def _table(self, kind: RecordType) -> Table | MendedTable:
         if kind.name not in self._tables:
@@ -461,7 +455,7 @@ def _iter_later_rows(part: Part, floor: Any) -> Iterator[StoredRow]:
     """The rows of a part in the order of their identities, those behind `floor`."""
     rows = part.rows if part.sorted else sorted(part.rows, key=_build_sort_key)
     start = 0 if floor is None else bisect_right(rows, floor, key=_build_sort_key)
-    return map(rows.__getitem__, range(start, len(rows)))
+    return rows.iter_behind(start) if isinstance(rows, PartRows) else iter(rows[start:])
 
 
 def _is_of(part: Part | None, kind: RecordType) -> bool:

@@ -1,0 +1,66 @@
+"""What a lane mirrors: of each part of its type the digest, and the id and etag of each row. Two of these differ in what has
+changed; whose is the later is never asked."""
+
+import json
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from duckkb.ports import TypeState
+
+_ROW = 16  # bytes: the id, then the etag
+_ID = 8
+
+
+class HeldPart(Struct, frozen=True):
+    """A part by its digest, and its rows."""
+
+    digest: str
+    rows: bytes
+
+    @classmethod
+    def of(cls, digest: str, rows: Iterable[tuple[int, bytes]]) -> "HeldPart":
+        """Pack ids and etags."""
+        return cls(digest, b"".join([id.to_bytes(_ID, "little", signed=True) + etag for id, etag in rows]))
+
+
+class Held(Struct, frozen=True):
+    """The parts by path."""
+
+    parts: Mapping[str, HeldPart]
+
+    @classmethod
+    def of(cls, state: TypeState, before: "Held | None" = None) -> "Held":
+        """Take what a type holds now; of what was held before, parts that are the same are not read again."""
+        parts = before.parts if before is not None else {}
+        same = {path: part for path, part in parts.items() if state.digests.get(path) == part.digest}
+        return cls(
+            {path: same.get(path) or HeldPart.of(name, state.read(path)) for path, name in state.digests.items()}
+        )
+
+    @classmethod
+    def load(cls, data: bytes) -> "Held":
+        """Read what `dump` made; raises ValueError, KeyError and TypeError for anything else."""
+        head, _, rows = data.partition(b"\n")
+        parts, end = {}, 0
+        for path, (digest, size) in json.loads(head).items():
+            start, end = end, end + size
+            parts[path] = HeldPart(digest, rows[start:end])
+        return cls(parts)
+
+    def dump(self) -> bytes:
+        """Return all of it as bytes."""
+        head = {path: (part.digest, len(part.rows)) for path, part in self.parts.items()}
+        return b"\n".join([json.dumps(head).encode(), b"".join([part.rows for part in self.parts.values()])])
+
+    def difference(self, contents: "Held") -> frozenset[int]:
+        """Return the ids of the rows that one of the two has and the other has not, or has otherwise."""
+        rows = self._select_rows_beside(contents) ^ contents._select_rows_beside(self)
+        return frozenset(int.from_bytes(row[:_ID], "little", signed=True) for row in rows)
+
+    def _select_rows_beside(self, contents: "Held") -> set[bytes]:
+        """The rows of the parts that another has not, or has otherwise."""
+        parts = [
+            part for path, part in self.parts.items() if path not in contents.parts or contents.parts[path] != part
+        ]
+        return {part.rows[at : at + _ROW] for part in parts for at in range(0, len(part.rows), _ROW)}

@@ -1,0 +1,276 @@
+"""Rows of the store as one process looks at them: the lines of a part, and the index that finds a record.
+
+Where the store cannot be read, whether it is damaged or a call fails, nothing more is asked of it: lines come out of the
+files that they were read from. Where such a file has changed as well, `ports.Ahead` is raised, and the base is loaded
+anew.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Ahead
+from duckkb.records import Identity
+from duckkb.store.base_store import BaseStore, is_as_written
+from duckkb.store.database import Unusable, Value
+from duckkb.store.place import Place
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.part import (
+    AS_STORED,
+    Part,
+    PartLines,
+    PartRows,
+    StoredRow,
+    decode_row,
+    encode_identity,
+    identity_of,
+)
+from duckkb.truth.files.read import read_part
+from duckkb.truth.files.table import IndexLost, Key, KeyEntry
+
+_WHOLE = 16
+"""How many parts are held in memory that were read whole."""
+_AT_ONCE = 500
+_ID_BITS = 63
+_TYPES = "SELECT name, state FROM type"
+_ROWS = "SELECT id, identity, line, line_no, flags, etag FROM record WHERE part = ? ORDER BY line_no LIMIT ? OFFSET ?"
+
+
+class StoredReader:
+    """Reads the store as it was when this process last looked (`look`), or wrote. `paths` are those of the parts by number,
+    `recent` the parts that were read whole lately; `is_written` says that the store is being changed, all of which is
+    taken back where an error ends that. Nothing more is asked once it `is_lost`."""
+
+    def __init__(self, place: Place, limits: Limits) -> None:
+        self.root, self.limits = Path(place.root), limits
+        self.store = BaseStore(place, holds=True)
+        self.is_written = self.is_lost = False
+        self.paths: dict[int, str] = {}
+        self.recent: dict[int, PartLines] = {}
+        self._types: set[tuple[Any, ...]] = set()
+        self._openings = self._state = 0
+
+    def look(self) -> None:
+        """Look at the file anew. Raises `Unusable`."""
+        self.paths, self.recent, self._types = {}, {}, set()
+        self.is_lost = False
+        if not self.is_written:
+            self.store.database.let_go()
+        self.note_state()
+
+    def note_state(self) -> None:
+        """Take the types as they are now for what this process looks at. Raises `Unusable`."""
+        database = self.store.database
+        self._types = {*database.read(_TYPES)}
+        self._openings, self._state = database.openings, database.states
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody has written a type since this process looked. Raises `Unusable`."""
+        return {*self.store.database.read(_TYPES)} == self._types
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether somebody has removed the file since it was opened, or it could not be read."""
+        database = self.store.database
+        return self.is_lost or database.openings != self._openings or not database.is_in_place
+
+    def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
+        """Rows of the state that this process last looked at. Raises `Unusable`, and whenever it is asked again
+        then."""
+        if self.is_lost:
+            raise Unusable("it could not be read")
+        database = self.store.database
+        try:
+            rows = database.read(statement, values)
+            if not self.is_written and database.states != self._state:
+                if not self.is_current:
+                    raise Unusable("others have gone on")
+                self._state = database.states
+        except Unusable:
+            self.lose()
+            raise
+        return rows
+
+    def path_of(self, number: int) -> str:
+        """The path of a part. Raises `Unusable`."""
+        if (path := self.paths.get(number)) is None:
+            self.lose()
+            raise Unusable(f"part {number} is of others")
+        return path
+
+    def hold(self, number: int, lines: PartLines) -> PartLines:
+        """Let a part stay in memory that was read whole, and others go."""
+        if len(self.recent) >= _WHOLE and not self.is_lost:
+            self.recent = {}
+        self.recent[number] = lines
+        return lines
+
+    def lose(self) -> None:
+        """Ask nothing more of the store."""
+        self.is_lost = True
+
+    def drop_store(self, subject: str) -> Unusable:
+        """The error for what is not as it was written: the file is dropped."""
+        self.lose()
+        self.recent = {}
+        return self.store.damaged(subject)
+
+    @contextmanager
+    def detect_damage(self, subject: str) -> Iterator[None]:
+        """Have what makes no sense count as damage. Raises `Unusable`."""
+        try:
+            yield
+        except (ValueError, TypeError) as problem:
+            raise self.drop_store(subject) from problem
+
+
+class StoredIndex:
+    """Implements `table.KeyIndex` over one type of the store, which has this number there."""
+
+    def __init__(self, reader: StoredReader, kind: RecordType, type: int) -> None:
+        self._reader, self._kind, self._type = reader, kind, type
+
+    def find(self, key: Key, *, with_row: bool) -> KeyEntry | None:
+        if isinstance(key, int) and key.bit_length() > _ID_BITS:
+            return None
+        more = ", line, line_no, flags, etag" if with_row else ""
+        column = "id" if isinstance(key, int) else "identity"
+        statement = f"SELECT part, id, identity{more} FROM record WHERE type = ? AND {column} = ?"
+        try:
+            with self._reader.detect_damage(self._kind.name):
+                entries = [self._read_entry(*row) for row in self._reader.read(statement, (self._type, key))]
+        except Unusable as problem:
+            raise IndexLost from problem
+        return entries[0] if entries else None
+
+    def _read_entry(self, number: int, record_id: int, identity: bytes, line: bytes = b"", *more: Any) -> KeyEntry:
+        path = self._reader.path_of(number)
+        if not more:
+            identity_of(identity)  # raises ValueError
+            return KeyEntry(path, number, record_id, identity)
+        line_no, flags, tag = more
+        if not is_as_written([(tag, line)]):
+            raise self._reader.drop_store(f"a line of {path}")
+        row = decode_row(self._kind, path, PartLines([record_id], [identity], [line], [line_no], bytes([flags])), 0)
+        if (row.record.id, encode_identity(row.record.identity)) != (record_id, identity):
+            raise self._reader.drop_store(f"the index of {path}")
+        return KeyEntry(path, number, record_id, identity, row)
+
+    def find_holders(self, ids: Sequence[int], identities: Sequence[bytes]) -> set[tuple[str, int]]:
+        numbers: set[int] = set()
+        keys: dict[str, Sequence[Key]] = {"id": ids, "identity": identities}
+        try:
+            for column, values in keys.items():
+                for start in range(0, len(values), _AT_ONCE):
+                    batch = values[start : start + _AT_ONCE]
+                    marks = ",".join("?" * len(batch))
+                    statement = f"SELECT DISTINCT part FROM record WHERE type = ? AND {column} IN ({marks})"
+                    numbers.update(number for (number,) in self._reader.read(statement, (self._type, *batch)))
+            return {(self._reader.path_of(number), number) for number in numbers}
+        except Unusable as problem:
+            raise IndexLost from problem
+
+
+class StoredRows(PartRows):
+    """The rows of a part in the store. What cannot be read there comes out of its file while that is the one that was
+    read; each raises `ports.Ahead` where it is not."""
+
+    def __init__(self, reader: StoredReader, part: Part, number: int, count: int) -> None:
+        self._reader, self._part, self._kind, self._path = reader, part, part.kind, part.path
+        self.number, self._count = number, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> StoredRow:
+        at = range(len(self))[index]
+        return self._build_row(self.read(at, at + 1), 0)
+
+    def names_at(self, at: int) -> tuple[int, bytes]:
+        lines = self.read(at, at + 1)
+        return lines.ids[0], lines.identities[0]
+
+    @property
+    def ids(self) -> Sequence[int]:
+        with suppress(Unusable):
+            return self._read_column("id")
+        return self.read().ids
+
+    @property
+    def etags(self) -> Sequence[bytes]:
+        with suppress(Unusable):
+            return self._read_column("etag")
+        return super().etags
+
+    @property
+    def identities(self) -> Sequence[Identity]:
+        with suppress(Unusable), self._reader.detect_damage(self._path):
+            return [identity_of(spelled) for spelled in self._read_column("identity")]
+        return [identity_of(spelled) for spelled in self.read().identities]
+
+    def _read_column(self, name: str) -> list[Any]:
+        """One column of the rows. Raises `Unusable`."""
+        statement = f"SELECT {name} FROM record WHERE part = ? ORDER BY line_no"
+        values = [value for (value,) in self._reader.read(statement, (self.number,))]
+        if len(values) != len(self):
+            raise self._build_missing_error()
+        return values
+
+    def read(self, start: int = 0, stop: int | None = None) -> PartLines:
+        lines = self._reader.recent.get(self.number)
+        if lines is not None:
+            return lines.cut(start, stop)
+        try:
+            with self._reader.detect_damage(self._path):
+                lines = self._select(start, len(range(len(self))[start:stop]))
+        except Unusable as problem:
+            return self._hold_file(problem).cut(start, stop)
+        return self._reader.hold(self.number, lines) if len(lines.ids) == len(self) else lines
+
+    def _select(self, start: int, count: int) -> PartLines:
+        """So many rows. Raises `Unusable`, ValueError, TypeError."""
+        rows = self._reader.read(_ROWS, (self.number, count, start))
+        if len(rows) != count:
+            raise self._build_missing_error()
+        ids, identities, texts, numbers, flags, tags = map(list, zip(*rows, strict=True)) if rows else ([],) * 6
+        is_file = count == len(self) and self._part.canonical and self._kind.source is None
+        lines = PartLines(ids, identities, texts, numbers, b"" if {*flags} <= {AS_STORED} else bytes(flags))
+        if is_file:
+            is_sound = sha256(lines.text).hexdigest() == self._part.digest
+        else:
+            is_sound = is_as_written(list(zip(tags, texts, strict=True)))
+        if not is_sound:
+            raise self._reader.drop_store(self._path)
+        return lines
+
+    def _build_missing_error(self) -> Unusable:
+        """The error for rows that are not there: others took them away with the part, or they are lost."""
+        if self._reader.read("SELECT 1 FROM part WHERE number = ?", (self.number,)):
+            return self._reader.drop_store(self._path)
+        self._reader.lose()
+        return Unusable(f"part {self.number} was removed")
+
+    def _hold_file(self, problem: Exception) -> PartLines:
+        """All rows, out of the file while that is the one that was read."""
+        self._reader.lose()
+        if not self._reader.is_written:
+            part = read_part(self._reader.root, self._path, self._kind, self._reader.limits)
+            if part is not None and not part.findings and part.digest == self._part.digest:
+                return self._reader.hold(self.number, part.rows.read())
+        raise Ahead(
+            "What was read before is damaged or has been removed, and its file has changed since; it is read anew.",
+            code="E_STALE",
+            suggestion="repeat the command",
+        ) from problem
+
+
+def build_stored_part(reader: StoredReader, part: Part, number: int, count: int) -> Part:
+    """A part, of which no row is in memory, that has this number and so many rows in the store."""
+    bare = replace(part, rows=PartRows.of(part.kind, part.path))
+    return replace(bare, rows=StoredRows(reader, bare, number, count))
