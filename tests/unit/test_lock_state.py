@@ -60,7 +60,7 @@ def test_a_writer_excludes_everybody_and_is_named(tmp_path: Path) -> None:
 
 
 def test_readers_share_and_keep_writers_out(tmp_path: Path) -> None:
-    child = held_by_a_child(tmp_path, "shared")
+    child = held_by_a_child(tmp_path, "hold_shared")
     with lock.hold_shared(tmp_path, 0) as read_only:
         assert read_only is False
     with pytest.raises(errors.Unavailable) as caught, lock.exclusive(tmp_path, 0.02):
@@ -74,7 +74,7 @@ def test_readers_share_and_keep_writers_out(tmp_path: Path) -> None:
 def test_a_killed_holder_frees_the_lock_and_is_not_named_again(tmp_path: Path) -> None:
     end(held_by_a_child(tmp_path, "exclusive"), kill=True)
     assert lock.holder(tmp_path) is None
-    child = held_by_a_child(tmp_path, "shared")
+    child = held_by_a_child(tmp_path, "hold_shared")
     with pytest.raises(errors.Unavailable) as caught, lock.exclusive(tmp_path, 0):
         pass
     assert caught.value.details["holder"] is None
