@@ -27,12 +27,12 @@ WRITERS = {
     "cli/git_driver.py": {"merge", "merge_bases"},  # the file that git names
     "actions/folder.py": {
         "make",
-        "_made",
+        "_make_files",
         "_put_whole",
     },  # config.yaml and the like of a new base, whose folder the guard has seen
     "actions/agents/skill.py": {"install"},  # the folder of a file that the guard has seen
     "actions/forge.py": {"github"},  # workflows that are not there yet
-    "actions/caring.py": {"_borrowed"},  # a copy in the temporary folder
+    "actions/caring.py": {"_link_models"},  # a copy in the temporary folder
     "cli/main.py": {"_quiet_pipe"},  # the null device
 }
 WRITING = {
