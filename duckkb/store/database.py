@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from duckkb.errors import Unavailable
-from duckkb.store.place import Unusable, is_own
+from duckkb.store.place import BESIDE_DATABASE, Unusable, is_own
 from duckkb.truth import state
 from duckkb.truth.commit import lock
 
@@ -32,7 +32,6 @@ _BUSY_S = 5.0
 _WAL_BYTES = 64 << 20
 _PAGE_BYTES = 4096
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA})
-_OTHERS = ("-wal", "-shm", "-journal")
 _DRAFT = ".new"
 _MAKING_S = 60.0
 _ABANDONED: list[sqlite3.Connection] = []
@@ -355,7 +354,7 @@ def _is_damage(error: BaseException) -> bool:
 
 def _refuse_foreign(path: Path) -> None:
     """SQLite would follow a link, and wait for the other end of a FIFO."""
-    for place in (path, *(path.with_name(path.name + ending) for ending in _OTHERS)):
+    for place in (path, *(path.with_name(path.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(FileNotFoundError):
             status = place.lstat()
             if not stat.S_ISREG(status.st_mode) or not is_own(status):
@@ -364,7 +363,7 @@ def _refuse_foreign(path: Path) -> None:
 
 def _remove(path: Path) -> None:
     """Remove a file with its logs, the file first: a log without its file is nothing."""
-    for place in (path, *(path.with_name(path.name + ending) for ending in _OTHERS)):
+    for place in (path, *(path.with_name(path.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(OSError):
             if place.is_dir() and not place.is_symlink():
                 from shutil import rmtree

@@ -27,6 +27,8 @@ from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 
 BASES, SHARED, MODELS, DOCUMENTS = "bases", "shared", "models", "documents"
+BESIDE_DATABASE = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite has beside an open database."""
 _LABEL = "base.json"
 _GONE = ".gone-"
 _OURS = re.compile(rf"[0-9a-f]{{24}}-[0-9a-f]+-[0-9a-f]+|{re.escape(_GONE)}[0-9a-f]{{12}}")
@@ -216,17 +218,21 @@ def remove(folder: Path) -> None:
 
 
 def room(home: Path, limit: int, going: int = 0) -> int:
-    """Bytes that tokens and vectors may take where the whole folder may take `limit`: what the bases leave of it, without
-    bytes that are `going`, and always a quarter, as a model has to make them anew."""
-    other_bytes = sum(size(home / name) for name in (BASES, MODELS)) - going
+    """Return the bytes that tokens and vectors may take where the whole folder may take `limit`: the bytes that bases and
+    models leave, without bytes that are `going`, and always a quarter, because a model must recompute vectors. Files that
+    SQLite has beside an open database do not count: an open base pushes no vectors out."""
+    other_bytes = sum(size(home / name, is_lasting=True) for name in (BASES, MODELS)) - going
     return max(limit - other_bytes, limit // 4)
 
 
-def size(folder: Path) -> int:
-    """Bytes of the files in a folder and below it; 0 where it is not there."""
+def size(folder: Path, *, is_lasting: bool = False) -> int:
+    """Return the bytes of the files in a folder and below it, 0 where it does not exist; `is_lasting` leaves out the files
+    that SQLite has beside an open database."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
+            if is_lasting and name.endswith(BESIDE_DATABASE):
+                continue
             with suppress(OSError):
                 total += Path(place, name).lstat().st_size
     return total

@@ -318,7 +318,7 @@ INHERITED = {
     "embedder": "of the settings",
     "fingerprint": "of the settings",
     "holders": "of tree and counts",
-    "is_asked_again": "of the whole's state",
+    "in_memory": "of the whole's state",
     "is_narrowed": "of whole",
     "is_quickly_loaded": "for who opens a whole base",
     "lengths": "of the counts",
