@@ -129,8 +129,8 @@ class PartLines(Struct):
         """The rows at these places."""
         if start == 0 and (stop is None or stop >= len(self.ids)):
             return self
-        columns = self.ids, self.identities, self.lines, self.numbers, self.flags
-        return PartLines(*(column[start:stop] for column in columns))  # type: ignore[arg-type]
+        rows = slice(start, stop)
+        return PartLines(self.ids[rows], self.identities[rows], self.lines[rows], self.numbers[rows], self.flags[rows])
 
     @property
     def row_flags(self) -> bytes:
