@@ -1,9 +1,11 @@
-"""Chunks of documents: pieces of about as many tokens as a model reads, each of which begins with the end of the one before.
+"""Cuts documents into chunks of about as many tokens as a model reads; each chunk repeats the end of the one
+before.
 
-Where a piece ends is chosen among break points in a window before its target:
-`score = base x (1 - (distance / window)^2 x 0.7)`, the best wins, of equal ones the later
-([ADR 42](../../docs/adr/0042-chunks-of-documents.md)). Nothing here depends on a model, so that the pieces of a file are the
-same in every clone: tokens are estimated by a pattern.
+The end of a chunk is chosen among the break points in a window before its target:
+`score = base x (1 - (distance / window)^2 x 0.7)`. The best score wins; of equal scores the later place wins
+([ADR 42](../../docs/adr/0042-chunks-of-documents.md)). Nothing here depends on a model, so the chunks of a file
+are the
+same in every clone; a pattern estimates the tokens.
 """
 
 import re
@@ -52,7 +54,9 @@ _LINKED = frozenset("\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0x1F3FB,
 
 
 class Span(NamedTuple):
-    """A chunk as places in its text: what comes anew lies from `fresh` to `end`, from `start` on it is said again."""
+    """The places of a chunk in its text: new text lies from `fresh` to `end`; `start` to `fresh` repeats the chunk
+    before.
+    """
 
     start: int
     fresh: int
@@ -60,7 +64,7 @@ class Span(NamedTuple):
 
 
 class Size(Struct, frozen=True):
-    """How long pieces are, in estimated tokens."""
+    """The size of chunks, in estimated tokens."""
 
     target: int = TARGET
     overlap: int = OVERLAP
@@ -68,8 +72,10 @@ class Size(Struct, frozen=True):
 
 
 class Marks(Struct, frozen=True):
-    """What is known of a text beside its lines: base scores of places, those of them where sections begin (ascending), what must
-    not be cut (from, to), and whether its lines are those of Markdown."""
+    """What guides the cuts of a text: the base scores of places, and the places among them where sections begin
+    (ascending); the
+    spans that must not be cut (from, to); and whether the text is Markdown.
+    """
 
     scores: Mapping[int, int] = {}
     sections: Sequence[int] = ()
@@ -78,8 +84,9 @@ class Marks(Struct, frozen=True):
 
 
 def size_for(reads: int | None) -> Size:
-    """How long pieces are for a model that reads so many tokens in one go, None where that is not known. A tenth of them is left,
-    as tokens are estimated, and what stands before a piece.
+    """Return the chunk size for a model that reads `reads` tokens at once; None if that is not known. A tenth of
+    them stays
+    free for errors of the estimate and for the text that precedes a chunk.
 
     >>> size_for(None).target, size_for(512).target
     (900, 396)
@@ -91,7 +98,7 @@ def size_for(reads: int | None) -> Size:
 
 
 def markdown_marks(text: str, headings: Sequence[markdown.Heading]) -> Marks:
-    """Headings, fences and their edges."""
+    """Return the marks of a Markdown text: headings, fences and the edges of fences."""
     scores = {heading.start: HEADINGS[heading.level - 1] for heading in headings}
     sections = list(scores)
     fences = [(start, min(end + 1, len(text))) for start, end in markdown.fences(text)]
@@ -101,28 +108,30 @@ def markdown_marks(text: str, headings: Sequence[markdown.Heading]) -> Marks:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has.
+    """Estimate how many tokens a text has.
 
-    >>> estimated_tokens("A knowledge base, in git."), estimated_tokens("知识库存在文件里")
+    >>> estimate_tokens("A knowledge base, in git."), estimate_tokens("知识库存在文件里")
     (8, 6)
     """
     return sum(1 for _ in _TOKEN.finditer(text))
 
 
 def clip_text(text: str, tokens: int) -> str:
-    """The beginning of a text that has at most so many estimated tokens."""
+    """Return the longest beginning of a text that has at most `tokens` estimated tokens."""
     ends = [token.end() for token in islice(_TOKEN.finditer(text), tokens + 1)]
     return text[: ends[-2]] if len(ends) > tokens else text
 
 
 def chunks(text: str, marks: Marks, size: Size | None = None) -> list[Span]:
-    """The pieces of a text; an empty one has none. None is cut in the middle of a character as readers see it, or inside of what
-    must not be cut, unless that is longer than a piece by itself. Takes time in proportion to the text."""
+    """Cut a text into chunks; an empty text has none. No cut splits a visible character. No cut falls into a span
+    that must stay
+    whole, unless that span alone is longer than a chunk. Takes time in proportion to the text.
+    """
     return list(_Cutter(text, marks, size or Size()).pieces())
 
 
 def splits(text: str, start: int, at: int) -> bool:
-    """True where a cut would tear a CR LF, a letter from its accents, or an emoji sequence."""
+    """Return True if a cut at `at` would split a CR LF, a letter from its accents, or an emoji sequence."""
     before, after = text[at - 1], text[at]
     if after.isascii():
         return before == "\r" and after == "\n"
@@ -147,14 +156,14 @@ class _Cutter:
                 start, end = self._find_overlap(piece), piece.end
 
     def _count(self, at: int) -> int:
-        """How many tokens end up to a place."""
+        """Count the tokens that end at or before a place."""
         return bisect_right(self._ends, at)
 
     def _count_tokens(self, start: int, end: int) -> int:
         return self._count(end) - self._count(start)
 
     def _cut_piece(self, start: int, fresh: int, anchor: int) -> Span:
-        """The first piece of what is left up to an anchor."""
+        """Cut the first chunk of the text between `start` and an anchor."""
         target = self._count(start) + self._size.target
         if self._count(anchor) <= target:
             return Span(start, fresh, anchor)
@@ -168,7 +177,9 @@ class _Cutter:
         return Span(start, fresh, self._cut_within_line(start, low, limit))
 
     def _best(self, low: int, high: int, target: int) -> int:
-        """The break point of the best score in a window, before whose end are `target` tokens; 0 where there is none."""
+        """Return the break point with the best score in a window, or 0 if there is none. `target` tokens lie
+        before the window's end.
+        """
         window, place, best = self._size.window, 0, 0
         for at in self._iter_line_starts(low, high):
             distance = target - self._count(at)
@@ -198,7 +209,9 @@ class _Cutter:
         return ITEM if self._marks.is_markdown and _ITEM.match(text, at) else LINE
 
     def _cut_within_line(self, start: int, low: int, high: int) -> int:
-        """Where to cut what has no line end: behind a sentence, else a word, else between two characters."""
+        """Choose a cut in text without a line end: after a sentence, else after a word, else between two
+        characters.
+        """
         text = self._text
         for pattern in _WITHIN_LINES:
             places = [match.end() for match in pattern.finditer(text, low - 1, high)]
@@ -207,8 +220,10 @@ class _Cutter:
         return next((at for at in range(high, low - 1, -1) if not splits(text, start, at)), high)
 
     def _find_overlap(self, piece: Span) -> int:
-        """Where the next piece begins: as many tokens before the end of this one as the overlap has, at a word; never inside of
-        what must not be cut."""
+        """Return where the next chunk begins: at a word, as many tokens before the end of this chunk as the
+        overlap has, and never
+        inside a span that must not be cut.
+        """
         text, end = self._text, piece.end
         last = self._count(end) - self._size.overlap
         at = max(self._ends[last - 1] if last > 0 else 0, piece.start)
@@ -220,14 +235,17 @@ class _Cutter:
         return min(whole[1], end) if whole else at
 
     def _find_whole(self, at: int) -> tuple[int, int] | None:
-        """What must not be cut and has this place in it."""
+        """Return the uncuttable span that contains a place."""
         index = bisect_left(self._starts, at) - 1
         return self._whole[index] if index >= 0 and at < self._whole[index][1] else None
 
     def _find_anchors(self) -> list[int]:
-        """Where a piece ends whatever lies before: where a section begins that none as good is `NEAR`, and far from any section a
-        paragraph, or a line where there is none, whose lot is the lowest as `FAR` as that. So what is cut between two follows from
-        what lies between them, and an edit moves those near it alone."""
+        """Return the places where a chunk ends whatever text precedes. These are sections without an equally good
+        section within
+        `NEAR` tokens. Far from any section they are paragraphs, or lines, whose lot is the lowest within `FAR`
+        tokens. The cuts
+        between two anchors depend only on the text between them, so an edit moves only cuts near it.
+        """
         text, target = self._text, self._size.target
         sections = [at for at in self._marks.sections if 0 < at < len(text) and not self._find_whole(at)]
         anchors = self._select_anchors(sections, 0, len(text), int(target * NEAR))
@@ -244,8 +262,11 @@ class _Cutter:
         return sorted(anchors)
 
     def _select_anchors(self, places: Sequence[int], first: int, last: int, reach: int) -> list[int]:
-        """Those of some places (ascending) that lie more than `reach` tokens from any as good or better, and from both ends. How good
-        is their score, and among equal ones a lot drawn by the text behind, so that an edit before changes nothing."""
+        """Select the places (ascending) that lie more than `reach` tokens from any place as good or better, and
+        from both ends. A
+        place is ranked by its score, then by a lot drawn from the text after it, so that an edit before it
+        changes nothing.
+        """
         counts = [self._count(at) for at in (first, *places, last)]
         if counts[-1] - counts[0] <= 2 * reach:
             return []
@@ -259,7 +280,9 @@ class _Cutter:
 
 
 def _measure_distances(keys: Sequence[tuple[int, int]], places: Sequence[int]) -> list[int]:
-    """How far each of these lies behind the last one before it whose key is as good or better, or behind the beginning."""
+    """Measure how far each place lies after the last earlier place whose key is as good or better, or after the
+    beginning.
+    """
     better, distances = list[int](), list[int]()
     for at, key in enumerate(keys):
         while better and keys[better[-1]] > key:
@@ -274,7 +297,7 @@ def _is_flag_half(char: str) -> bool:
 
 
 def _count_flag_halves(text: str, start: int, at: int) -> int:
-    """How many halves of flags stand in a row before `at`; a piece starts with a whole one."""
+    """Count the halves of flags in a row before `at`; a chunk starts with a whole flag."""
     first = at
     while first > start and _is_flag_half(text[first - 1]):
         first -= 1

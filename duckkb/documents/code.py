@@ -1,7 +1,8 @@
-"""Where code may be cut best: before classes, functions and blocks of imports, as the language's grammar has them.
+"""Finds the best places to cut code: before classes, functions and import blocks, by the grammar of the language.
 
-Grammars come with the extra `code`. Without them, of other languages and of very long files nothing is known here, and lines
-alone decide.
+The extra `code` installs the grammars. Without them, for other languages and for very long files there are no
+break points
+here; lines alone decide.
 """
 
 from collections.abc import Iterator
@@ -69,8 +70,10 @@ _DEEPEST = 12
 
 
 def break_points(path: str, text: str) -> dict[int, int]:
-    """Base scores of the lines of a file of code at which a class, a function or a block of imports begins, by place in
-    characters; comments right above belong to it. Code that is broken has those of what could be read."""
+    """Return the base scores of the lines at which a class, a function or an import block begins, by place in
+    characters.
+    Comments directly above belong to it. Broken code has the break points of the parts that could be parsed.
+    """
     language = _ENDINGS.get(path.rpartition(".")[2].lower(), "")
     parser = _make_parser(language) if language and len(text) <= LONGEST else None
     if parser is None:
@@ -85,7 +88,7 @@ def break_points(path: str, text: str) -> dict[int, int]:
 
 @cache
 def fingerprint() -> str:
-    """Names the grammars that are installed here; empty without the extra."""
+    """Return a name for the installed grammars; empty without the extra."""
     if find_spec("tree_sitter") is None:
         return ""
     modules = dict.fromkeys(f"tree_sitter_{name}" for name, _ in _GRAMMARS.values())
@@ -111,7 +114,9 @@ def _make_parser(language: str) -> "Parser | None":
 
 
 def _iter_marks(parent: "Node", row: int | None, depth: int) -> Iterator[tuple[int, int]]:
-    """Lines and scores of what stands in a node. `row` is the line at which what surrounds the node alone begins."""
+    """Yield the lines and scores of the children of a node. `row` is the line at which the construct around the
+    node begins.
+    """
     above: tuple[int, int] | None = None
     is_import = False
     for node in parent.children:

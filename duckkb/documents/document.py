@@ -1,4 +1,4 @@
-"""A file as a record: its fields, what is wrong with it, and the files that it links to."""
+"""Reads a file as a record: its fields, its problems, and the files that it links to."""
 
 import re
 from bisect import bisect_left
@@ -46,20 +46,22 @@ _PLAIN = Extraction()
 
 
 class Extracted(Struct, frozen=True):
-    """What a file says: its fields but the path, the links to other files (paths as its own, in the order of the text, with
-    the lines of the file that hold them), and warnings by code."""
+    """The content of a file: its fields without the path, its links to other files, and warnings by code. Links
+    are paths like
+    the file's own, in the order of the text, with the lines that hold them.
+    """
 
     fields: dict[str, Any]
     links: dict[str, list[int]] = {}
 
 
 def is_whole(fields: Mapping[str, Any]) -> bool:
-    """Whether all text of a file is in its fields."""
+    """Return whether the fields hold all text of the file."""
     return _NOT_WHOLE.isdisjoint(fields.get("warnings", ()))
 
 
 def format_of(path: str) -> str:
-    """The format of a file by its name: md, text, code, html, pdf, docx, or empty for one that is not read."""
+    """Return the format of a file by its name: md, text, code, html, pdf, docx, or empty if the file is not read."""
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
     if ending in _MARKDOWN:
         return "md"
@@ -73,8 +75,9 @@ def format_of(path: str) -> str:
 
 
 def extractor(pattern: Iterable[str]) -> str:
-    """Names how the files that a pattern finds are read here, with the versions of what is installed for them: another name,
-    and all of them are read again.
+    """Return a name for how the files that a pattern matches are read here, with the versions of the installed
+    libraries. If the
+    name changes, all of these files are read again.
 
     >>> extractor(["**/*.md"]) == extractor(["notes/*.txt"]), extractor(["*.md"]) == extractor(["*.md", "*.p*"])
     (True, False)
@@ -90,7 +93,7 @@ def extractor(pattern: Iterable[str]) -> str:
 
 
 def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
-    """What a file of a collection says, `path` being its path there. Never raises: what could not be read is a warning."""
+    """Read a file of a collection; `path` is its path there. Never raises: unreadable content becomes a warning."""
     form, warnings = format_of(path), list[str]()
     document, text = None, ""
     if len(raw) > how.largest:
@@ -115,7 +118,7 @@ def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
 
 
 def _extract_file(path: str, form: str, raw: bytes, how: Extraction, warnings: list[str]) -> Extracted:
-    """What a file says that another process reads; headings and links of Markdown, where it gives such."""
+    """Read a file in the extraction process; add headings and links where that process returns Markdown."""
     from duckkb.documents.extract.process import extract_file_text  # and with it all that starts a process
 
     file_text = extract_file_text(form, raw, how)
@@ -161,8 +164,12 @@ def _read_markdown(path: str, text: str, warnings: list[str]) -> Extracted:
 
 
 def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[str, list[int]]:
-    """The links to files by path, and those of wikis by the name that is written (`markdown.wiki_end`). Those of a page (`is_site`) that begin with `/` lead into the site that it comes from, and it has
-    no wiki links: brackets in it are text."""
+    """Return the lines of links to files by path, and of wiki links by the name as written (`markdown.wiki_end`).
+    Links of a web
+    page (`is_site`) that begin with `/` lead into the site that the page comes from. A page has no wiki links:
+    brackets in it
+    are text.
+    """
     lines_by_place: dict[str, list[int]] = {}
     ends = [item.start() for item in re.finditer("\n", text)]
     for link in sorted(markdown.links(text, start), key=lambda item: item.start):
@@ -175,7 +182,9 @@ def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[s
 
 
 def _place_of(path: str, link: markdown.Link) -> str | None:
-    """What a link leads to: a path, or the name that a wiki link has, unless that is a path from its own folder."""
+    """Return the path that a link leads to. A wiki link gives the name as written, unless that is a path from its
+    own folder.
+    """
     if not link.is_wiki:
         return markdown.resolve_link(path, link.target)
     if not link.target.startswith(("./", "../")):
@@ -186,8 +195,10 @@ def _place_of(path: str, link: markdown.Link) -> str | None:
 
 
 def _parse_front_matter(front_text: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
-    """The values of front matter, none where it is no mapping of YAML, and what is wrong with it: line of the file, field (a
-    JSON pointer) and message. A value that YAML's readers disagree about is kept as the text that stands there."""
+    """Parse front matter into its values and its problems: line of the file, field (a JSON pointer) and message.
+    Front matter that
+    is not a YAML mapping has no values. A value that YAML parsers disagree about stays the text as written.
+    """
     if not front_text.strip():
         return {}, []
     document = read_yaml(front_text.encode("utf-8", "replace"), path, with_dates=True)

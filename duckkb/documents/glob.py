@@ -1,8 +1,9 @@
-"""Globs over paths that callers give and lines of .gitignore, matched in time that grows with the lengths alone.
+"""Matches paths with globs from callers and with lines of .gitignore, in time that grows only with the lengths.
 
-As a regular expression of the usual form, `*?*?*?*?*?` takes longer than anybody waits, and Python answers nobody else meanwhile.
-Here each part between slashes is one expression that never goes back behind a star (`fnmatch`, whose groups are atomic from
-Python 3.11 on), and `**` goes back to the last one alone: https://research.swtch.com/glob
+As an ordinary regular expression `*?*?*?*?*?` takes exponential time, and Python blocks all other threads meanwhile.
+Here each part between slashes is one expression that never backtracks over a star (`fnmatch`, whose groups are
+atomic from
+Python 3.11 on), and `**` backtracks only to the last `**`: https://research.swtch.com/glob
 """
 
 import re
@@ -26,8 +27,10 @@ Parts = tuple[re.Pattern[str] | None, ...]
 
 
 def parse_glob(pattern: str) -> tuple[Parts, ...]:
-    """A glob (`guide/**/*.md`, `{a,b}`), as `matches` takes it. Raises `errors.UsageError` for one that is too long, or that stands
-    for too many others."""
+    """Parse a glob (`guide/**/*.md`, `{a,b}`) for `matches`. Raises `errors.UsageError` if it is too long or
+    expands to too many
+    globs.
+    """
     if len(pattern) > MOST_CHARACTERS:
         raise UsageError(f"a glob has at most {MOST_CHARACTERS:,} characters", suggestion="name less at once")
     choices = tuple(islice(_expand_braces(pattern), MOST_CHOICES + 1))
@@ -38,13 +41,13 @@ def parse_glob(pattern: str) -> tuple[Parts, ...]:
 
 
 def matches(globs: Sequence[Parts], path: str) -> bool:
-    """Whether one of them names the path, or a folder above it."""
+    """Return whether a glob matches the path or a folder above it."""
     folders = path.split("/")
     return any(_match(parts, folders) for parts in globs)
 
 
 def _expand_braces(pattern: str) -> Iterator[str]:
-    """It once for each of the choices in braces."""
+    """Yield the pattern once for each choice in braces."""
     braces = _BRACES.search(pattern)
     if braces is None:
         yield pattern
@@ -55,13 +58,15 @@ def _expand_braces(pattern: str) -> Iterator[str]:
 
 @lru_cache(256)
 def _compile_glob(pattern: str) -> Parts:
-    """A name without a slash lies in any folder; one that ends in a slash is of what lies in the folder."""
+    """Compile a glob. A name without a slash matches in any folder; a glob that ends in a slash matches the
+    folder's content.
+    """
     return (*_compile_own_parts(pattern), *([_compile_part("*")] if pattern.endswith("/") else []), _ANY)
 
 
 @lru_cache(256)
 def _compile_own_parts(pattern: str) -> Parts:
-    """What it names itself, not what lies in that."""
+    """Compile a glob that matches only the path itself, not what lies below it."""
     names = pattern.strip("/").split("/")
     parts = [_ANY if name == "**" else _compile_part(name) for name in names]
     if parts[-1] is _ANY:
@@ -72,7 +77,9 @@ def _compile_own_parts(pattern: str) -> Parts:
 
 
 class IgnoreLine(Struct, frozen=True):
-    """A line of a .gitignore: what it names, whether folders alone, and whether that is kept (`!`) instead of left out."""
+    """A line of a .gitignore: its pattern, whether it matches only folders, and whether it keeps (`!`) or
+    excludes.
+    """
 
     pattern: str
     is_of_folders: bool
@@ -80,7 +87,7 @@ class IgnoreLine(Struct, frozen=True):
 
 
 class IgnoreFile:
-    """The lines of one .gitignore, or such lines of a definition; the last one that names a path decides."""
+    """The lines of a .gitignore, or such lines of a definition; the last line that matches a path decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = [line for line in map(_ignore_line, lines) if line is not None]
@@ -96,7 +103,7 @@ class IgnoreFile:
         self._endings = tuple(endings)
 
     def leaves_out(self, path: str, is_folder: bool) -> bool | None:
-        """Whether a path, relative to the folder of the file, is left out; None where no line names it."""
+        """Return whether a path, relative to the folder of the file, is excluded; None if no line matches it."""
         folders = path.split("/")
         if not self._can_name(folders[-1]):
             return None  # most of many
@@ -106,8 +113,10 @@ class IgnoreFile:
         return None
 
     def covers(self, path: str) -> bool:
-        """Return whether a file is left out, or a folder that it lies in. Lines that name the file itself go before those
-        that name a folder, so that some of one may be kept."""
+        """Return whether a file or a folder above it is excluded. Lines that match the file itself take precedence
+        over lines that
+        match a folder, so that some files of an excluded folder can be kept.
+        """
         verdict, folders = self.leaves_out(path, is_folder=False), path.split("/")
         if verdict is None and any(map(self._can_name, folders[:-1])):
             naming = (line for line in reversed(self._lines) if _match(_compile_glob(f"{line.pattern}/"), folders))
@@ -115,13 +124,13 @@ class IgnoreFile:
         return bool(verdict)
 
     def _can_name(self, name: str) -> bool:
-        """Return whether some line names a path that ends so; quick, as most do not."""
+        """Return whether some line can match a path with this last name; a quick check that rejects most paths."""
         is_near = name in self._names or name.endswith(self._endings)
         return is_near or any(_compile_part(pattern).match(name) for pattern in self._others)
 
 
 def _ignore_line(line: str) -> IgnoreLine | None:
-    """None for a comment, and for what names nothing."""
+    """Parse a line; return None for a comment and for a line that matches nothing."""
     line = line.rstrip("\r")
     while line.endswith(" ") and not line.endswith("\\ "):
         line = line[:-1]
@@ -135,7 +144,9 @@ def _ignore_line(line: str) -> IgnoreLine | None:
 
 @lru_cache(256)
 def _compile_part(name: str) -> re.Pattern[str]:
-    """What stands between two slashes. `fnmatch` has no backslash, and one sign for what a set has not."""
+    """Compile a pattern between two slashes. Unlike git, `fnmatch` has no backslash and only one sign to negate a
+    set.
+    """
     return re.compile(translate("".join(map(_to_fnmatch, _PIECE.finditer(name)))))
 
 

@@ -1,6 +1,7 @@
-"""What a Markdown text says of itself: front matter, headings with their places, a title, and links to other files.
+"""Reads the structure of a Markdown text: front matter, headings with their places, a title, and links to other
+files.
 
-Read by patterns: headings and fences lie where CommonMark 0.31 has them, but for those inside lists and quotes.
+Patterns find headings and fences where CommonMark 0.31 has them, except inside lists and quotes.
 """
 
 import re
@@ -33,7 +34,7 @@ _LONGEST_FRONT = 64 * 1024
 
 
 class Heading(Struct, frozen=True):
-    """A heading: its level, 1 to 6, its text, and where its line begins in the text, in characters."""
+    """A heading: its level, 1 to 6, its text, and the place in characters where its line begins."""
 
     level: int
     text: str
@@ -41,7 +42,7 @@ class Heading(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """A link as it is written: what it leads to, and the place of the link, in characters. A wiki link names a page."""
+    """A link as written: its target, and its place in characters. A wiki link names a page."""
 
     target: str
     start: int
@@ -49,13 +50,15 @@ class Link(Struct, frozen=True):
 
 
 def front_matter(text: str) -> tuple[str, int]:
-    """The YAML between `---` at the beginning of a text, and where the rest begins; empty and 0 where there is none."""
+    """Return the YAML between `---` at the beginning of a text, and where the rest begins; empty and 0 if there is
+    none.
+    """
     match = _FRONT.match(text, 0, _LONGEST_FRONT)
     return (match[1], match.end()) if match else ("", 0)
 
 
 def fences(text: str, start: int = 0) -> list[tuple[int, int]]:
-    """Where fenced code lies, the fences included; one that nothing closes goes on to the end of the text."""
+    """Return the spans of fenced code, fences included; an unclosed fence reaches to the end of the text."""
     spans: list[tuple[int, int]] = []
     if "```" not in text and "~~~" not in text:
         return spans
@@ -70,7 +73,7 @@ def fences(text: str, start: int = 0) -> list[tuple[int, int]]:
 
 
 def headings(text: str, start: int = 0) -> list[Heading]:
-    """The headings of a text from a place on, in its order; marks of code and numbers of sections stay as they are."""
+    """Return the headings from `start` on, in order; code marks and section numbers stay in their text."""
     code = fences(text, start)
     candidates = [
         Heading(len(heading[1]), _strip_attributes(_strip_marks(heading[2] or "")), heading.start())
@@ -83,7 +86,10 @@ def headings(text: str, start: int = 0) -> list[Heading]:
 
 
 def _iter_underlined_headings(text: str, start: int) -> Iterator[Heading]:
-    """Lines with a line of `=` or `-` below; that line is none itself. Looked for from below: such lines are few."""
+    """Yield headings that are underlined with `=` or `-`; an underline is not itself a heading. The search starts
+    from the
+    underlines, because they are few.
+    """
     underline_start = -1
     for underline in _UNDERLINE.finditer(text, start):
         at = max(text.rfind("\n", start, underline.start()) + 1, start)
@@ -94,7 +100,7 @@ def _iter_underlined_headings(text: str, start: int) -> Iterator[Heading]:
 
 
 def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
-    """The first heading of level 1, else of level 2, else what front matter calls the title, else the file's name."""
+    """Return the first heading of level 1, else of level 2, else the title in front matter, else the file's name."""
     for level in (1, 2):
         for heading in found:
             if heading.level == level and heading.text:
@@ -107,8 +113,10 @@ def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
 
 
 def links(text: str, start: int = 0) -> Iterator[Link]:
-    """Links to files, as they are written: of Markdown, inline or by reference, and of wikis, these also in the front matter that
-    ends at `start`; none in code and comments."""
+    """Yield the links to files as written: Markdown links, inline or by reference, and wiki links, also in the
+    front matter
+    before `start`. Code and comments have no links.
+    """
     code = fences(text, start)
     if "`" in text:
         code = sorted([*code, *_find_code_spans(text, start, code)])
@@ -123,7 +131,7 @@ def links(text: str, start: int = 0) -> Iterator[Link]:
 
 
 def _merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In their order, those that overlap as one."""
+    """Sort spans and merge those that overlap."""
     disjoint_spans: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if disjoint_spans and start <= disjoint_spans[-1][1]:
@@ -134,7 +142,7 @@ def _merge_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _find_comments(text: str, start: int, code: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where comments lie: those of HTML, and `%%` as in Obsidian. One that nothing closes is none."""
+    """Yield the spans of comments: HTML comments, and `%%` as in Obsidian. An unclosed comment does not count."""
     for opens, closes in _COMMENTS:
         at = text.find(opens, start)
         while at >= 0:
@@ -148,20 +156,24 @@ def _find_comments(text: str, start: int, code: list[tuple[int, int]]) -> Iterat
 
 
 def wiki_end(name: str) -> str:
-    """The end of the edge of a wiki link: the link as it is written, as what it means depends on all documents of a collection."""
+    """Return the edge end for a wiki link: the name as written, because its target depends on all documents of the
+    collection.
+    """
     return f"[[{name}]]"
 
 
 def wiki_name(end: object) -> str | None:
-    """The inverse of `wiki_end`; None for an end that is a path."""
+    """Return the name in a wiki link's end (the inverse of `wiki_end`); None if the end is a path."""
     is_wiki = isinstance(end, str) and end.startswith("[[") and end.endswith("]]")
     return str(end)[2:-2] if is_wiki else None
 
 
 def resolve_link(path: str, target: str) -> str | None:
-    """The path that a link in the file `path` leads to, relative as `path` is; None for a place in the same file.
+    """Return the path that a link in the file `path` leads to, relative like `path`; None for a place in the same
+    file.
 
-    >>> resolved("guide/a.md", "../b%20c.md#top"), resolved("guide/a.md", "/x.md"), resolved("a.md", "#top")
+    >>> resolve_link("guide/a.md", "../b%20c.md#top"), resolve_link("guide/a.md", "/x.md"), resolve_link("a.md",
+    "#top")
     ('b c.md', 'x.md', None)
     """
     place = normalize("NFC", unquote(target.partition("#")[0].partition("?")[0]))
@@ -171,8 +183,10 @@ def resolve_link(path: str, target: str) -> str | None:
 
 
 def _find_code_spans(text: str, start: int, fence_spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where code stands within paragraphs: from a run of backticks to the next one as long as it. In linear time, whatever
-    the text is, as everything here: texts are anybody's."""
+    """Yield the spans of inline code: from a run of backticks to the next run of the same length. Like everything
+    here it takes
+    linear time for any text, because texts are untrusted.
+    """
     runs: list[tuple[int, int]] = []
     for mark in _BACKTICKS.finditer(text, start):
         if mark[0][0] != "`":
@@ -198,14 +212,14 @@ def _match_backticks(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _strip_marks(text: str) -> str:
-    """A heading's text without the marks that may close it."""
+    """Strip the closing marks from a heading's text."""
     text = text.rstrip()
     bare = text.rstrip("#")
     return bare.rstrip() if not bare or bare[-1] in " \t" else text
 
 
 def _strip_attributes(text: str) -> str:
-    """A heading's text without the attributes that some dialects put behind it."""
+    """Strip the trailing attributes that some dialects allow from a heading's text."""
     return _ATTRIBUTES.sub("", text.strip()).strip()
 
 

@@ -1,4 +1,6 @@
-"""A document's text as passages: what is shown, what words find, and what is embedded of each; and where a passage stands."""
+"""Cuts documents into passages, gives each its text to show, to index and to embed, and locates passages in
+documents.
+"""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -23,9 +25,12 @@ _known: "dict[tuple[bytes, str, str, Size], tuple[list[Heading], list[Span]]]" =
 
 
 class Passage(Struct, frozen=True):
-    """A chunk of a document: its `text`, which begins at the character `start` of the whole; `words`, by which it is found: what
-    the passage before does not have, so that each word counts once, and in the first what its folders are about; and `meaning`,
-    the text below what it stands under, which is what a model reads."""
+    """A chunk of a document. `text` begins at the character `start` of the whole. `words` are indexed: the text
+    that the passage
+    before does not have, so that each word counts once, and in the first passage the context of its folders.
+    `meaning` is what
+    a model reads: the text below its headings.
+    """
 
     start: int
     text: str
@@ -34,7 +39,7 @@ class Passage(Struct, frozen=True):
 
 
 def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size: Size) -> list[Passage]:
-    """The passages of a document, by its path and its fields; `contexts` say what its folders are about."""
+    """Return the passages of a document by its path and fields; `contexts` describe its folders."""
     text, results = str(fields.get(TEXT) or ""), list[Passage]()
     form = str(fields.get("format"))
     headings, pieces = _cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
@@ -49,8 +54,10 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
 
 
 def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Span]]:
-    """The headings of a text and its pieces, found once: each lane goes over all texts, and who shows a hit asks again. `name`
-    is that of a file of code."""
+    """Return the headings and the chunks of a text, cached: each lane reads all texts, and displaying a hit needs
+    them again.
+    `name` is the name of a file of code.
+    """
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), form, name, size
     result = _known.get(key)
     if result is None:
@@ -67,37 +74,42 @@ def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], li
 
 
 def code_marks(path: str, text: str) -> Marks:
-    """Classes, functions and imports."""
+    """Return the marks of code: classes, functions and imports."""
     scores = code.break_points(path, text)
     return Marks(scores, sorted(at for at, score in scores.items() if score > code.IMPORTS))
 
 
 def cut_by(patterns: Sequence[str]) -> str:
-    """Names what of this machine shapes the passages of files that match: the grammars of code, where there may be any."""
+    """Return a name for what shapes the passages of matching files on this machine: the grammars, if code may
+    match.
+    """
     return code.fingerprint() if any(format_of(pattern) in ("", "code") for pattern in patterns) else ""
 
 
 def heading_path(text: str, start: int) -> list[str]:
-    """The headings that a place of a Markdown text stands under, from the outermost.
+    r"""Return the headings above a place of a Markdown text, outermost first.
 
-    >>> heading_path("# Guide\\n\\n## Install\\n\\nPip.\\n\\n## Use\\n", 22)
+    >>> heading_path("# Guide\n\n## Install\n\nPip.\n\n## Use\n", 22)
     ['Guide', 'Install']
     """
     return [heading.text for heading in _Paths(markdown.headings(text)).to(start + 1)]
 
 
 def page(pages: Sequence[int], start: int) -> int | None:
-    """The page, from 1, of a place in a text, by where its pages begin; None without pages."""
+    """Return the page, from 1, of a place in a text, given where its pages begin; None without pages."""
     return bisect_right(pages, start) or 1 if pages else None
 
 
 def line_at(fields: Mapping[str, Any], start: int) -> int:
-    """The line of the file, from 1, at which a place of a document's text stands."""
+    """Return the line of the file, from 1, that holds a place of a document's text."""
     return int(fields.get("text_line") or 1) + str(fields.get(TEXT) or "").count("\n", 0, start)
 
 
 def beginning(fields: Mapping[str, Any], longest: int) -> Excerpt:
-    """Where a document's text begins: below a first heading that says its title, unless the text is whole in `longest` characters."""
+    """Return an excerpt of where a document's text begins. It starts below a first heading that repeats the title,
+    unless the
+    whole text fits into `longest` characters.
+    """
     text = str(fields.get(TEXT) or "")
     start = len(text) - len(text.lstrip())
     heading = text[start:].partition("\n")[0]
@@ -109,13 +121,13 @@ def beginning(fields: Mapping[str, Any], longest: int) -> Excerpt:
 
 
 class _Paths:
-    """The headings above places that are asked for in their order."""
+    """The headings above places that are requested in ascending order."""
 
     def __init__(self, headings: Sequence[Heading]) -> None:
         self._left, self._path = list(reversed(headings)), list[Heading]()
 
     def to(self, place: int) -> list[Heading]:
-        """Those that begin before a place and that it stands under."""
+        """Return the headings before a place whose sections contain it."""
         while self._left and self._left[-1].start < place:
             heading = self._left.pop()
             while self._path and self._path[-1].level >= heading.level:
@@ -125,8 +137,10 @@ class _Paths:
 
 
 def _prefix(about: str, title: str, above: Sequence[Heading]) -> str:
-    """What the folders are about, and the headings above but for the title, which all of a document have in common: of too many,
-    those next to the passage."""
+    """Join the context of the folders and the headings above a passage, without the title that the whole document
+    shares. If they
+    are too many, keep those nearest to the passage.
+    """
     path = [clip_text(piece.text, _LINE) for piece in above if piece.text]
     path = path[1:] if path[:1] == [title] else path
     while len(path) > 1 and estimate_tokens(" > ".join(path)) > _LINE:

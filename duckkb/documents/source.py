@@ -1,4 +1,4 @@
-"""Which files of a folder are the documents of a collection."""
+"""Decides which files of a folder are the documents of a collection."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _read_lines = lru_cache(64)(IgnoreFile)
 
 
 def is_document(source: DocumentSource, path: str) -> bool:
-    """Whether a file counts, by its path in the folder of the source.
+    """Return whether a file is a document, by its path in the folder of the source.
 
     >>> from duckkb.ontology.model import DocumentSource
     >>> guide = DocumentSource("docs", ("**/*.md",), ("drafts/",))
@@ -26,7 +26,10 @@ def is_document(source: DocumentSource, path: str) -> bool:
 
 
 def exclusion(source: DocumentSource, path: str) -> str:
-    """Why a file does not count, as `folder_exclusion`: also `pattern`, or `ignore` of the definition; empty where it does."""
+    """Return why a file is not a document: a reason of `folder_exclusion`, `pattern`, or `ignore` of the
+    definition; empty if it is
+    one.
+    """
     *folders, name = path.split("/")
     if reason := _find_exclusion(source, folders):
         return reason
@@ -38,8 +41,10 @@ def exclusion(source: DocumentSource, path: str) -> str:
 
 
 def folder_exclusion(source: DocumentSource, path: str) -> str:
-    """Why a folder holds no documents, by its path in the folder of the source: `hidden`, or a `reserved` name; empty where it
-    may hold some."""
+    """Return why a folder holds no documents, by its path in the folder of the source: `hidden` or a `reserved`
+    name; empty if it
+    may hold some.
+    """
     return _find_exclusion(source, path.split("/"))
 
 
@@ -50,19 +55,23 @@ def _find_exclusion(source: DocumentSource, folders: list[str]) -> str:
 
 
 def matches(lines: tuple[str, ...], path: str) -> bool:
-    """Whether a path is named by some lines as in .gitignore."""
+    """Return whether lines in the form of .gitignore match a path."""
     return _read_lines(lines).covers(path)
 
 
 def find_inner_path(source: DocumentSource, path: str) -> str | None:
-    """The path of a document inside of the source's folder, None where it lies elsewhere; `path` as parts have it. In
-    Unicode's form NFC, as identities are, whatever form the name of the file has."""
+    """Return the path of a document inside the source's folder, or None if it lies elsewhere; `path` is that of a
+    part. The result
+    is in Unicode's form NFC, like identities, whatever form the file's name has.
+    """
     inner = find_inner_file(source, path)
     return inner if inner is None else unicodedata.normalize("NFC", inner)
 
 
 def find_inner_file(source: DocumentSource, path: str) -> str | None:
-    """As `within`, with names as the file system has them."""
+    """Return the path inside the source's folder as `find_inner_path` does, but with names as the file system has
+    them.
+    """
     if source.path == ".":
         return None if path.startswith("../") else path
     start = f"{source.path}/"
@@ -70,12 +79,12 @@ def find_inner_file(source: DocumentSource, path: str) -> str | None:
 
 
 def place_path(source: DocumentSource, path: str) -> str:
-    """The inverse of `below`."""
+    """Return the part's path for a path inside the source's folder; the inverse of `find_inner_path`."""
     return path if source.path == "." else f"{source.path}/{path}"
 
 
 def prefixes(path: str) -> Iterator[str]:
-    """The folders above a document, the outermost first, then the document itself.
+    """Yield the folders above a document, outermost first, then the document itself.
 
     >>> [*prefixes("a/b/c.md")]
     ['', 'a', 'a/b', 'a/b/c.md']
@@ -88,5 +97,5 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def contexts(source: DocumentSource, path: str) -> list[str]:
-    """What a document is about by its folders, from the general to the specific."""
+    """Return the descriptions of a document's folders, from the general to the specific."""
     return [source.contexts[prefix] for prefix in prefixes(path) if prefix in source.contexts]

@@ -1,4 +1,4 @@
-"""Bytes of a file as text: by its mark, as UTF-8, else by a guess that is said."""
+"""Decodes the bytes of a file: by their byte order mark, as UTF-8, else by a guess that is reported."""
 
 import codecs
 import re
@@ -17,7 +17,7 @@ _MOST_CONTROLS = 0.01
 
 
 def read_byte_order_mark(raw: bytes) -> str:
-    r"""The encoding that a text's first bytes name, as one that passes over this mark; empty where there is no mark.
+    r"""Return the encoding that a byte order mark names, in the variant that skips the mark; empty without a mark.
 
     >>> read_byte_order_mark(b"\xef\xbb\xbfid,name"), read_byte_order_mark(b"id,name")
     ('utf-8-sig', '')
@@ -27,9 +27,11 @@ def read_byte_order_mark(raw: bytes) -> str:
 
 
 def decode_text(raw: bytes) -> tuple[str, str] | None:
-    """The text of a file, and the encoding that was guessed (empty where there is no doubt); None where it is no text.
+    """Return the text of a file and the guessed encoding (empty if it is certain); None if the file is not text.
 
-    Line ends are those of the file, but for one without any LF, whose CR are LF. What cannot be read of a guessed encoding is U+FFFD.
+    Line ends stay those of the file; in a file without LF each CR becomes LF. Undecodable bytes of a guessed
+    encoding become
+    U+FFFD.
     """
     for mark, name in _MARKS:
         if raw.startswith(mark):

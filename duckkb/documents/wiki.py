@@ -1,4 +1,4 @@
-"""Which document of a collection a wiki link names."""
+"""Finds the documents of a collection that a wiki link names."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from posixpath import dirname, normpath
@@ -42,7 +42,8 @@ _ATTACHMENTS = frozenset(
 
 
 def is_attachment(name: str) -> bool:
-    """Whether a link to this name leads to a picture or the like, which is looked for where it is a document alone.
+    """Return whether a link to this name leads to a picture or another attachment; those are looked up only as
+    documents.
 
     >>> is_attachment("map.png"), is_attachment("node.js"), is_attachment("v1.2")
     (True, False, False)
@@ -51,8 +52,10 @@ def is_attachment(name: str) -> bool:
 
 
 class WikiNames:
-    """The documents of a collection by the names that links give them; `aliases` has those that documents give themselves,
-    asked for when no path fits."""
+    """The documents of a collection by the names that links use. `aliases` holds the names that documents give
+    themselves, used if
+    no path fits.
+    """
 
     def __init__(self, paths: Iterable[str], aliases: Callable[[], Mapping[str, Sequence[str]]]) -> None:
         self._paths = frozenset(paths)
@@ -64,8 +67,10 @@ class WikiNames:
         self._by_alias: Mapping[str, Sequence[str]] | None = None
 
     def paths_of(self, source: str, name: str) -> Sequence[str]:
-        """The documents that a link in the document `source` may mean: the one beside it, else the one at this path of the
-        collection, else all whose paths end so, else all that have the name as an alias."""
+        """Return the documents that a link in the document `source` may mean: the document beside it, else the one
+        at this path of the
+        collection, else all whose paths end so, else all that have the name as an alias.
+        """
         target = name.strip("/")
         near = self._by_name.get(target.rpartition("/")[2].casefold(), ())
         fitting = [path for path in near if _has_suffix(path, target)]
@@ -83,7 +88,7 @@ class WikiNames:
 
 
 def _list_spellings(path: str) -> tuple[str, ...]:
-    """A path as links write it: of Markdown also without the ending."""
+    """List the ways in which links write a path; Markdown files also without the extension."""
     return (path, path.rpartition(".")[0]) if format_of(path) == "md" else (path,)
 
 

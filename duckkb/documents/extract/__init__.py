@@ -1,1 +1,1 @@
-"""What files say that are no text themselves: PDF, DOCX and HTML, read in a process that may be killed."""
+"""Extracts text from PDF, DOCX and HTML files in a process that can be killed."""

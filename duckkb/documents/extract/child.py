@@ -1,8 +1,8 @@
-"""The process that takes files apart: one after the other, until its parent closes the pipe or kills it.
+"""The process that parses files, one after the other, until its parent closes the pipe or kills it.
 
-Requests come on stdin, answers go to what stdout was, each as its length in eight bytes and then JSON; a request is
-followed by the file in the same form. Nothing else comes in or goes out: from the beginning on this process opens no
-connection, starts no program, changes no file, and reads none but those of its packages.
+Requests come on stdin; answers go to the original stdout. Each is its length in eight bytes, then JSON; a request is
+followed by the file in the same form. Nothing else comes in or goes out: from its start this process opens no
+connection, starts no program, changes no file, and reads no files but those of its packages.
 """
 
 import json
@@ -40,7 +40,7 @@ def send(stream: IO[bytes], message: bytes) -> None:
 
 
 def receive(stream: IO[bytes]) -> bytes:
-    """Read one message; raises EOFError where there is no whole one, or one of more than `MOST` bytes."""
+    """Read one message. Raises EOFError if the message is incomplete or has more than `MOST` bytes."""
     head = stream.read(_SIZE)
     size = int.from_bytes(head, "big")
     if len(head) < _SIZE or size > MOST:
@@ -52,7 +52,7 @@ def receive(stream: IO[bytes]) -> bytes:
 
 
 def main() -> NoReturn:
-    """Answer requests; ends when stdin does, and where anything goes wrong with it: then nobody waits for an answer."""
+    """Answer requests until stdin ends or fails; then nobody waits for an answer."""
     answers = sandbox.take_stdout()
     bounds = sandbox.Bounds()
     close()
@@ -70,7 +70,7 @@ def main() -> NoReturn:
 
 
 def close() -> None:
-    """Open nothing from now on but what lies beside the packages, for reading. Cannot be undone in this process."""
+    """Forbid this process to open anything but files beside the packages, for reading. This cannot be undone."""
     folders = [folder for folder in {*sys.path, sys.base_prefix, sys.prefix} if folder]
     packages = [str(Path(folder).absolute()) for folder in folders if Path(folder).name in _PACKAGES]
     targets = [os.path.realpath(link) for folder in packages for link in _list_links(folder)]
@@ -98,14 +98,14 @@ def close() -> None:
 
 
 def _list_links(folder: str) -> list[str]:
-    """The links that lie directly in a folder, which may not be there."""
+    """List the symbolic links directly in a folder; the folder may be missing."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [entry.path for entry in entries if entry.is_symlink()]
     return []
 
 
 def _load_reader(form: str) -> Callable[[bytes], FileText]:
-    """What reads a format, with its libraries, whose memory is not the file's."""
+    """Load the reader of a format with its libraries, so that their memory does not count as the file's."""
     for module in NEEDED[form]:
         import_module(module)
     return cast(Callable[[bytes], FileText], import_module(f"duckkb.documents.extract.{_MODULES[form]}").read)

@@ -1,4 +1,6 @@
-"""What a DOCX says: mammoth turns it into HTML; what it would leave out is put into the XML before, or said after."""
+"""Reads DOCX: mammoth turns it into HTML; what mammoth leaves out is added to the XML before, or to the text
+after.
+"""
 
 import re
 import zlib
@@ -34,13 +36,14 @@ _LEAST_FOUND = 0.97
 
 
 class TooLarge(Exception):
-    """A file unpacks to more than may be read."""
+    """A file that unpacks to more bytes than may be read."""
 
 
 def read(raw: bytes) -> FileText:
-    """The text of a DOCX as Markdown: body, notes, comments and text boxes, then page headers and footers and diagrams.
+    """Return the text of a DOCX as Markdown: body, notes, comments and text boxes, then page headers, footers and
+    diagrams.
 
-    `degraded` says that something of it may be missing. Raises what zipfile and the XML parser raise for a file that is damaged.
+    `degraded` says that parts may be missing. Raises the errors of zipfile and of the XML parser for a damaged file.
     """
     if raw.startswith(_OLE):
         return FileText(warnings=("encrypted" if _ENCRYPTED_PACKAGE in raw else "failed",))
@@ -67,8 +70,10 @@ def read(raw: bytes) -> FileText:
 
 
 def _read_body(parts: dict[str, bytes], warnings: list[str]) -> str:
-    """Body, notes and comments as Markdown; their paragraphs alone, which is said, where there is too much of them, or where
-    mammoth stumbles: over a link, picture, note or comment that is not there, or a style without a name."""
+    """Return body, notes and comments as Markdown. Returns their bare paragraphs with a warning if they are too
+    large or if
+    mammoth fails: over a missing link, picture, note or comment, or over a style without a name.
+    """
     if sum(map(len, parts.values())) <= _MOST_TURNED:
         try:
             return _convert_to_markdown(parts)
@@ -90,15 +95,15 @@ def _convert_to_markdown(parts: dict[str, bytes]) -> str:
 
 
 def _select_parts(archive: ZipFile) -> list[ZipInfo]:
-    """The parts that are read, of one name the last."""
+    """Select the parts to read; of several with the same name the last."""
     infos_by_name = {info.filename: info for info in archive.infolist()}
     return [info for name, info in infos_by_name.items() if _READ.match(name)]
 
 
 def _iter_parts(archive: ZipFile, infos: list[ZipInfo], warnings: list[str]) -> Iterator[tuple[str, bytes]]:
-    """The XML of a file by name, plainer than it was; without parts that are damaged, which is said. Raises `TooLarge`.
+    """Yield the simplified XML of each part by name; skip damaged parts with a warning. Raises `TooLarge`.
 
-    What a part claims to unpack to is as much of it as zipfile unpacks, whatever there is.
+    zipfile unpacks at most the size that a part declares, whatever the part contains.
     """
     if len(infos) > _MOST_PARTS or sum(info.file_size for info in infos) > _MOST_UNPACKED:
         raise TooLarge

@@ -1,4 +1,6 @@
-"""Which libraries read which format, and whether they are installed: they come with the extra `documents`."""
+"""Lists the libraries that read each format, and checks whether they are installed; the extra `documents` brings
+them.
+"""
 
 from functools import lru_cache
 from importlib.util import find_spec
@@ -21,14 +23,16 @@ _ALSO_USED = {"pdf": ("pypdf",), "html": ("selectolax", "chardet")}
 
 
 def is_readable(form: str) -> bool:
-    """Whether what a format needs is installed."""
+    """Return whether the libraries that a format needs are installed."""
     return all(_find_version(module) for module in NEEDED[form])
 
 
 @lru_cache
 def extractor(form: str) -> str:
-    """Names what reads a format, with versions: another name, another text. A format without libraries of its own is read by
-    us, and its encoding may be guessed."""
+    """Return a name for the reader of a format, with versions: another name means another text. Formats without
+    libraries are
+    read by duckkb itself, and their encoding may be guessed.
+    """
     modules = (*NEEDED[form], *_ALSO_USED.get(form, ())) if form in NEEDED else ("chardet",)
     versions = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _find_version(module))]
     return ", ".join([f"duckkb {_WRITTEN}", *versions])

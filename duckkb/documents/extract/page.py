@@ -1,4 +1,4 @@
-"""What HTML says, as Markdown: of a page on disk, and of what a DOCX was turned into."""
+"""Converts HTML to Markdown, for pages on disk and for the HTML made of a DOCX."""
 
 import codecs
 import re
@@ -43,8 +43,10 @@ _MOST_MARKUP = 5_000_000
 
 
 def read(raw: bytes) -> FileText:
-    """The text of a page as Markdown, without scripts and styles. `degraded` says that something in it is not closed, or that
-    it is too large or too deep for more than its bare words."""
+    """Return the text of a page as Markdown, without scripts and styles. `degraded` says that an element is not
+    closed, or that
+    the page is so large or so deep that only its bare words were read.
+    """
     decoding = page_text(raw)
     if decoding is None:
         return FileText(warnings=("failed",))
@@ -60,10 +62,12 @@ def read(raw: bytes) -> FileText:
 
 
 def page_text(raw: bytes) -> tuple[str, bool] | None:
-    """The text of a page's bytes, and whether its encoding is a guess, also where what it declares cannot be; None for bytes
-    that are no text.
+    """Decode a page; return its text and whether the encoding is a guess, as it is if the declared encoding is
+    impossible. Returns
+    None if the bytes are not text.
 
-    In this order: its mark; UTF-8 where that cannot be an accident; what the page declares; UTF-8; a guess.
+    Tried in this order: the byte order mark; UTF-8 if that cannot be an accident; the declared encoding; UTF-8;
+    a guess.
     """
     if raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _decode_text(raw)
@@ -88,7 +92,7 @@ def page_text(raw: bytes) -> tuple[str, bool] | None:
 
 
 def markdown(html: str) -> tuple[str, str]:
-    """The title of a page and its text as Markdown. Raises RecursionError for one that is too deep."""
+    """Return the title of a page and its text as Markdown. Raises RecursionError for a page that is too deep."""
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(html, "html.parser")
@@ -104,7 +108,9 @@ def _decode_text(raw: bytes) -> tuple[str, bool] | None:
 
 
 def _find_encoding(raw: bytes) -> str:
-    """The codec that a page declares, as Python names it; empty for none, and for what is no encoding of text."""
+    """Return the codec that a page declares, as Python names it; empty if it declares none or one that is not for
+    text.
+    """
     declaration = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
     if not declaration:
         return ""
@@ -119,8 +125,10 @@ def _find_encoding(raw: bytes) -> str:
 
 
 def _drop_scripts(html: str) -> tuple[str, bool]:
-    """A page without scripts, styles and comments, and whether all of those were closed: of one that is not, its opening is
-    left out, so that the page does not end there."""
+    """Remove scripts, styles and comments; return the page and whether all of them were closed. Of an unclosed
+    element only its
+    opening tag is removed, so that the page does not end there.
+    """
     pieces, at, open_tags = list[str](), 0, set[str | None]()
     while opening := _SWALLOWING.search(html, at):
         tag = opening[1].lower() if opening[1] else None
@@ -135,7 +143,7 @@ def _drop_scripts(html: str) -> tuple[str, bool]:
 
 
 def _read(html: str) -> tuple[str, str, bool]:
-    """A page's title and text, and whether it is all that there is to it."""
+    """Return a page's title and text, and whether that is the whole page."""
     if len(html) <= _MOST_MARKUP:
         try:
             return *markdown(_with_all_tags(html)), True
@@ -148,8 +156,10 @@ def _read(html: str) -> tuple[str, str, bool]:
 
 
 def _with_all_tags(html: str) -> str:
-    """A page with the tags that may be left out, as those at the end of cells and points, by the rules of browsers. As it is
-    where selectolax is not installed: then the words stay, but not all tables and lists."""
+    """Add the optional tags of a page, such as those at the end of cells and list items, by the rules of browsers.
+    Returns the page
+    unchanged if selectolax is not installed: the words stay, but some tables and lists are lost.
+    """
     if find_spec("selectolax") is None:
         return html
     from selectolax.lexbor import LexborHTMLParser
@@ -158,7 +168,7 @@ def _with_all_tags(html: str) -> str:
 
 
 class _Words(HTMLParser):
-    """The words of a page, a line a block."""
+    """A parser that collects the words of a page, a line for each block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +202,7 @@ def _build_converter() -> "MarkdownConverter":
 
     # markdownify has no types: what is derived from is unknown to mypy where the extra is not installed, and known where it is
     class Plain(Converter):  # type: ignore[misc,unused-ignore]
-        """Without emphasis, which would part words, and without links inside the page."""
+        """A converter without emphasis, which would split words, and without links inside the page."""
 
         def escape(self, text: str, parent_tags: Any) -> str:
             return _STRUCTURE.sub(r"\1\\\2", text)

@@ -1,4 +1,4 @@
-"""What a PDF says, page by page, by PDFium; by pypdf where that is installed and PDFium refuses."""
+"""Reads PDF page by page with PDFium, or with pypdf if that is installed and PDFium refuses the file."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -29,8 +29,10 @@ _NO_TITLES = frozenset({"untitled", "(anonymous)", "(unspecified)"})
 
 
 def read(raw: bytes) -> FileText:
-    """The text of a PDF. `degraded` says that it may not be what a reader sees: a page is damaged, text is invisible, or
-    PDFium refused the file."""
+    """Return the text of a PDF. `degraded` says that it may differ from what a reader sees: a page is damaged,
+    text is invisible,
+    or PDFium refused the file.
+    """
     import pypdfium2
 
     try:
@@ -73,8 +75,10 @@ def _read_pages(document: "PdfDocument", count: int, warnings: list[str]) -> Ite
 
 
 def _join_words(text: str) -> str:
-    """A page whose broken words are whole again. The hyphen of a compound stays: where the page has it unbroken too, where the
-    word has another one, and before a capital letter or a digit."""
+    """Join words that were hyphenated at line ends. A hyphen stays in compounds: if the page also has the word
+    unbroken with it,
+    if the word has another hyphen, and before a capital letter or a digit.
+    """
     compounds = set(_COMPOUND.findall(text))
 
     def join(hyphen: re.Match[str]) -> str:
@@ -91,8 +95,10 @@ def _join_words(text: str) -> str:
 
 
 def _find_hidden_text(page: "PdfPage", most: int) -> tuple[int, bool]:
-    """How many objects of text were looked at, and whether one of them is never drawn: what a scan was recognised as, or
-    what readers are not to see."""
+    """Look for text that is never drawn: recognised text of a scan, or text that readers are not meant to see.
+    Returns how many
+    text objects were examined and whether one of them is hidden.
+    """
     from pypdfium2 import raw
 
     number = 0
@@ -113,7 +119,7 @@ def _read_outline(document: "PdfDocument") -> list[str]:
 
 
 def _join_pages(pages: Iterable[str], warnings: list[str], title: str = "", headings: Iterable[str] = ()) -> FileText:
-    """The pages as one text, with where each begins."""
+    """Join the pages to one text and record where each begins."""
     pieces, starts, at, printable = list[str](), list[int](), 0, 0
     for piece in pages:
         text = clean_text(piece).strip()
@@ -134,7 +140,7 @@ def _join_pages(pages: Iterable[str], warnings: list[str], title: str = "", head
 
 
 def _read_with_pypdf(raw: bytes, reason: str) -> FileText:
-    """A second opinion on a file that PDFium refuses, for a reason that stands where there is none."""
+    """Read a file that PDFium refuses; if pypdf is not installed, give PDFium's reason instead."""
     if find_spec("pypdf") is None:
         return FileText(warnings=(reason,))
     import pypdf

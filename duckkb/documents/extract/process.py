@@ -1,7 +1,8 @@
-"""Extraction as others see it: the text of a file, remembered, or made by a process that is killed where it overruns.
+"""Extraction for other modules: returns the remembered text of a file, or extracts it in a process that is killed
+on overrun.
 
-The process is started when it is first needed and again after it ended; it answers in JSON, and nothing that it sends is
-executed here. A file that kills it is a warning on that file.
+The process starts when it is first needed, and again after it ended. It answers in JSON, and nothing that it sends is
+executed here. A file that kills it gets a warning.
 """
 
 import atexit
@@ -28,8 +29,10 @@ _PROGRAM = "from duckkb.documents.extract.child import main; main()"
 
 
 def extract_file_text(form: str, raw: bytes, how: Extraction) -> FileText:
-    """What a file of the format pdf, docx or html says. Never raises: what could not be read is a warning, `disabled` where
-    it is switched off or its libraries are not installed, `timeout` and `failed` where it took more than it may."""
+    """Extract the text of a pdf, docx or html file. Never raises: problems are warnings. `disabled`: extraction is
+    switched off or
+    its libraries are not installed; `timeout` and `failed`: the file exceeded its limits.
+    """
     if form in how.off or not is_readable(form):
         return FileText(warnings=("disabled",))
     name, by = key(form, raw), extractor(form)
@@ -53,7 +56,7 @@ def close() -> None:
 
 
 class _Died(Exception):
-    """The process did not answer, for want of time or for something in the file."""
+    """The process did not answer: it ran out of time, or something in the file ended it."""
 
     def __init__(self, too_late: bool) -> None:
         super().__init__()
@@ -61,7 +64,9 @@ class _Died(Exception):
 
 
 class _Extractor:
-    """The process, how many files it has been given, and which ones overran: those this process does not wait for again."""
+    """The extraction process, how many files it was given, and which files overran; it does not wait for those
+    again.
+    """
 
     def __init__(self) -> None:
         self.overran: dict[tuple[str, Extraction], FileText] = {}
@@ -69,8 +74,10 @@ class _Extractor:
         self._files = 0
 
     def read(self, form: str, raw: bytes, how: Extraction) -> tuple[FileText, bool]:
-        """The text, and whether it is what the file says whenever it is read: not so where the machine may have been busy.
-        A process that had read other files before is no witness against this one."""
+        """Return the text, and whether a later reading would give the same. It may not after a failure that a busy
+        machine can cause.
+        A failure does not count against a file if the process had read other files before.
+        """
         if self._files >= _MOST_FILES:
             self.drop()
         while True:
@@ -98,7 +105,7 @@ class _Extractor:
             sandbox.end(process)
 
     def forget(self) -> None:
-        """Let go of a process that is the child of another one: of the one that this was forked from."""
+        """Forget a process that is a child of another process: of the parent that this one was forked from."""
         if self._process is not None:
             self._process.returncode = 0  # not ours to wait for
         self._process, self._files = None, 0
@@ -116,7 +123,7 @@ class _Extractor:
             raise _Died(too_late=False) from error
 
     def _request_answer(self, seconds: float, *messages: bytes) -> bytes:
-        """Send messages and take an answer; raises `_Died` once the time is over, and where the process ends."""
+        """Send messages and return the answer. Raises `_Died` when the time is over or the process ends."""
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         end = monotonic() + seconds
@@ -130,7 +137,9 @@ class _Extractor:
 
 
 class _Lock:
-    """One file at a time in a process; made anew in a fork, which may have been made while another thread held it."""
+    """A lock that admits one file at a time; a fork makes a new one, because another thread may have held it at
+    the fork.
+    """
 
     def __init__(self) -> None:
         self.held = threading.Lock()

@@ -1,7 +1,7 @@
-"""What was extracted of files before, by the digest of their content: one small file each, in a folder of the user's cache.
+"""Remembers extracted texts by the digest of the file's content: one small file each, in the user's cache folder.
 
-A file says by which extractor it was made and carries its own digest: what another version made, and what is damaged, is
-made anew in its place. Nothing here is truth, and no failure to keep it is one.
+Each file names its extractor and carries its own digest. Files of another version and damaged files are replaced.
+Nothing here is truth; a failure to write is ignored.
 """
 
 import json
@@ -32,7 +32,10 @@ _kept = _Kept()
 
 
 def remember_in(folder: Path | None) -> None:
-    """Where this process keeps what it extracts, None for nowhere. The folder is made when it is first needed, in one that is there."""
+    """Set the folder where this process keeps extracted texts; None keeps none. The folder is created at its first
+    use; its parent
+    must exist.
+    """
     _kept.folder = folder
 
 
@@ -41,7 +44,9 @@ def key(form: str, raw: bytes) -> str:
 
 
 def recall(name: str, by: str) -> FileText | None:
-    """What `remember` kept under a key by the same extractor, None where it did not or where that is damaged."""
+    """Return what `remember` stored under a key with the same extractor; None if there is nothing or it is
+    damaged.
+    """
     if _kept.folder is None:
         return None
     path = _kept.folder / name
@@ -56,7 +61,7 @@ def recall(name: str, by: str) -> FileText | None:
 
 
 def remember(name: str, by: str, found: FileText) -> None:
-    """Keep it, all or nothing; where that cannot be done it is not kept."""
+    """Store a text atomically; do nothing if that fails."""
     folder = _kept.folder
     if folder is None:
         return
@@ -69,7 +74,9 @@ def remember(name: str, by: str, found: FileText) -> None:
 
 
 def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:
-    """The files of such a folder that were not used for longest, with their bytes, so that the others take at most `most`."""
+    """List the least recently used files of such a folder with their bytes; without them the rest takes at most
+    `most` bytes.
+    """
     files: list[tuple[float, int, Path]] = []
     with suppress(OSError), os.scandir(_check_owner(folder)) as entries:
         for entry in entries:
@@ -88,7 +95,7 @@ def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:
 
 
 def _check_owner(folder: Path) -> Path:
-    """The folder; raises OSError where it is a link, no folder, or not the user's."""
+    """Return the folder. Raises OSError if it is a link, is not a folder, or does not belong to the user."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
         raise NotADirectoryError(folder)

@@ -1,4 +1,4 @@
-"""What is asked of an extraction and what comes of it, as plain values."""
+"""The plain values of an extraction: its request and its result."""
 
 import re
 from typing import Any
@@ -14,8 +14,11 @@ _NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b\u2060\ufeff\ufffe\uf
 
 
 class FileText(Struct, frozen=True):
-    """What a file says: Markdown, or plain text of a PDF; its own title and outline where the format has them; for a PDF where
-    each page begins in the text, in characters; and warnings by code. A page without text begins where the next one does."""
+    """The text of a file: Markdown, or plain text of a PDF, with its title and outline where the format has them.
+    `pages` of a PDF
+    are the places in the text, in characters, where each page begins; a page without text begins where the next does.
+    Warnings are by code.
+    """
 
     text: str = ""
     title: str = ""
@@ -28,8 +31,10 @@ class FileText(Struct, frozen=True):
 
     @classmethod
     def of(cls, told: Any) -> "FileText":
-        """The inverse of `plain`, of JSON. Raises ValueError for anything else: it may come from a process that a file took
-        over, or from a damaged disk."""
+        """Parse the JSON value that `plain` returns. Raises ValueError for anything else: the value may come from
+        a process that a
+        file took over, or from a damaged disk.
+        """
         match told:
             case {"text": str(), "title": str(), "headings": [*headings], "pages": [*pages], "warnings": [*warnings]}:
                 size = len(told["text"])
@@ -42,8 +47,10 @@ class FileText(Struct, frozen=True):
 
 
 def clean_text(text: str) -> str:
-    """A text without what nobody sees and searches stumble over: controls, halves of surrogate pairs, places where a word may
-    be broken, other line ends."""
+    """Remove invisible characters that disturb searches: controls, halves of surrogate pairs, soft breaks; unify
+    line
+    ends.
+    """
     return _NEVER_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
 
 
@@ -52,7 +59,7 @@ def one_line(text: str) -> str:
 
 
 def truncate_text(text: str, warnings: list[str]) -> str:
-    """The text, or its beginning with the warning `truncated`."""
+    """Return the text, shortened to the limit with the warning `truncated` if it is too long."""
     if len(text) <= MOST_TEXT:
         return text
     warnings.append("truncated")

@@ -1,4 +1,4 @@
-"""The XML of a DOCX, ISO/IEC 29500: what mammoth does not read is put in words that it does."""
+"""Rewrites the XML of a DOCX (ISO/IEC 29500): replaces elements that mammoth cannot read by elements that it can."""
 
 from collections.abc import Callable, Iterator
 from xml.etree import ElementTree as Tree
@@ -12,7 +12,9 @@ _NOT_SHOWN = frozenset({"Fallback", "moveFrom"})
 
 
 def is_harmless(content: bytes) -> bool:
-    """Whether this is XML without a document type: no entity grows, and none names a file. Expat itself bounds the rest."""
+    """Return whether the content is XML without a document type: no entity expands, and none names a file. Expat
+    bounds the rest.
+    """
     parser = expat.ParserCreate()
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = _refuse
     try:
@@ -31,7 +33,7 @@ def local(node: Element) -> str:
 
 
 def plainer(content: bytes) -> bytes:
-    """A part with equations, annotated characters and text boxes as runs of text in their places."""
+    """Rewrite a part so that equations, annotated characters and text boxes become runs of text in their places."""
     if not any(name in content for name in _UNREAD):
         return content
     root = Tree.fromstring(content)
@@ -47,7 +49,7 @@ def plainer(content: bytes) -> bytes:
 
 
 def paragraphs(content: bytes) -> Iterator[str]:
-    """The text of a part, a paragraph each, without those that have none."""
+    """Yield the text of each paragraph of a part; skip empty paragraphs."""
     for paragraph in _iter_visible_nodes(Tree.fromstring(content)):
         if local(paragraph) == "p":
             nodes = _iter_visible_nodes(
@@ -59,13 +61,13 @@ def paragraphs(content: bytes) -> Iterator[str]:
 
 
 def count_shown(content: bytes) -> int:
-    """How many letters and digits of a part a reader sees."""
+    """Count the letters and digits of a part that a reader sees."""
     root = Tree.fromstring(content)
     return sum(sum(map(str.isalnum, node.text or "")) for node in _iter_visible_nodes(root) if local(node) == "t")
 
 
 def _iter_visible_nodes(root: Element, without: frozenset[str] = _NOT_SHOWN) -> Iterator[Element]:
-    """What is in a part, in its order, without what stands there a second time and what was moved away."""
+    """Yield the nodes of a part in order, without duplicates of the same content and without moved text."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -80,7 +82,7 @@ def _run(text: str, word: str) -> Element:
 
 
 def _convert_ruby(node: Element, word: str) -> Element:
-    """Characters with their reading behind them; stands inside of a run."""
+    """Convert annotated characters to characters followed by their reading, inside a run."""
     texts = {local(part): "".join(text_node.text or "" for text_node in part.iter(f"{word}t")) for part in node}
     element = Element(f"{word}t")
     element.text = f"{texts.get('rubyBase', '')}({texts.get('rt', '')})"
@@ -88,7 +90,7 @@ def _convert_ruby(node: Element, word: str) -> Element:
 
 
 def _convert_boxes(node: Element, word: str) -> Element | None:
-    """Text boxes that stand in the newer form alone, in the older one, which mammoth reads."""
+    """Convert text boxes that exist only in the newer form to the older form, which mammoth reads."""
     fallback = next((element for element in node if local(element) == "Fallback"), None)
     boxes = [element for part in node if local(part) == "Choice" for element in part.iter(f"{word}txbxContent")]
     if not boxes or (fallback is not None and next(fallback.iter(f"{word}txbxContent"), None) is not None):
@@ -108,7 +110,7 @@ _MADE: dict[str, Callable[[Element, str], Element | None]] = {
 
 
 def _format_linear(node: Element) -> str:
-    """An equation on one line, as UnicodeMath writes it: `a/b`, `x^2`, `x_i`, `√(x)`."""
+    """Format an equation on one line in UnicodeMath: `a/b`, `x^2`, `x_i`, `√(x)`."""
     if local(node) == "t":
         return node.text or ""
     part = {local(child): child for child in node}
