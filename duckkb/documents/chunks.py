@@ -1,11 +1,10 @@
 """Cuts documents into chunks of about as many tokens as a model reads; each chunk repeats the end of the one
 before.
 
-The end of a chunk is chosen among the break points in a window before its target:
-`score = base x (1 - (distance / window)^2 x 0.7)`. The best score wins; of equal scores the later place wins
-([ADR 42](../../docs/adr/0042-chunks-of-documents.md)). Nothing here depends on a model, so the chunks of a file
-are the
-same in every clone; a pattern estimates the tokens.
+The end of a chunk is chosen among the break points in a window before its target: `score = base x (1 -
+(distance / window)^2 x 0.7)`. The best score wins; of equal scores the later place wins ([ADR
+42](../../docs/adr/0042-chunks-of-documents.md)). Nothing here depends on a model, so the chunks of a file are
+the same in every clone; a pattern estimates the tokens.
 """
 
 import re
@@ -73,8 +72,7 @@ class Size(Struct, frozen=True):
 
 class Marks(Struct, frozen=True):
     """What guides the cuts of a text: the base scores of places, and the places among them where sections begin
-    (ascending); the
-    spans that must not be cut (from, to); and whether the text is Markdown.
+    (ascending); the spans that must not be cut (from, to); and whether the text is Markdown.
     """
 
     scores: Mapping[int, int] = {}
@@ -85,8 +83,7 @@ class Marks(Struct, frozen=True):
 
 def size_for(reads: int | None) -> Size:
     """Return the chunk size for a model that reads `reads` tokens at once; None if that is not known. A tenth of
-    them stays
-    free for errors of the estimate and for the text that precedes a chunk.
+    them stays free for errors of the estimate and for the text that precedes a chunk.
 
     >>> size_for(None).target, size_for(512).target
     (900, 396)
@@ -124,8 +121,7 @@ def clip_text(text: str, tokens: int) -> str:
 
 def chunks(text: str, marks: Marks, size: Size | None = None) -> list[Span]:
     """Cut a text into chunks; an empty text has none. No cut splits a visible character. No cut falls into a span
-    that must stay
-    whole, unless that span alone is longer than a chunk. Takes time in proportion to the text.
+    that must stay whole, unless that span alone is longer than a chunk. Takes time in proportion to the text.
     """
     return list(_Cutter(text, marks, size or Size()).pieces())
 
@@ -221,8 +217,7 @@ class _Cutter:
 
     def _find_overlap(self, piece: Span) -> int:
         """Return where the next chunk begins: at a word, as many tokens before the end of this chunk as the
-        overlap has, and never
-        inside a span that must not be cut.
+        overlap has, and never inside a span that must not be cut.
         """
         text, end = self._text, piece.end
         last = self._count(end) - self._size.overlap
@@ -241,10 +236,9 @@ class _Cutter:
 
     def _find_anchors(self) -> list[int]:
         """Return the places where a chunk ends whatever text precedes. These are sections without an equally good
-        section within
-        `NEAR` tokens. Far from any section they are paragraphs, or lines, whose lot is the lowest within `FAR`
-        tokens. The cuts
-        between two anchors depend only on the text between them, so an edit moves only cuts near it.
+        section within `NEAR` tokens. Far from any section they are paragraphs, or lines, whose lot is the
+        lowest within `FAR` tokens. The cuts between two anchors depend only on the text between them, so an
+        edit moves only cuts near it.
         """
         text, target = self._text, self._size.target
         sections = [at for at in self._marks.sections if 0 < at < len(text) and not self._find_whole(at)]
@@ -263,9 +257,8 @@ class _Cutter:
 
     def _select_anchors(self, places: Sequence[int], first: int, last: int, reach: int) -> list[int]:
         """Select the places (ascending) that lie more than `reach` tokens from any place as good or better, and
-        from both ends. A
-        place is ranked by its score, then by a lot drawn from the text after it, so that an edit before it
-        changes nothing.
+        from both ends. A place is ranked by its score, then by a lot drawn from the text after it, so that an
+        edit before it changes nothing.
         """
         counts = [self._count(at) for at in (first, *places, last)]
         if counts[-1] - counts[0] <= 2 * reach:

@@ -1,8 +1,7 @@
 """Finds the best places to cut code: before classes, functions and import blocks, by the grammar of the language.
 
 The extra `code` installs the grammars. Without them, for other languages and for very long files there are no
-break points
-here; lines alone decide.
+break points here; lines alone decide.
 """
 
 from collections.abc import Iterator
@@ -71,8 +70,8 @@ _DEEPEST = 12
 
 def break_points(path: str, text: str) -> dict[int, int]:
     """Return the base scores of the lines at which a class, a function or an import block begins, by place in
-    characters.
-    Comments directly above belong to it. Broken code has the break points of the parts that could be parsed.
+    characters. Comments directly above belong to it. Broken code has the break points of the parts that could
+    be parsed.
     """
     language = _ENDINGS.get(path.rpartition(".")[2].lower(), "")
     parser = _make_parser(language) if language and len(text) <= LONGEST else None

@@ -47,8 +47,7 @@ _PLAIN = Extraction()
 
 class Extracted(Struct, frozen=True):
     """The content of a file: its fields without the path, its links to other files, and warnings by code. Links
-    are paths like
-    the file's own, in the order of the text, with the lines that hold them.
+    are paths like the file's own, in the order of the text, with the lines that hold them.
     """
 
     fields: dict[str, Any]
@@ -76,8 +75,7 @@ def format_of(path: str) -> str:
 
 def extractor(pattern: Iterable[str]) -> str:
     """Return a name for how the files that a pattern matches are read here, with the versions of the installed
-    libraries. If the
-    name changes, all of these files are read again.
+    libraries. If the name changes, all of these files are read again.
 
     >>> extractor(["**/*.md"]) == extractor(["notes/*.txt"]), extractor(["*.md"]) == extractor(["*.md", "*.p*"])
     (True, False)
@@ -165,10 +163,8 @@ def _read_markdown(path: str, text: str, warnings: list[str]) -> Extracted:
 
 def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[str, list[int]]:
     """Return the lines of links to files by path, and of wiki links by the name as written (`markdown.wiki_end`).
-    Links of a web
-    page (`is_site`) that begin with `/` lead into the site that the page comes from. A page has no wiki links:
-    brackets in it
-    are text.
+    Links of a web page (`is_site`) that begin with `/` lead into the site that the page comes from. A page has
+    no wiki links: brackets in it are text.
     """
     lines_by_place: dict[str, list[int]] = {}
     ends = [item.start() for item in re.finditer("\n", text)]
@@ -196,8 +192,8 @@ def _place_of(path: str, link: markdown.Link) -> str | None:
 
 def _parse_front_matter(front_text: str, path: str) -> tuple[Mapping[str, Any], list[dict[str, Any]]]:
     """Parse front matter into its values and its problems: line of the file, field (a JSON pointer) and message.
-    Front matter that
-    is not a YAML mapping has no values. A value that YAML parsers disagree about stays the text as written.
+    Front matter that is not a YAML mapping has no values. A value that YAML parsers disagree about stays the
+    text as written.
     """
     if not front_text.strip():
         return {}, []

@@ -1,9 +1,9 @@
 """Matches paths with globs from callers and with lines of .gitignore, in time that grows only with the lengths.
 
-As an ordinary regular expression `*?*?*?*?*?` takes exponential time, and Python blocks all other threads meanwhile.
-Here each part between slashes is one expression that never backtracks over a star (`fnmatch`, whose groups are
-atomic from
-Python 3.11 on), and `**` backtracks only to the last `**`: https://research.swtch.com/glob
+As an ordinary regular expression `*?*?*?*?*?` takes exponential time, and Python blocks all other threads
+meanwhile. Here each part between slashes is one expression that never backtracks over a star (`fnmatch`, whose
+groups are atomic from Python 3.11 on), and `**` backtracks only to the last `**`:
+https://research.swtch.com/glob
 """
 
 import re
@@ -28,8 +28,7 @@ Parts = tuple[re.Pattern[str] | None, ...]
 
 def parse_glob(pattern: str) -> tuple[Parts, ...]:
     """Parse a glob (`guide/**/*.md`, `{a,b}`) for `matches`. Raises `errors.UsageError` if it is too long or
-    expands to too many
-    globs.
+    expands to too many globs.
     """
     if len(pattern) > MOST_CHARACTERS:
         raise UsageError(f"a glob has at most {MOST_CHARACTERS:,} characters", suggestion="name less at once")
@@ -114,8 +113,7 @@ class IgnoreFile:
 
     def covers(self, path: str) -> bool:
         """Return whether a file or a folder above it is excluded. Lines that match the file itself take precedence
-        over lines that
-        match a folder, so that some files of an excluded folder can be kept.
+        over lines that match a folder, so that some files of an excluded folder can be kept.
         """
         verdict, folders = self.leaves_out(path, is_folder=False), path.split("/")
         if verdict is None and any(map(self._can_name, folders[:-1])):

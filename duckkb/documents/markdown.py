@@ -87,8 +87,7 @@ def headings(text: str, start: int = 0) -> list[Heading]:
 
 def _iter_underlined_headings(text: str, start: int) -> Iterator[Heading]:
     """Yield headings that are underlined with `=` or `-`; an underline is not itself a heading. The search starts
-    from the
-    underlines, because they are few.
+    from the underlines, because they are few.
     """
     underline_start = -1
     for underline in _UNDERLINE.finditer(text, start):
@@ -114,8 +113,7 @@ def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
 
 def links(text: str, start: int = 0) -> Iterator[Link]:
     """Yield the links to files as written: Markdown links, inline or by reference, and wiki links, also in the
-    front matter
-    before `start`. Code and comments have no links.
+    front matter before `start`. Code and comments have no links.
     """
     code = fences(text, start)
     if "`" in text:
@@ -184,8 +182,7 @@ def resolve_link(path: str, target: str) -> str | None:
 
 def _find_code_spans(text: str, start: int, fence_spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the spans of inline code: from a run of backticks to the next run of the same length. Like everything
-    here it takes
-    linear time for any text, because texts are untrusted.
+    here it takes linear time for any text, because texts are untrusted.
     """
     runs: list[tuple[int, int]] = []
     for mark in _BACKTICKS.finditer(text, start):

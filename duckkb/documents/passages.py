@@ -26,10 +26,8 @@ _known: "dict[tuple[bytes, str, str, Size], tuple[list[Heading], list[Span]]]" =
 
 class Passage(Struct, frozen=True):
     """A chunk of a document. `text` begins at the character `start` of the whole. `words` are indexed: the text
-    that the passage
-    before does not have, so that each word counts once, and in the first passage the context of its folders.
-    `meaning` is what
-    a model reads: the text below its headings.
+    that the passage before does not have, so that each word counts once, and in the first passage the context
+    of its folders. `meaning` is what a model reads: the text below its headings.
     """
 
     start: int
@@ -54,9 +52,8 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
 
 
 def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Span]]:
-    """Return the headings and the chunks of a text, cached: each lane reads all texts, and displaying a hit needs
-    them again.
-    `name` is the name of a file of code.
+    """Return the headings and the chunks of a text; recent results are kept, because every lane and every shown
+    hit needs them. `name` is the name of a file of code.
     """
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), form, name, size
     result = _known.get(key)
@@ -107,8 +104,7 @@ def line_at(fields: Mapping[str, Any], start: int) -> int:
 
 def beginning(fields: Mapping[str, Any], longest: int) -> Excerpt:
     """Return an excerpt of where a document's text begins. It starts below a first heading that repeats the title,
-    unless the
-    whole text fits into `longest` characters.
+    unless the whole text fits into `longest` characters.
     """
     text = str(fields.get(TEXT) or "")
     start = len(text) - len(text.lstrip())
@@ -138,8 +134,7 @@ class _Paths:
 
 def _prefix(about: str, title: str, above: Sequence[Heading]) -> str:
     """Join the context of the folders and the headings above a passage, without the title that the whole document
-    shares. If they
-    are too many, keep those nearest to the passage.
+    shares. If they are too many, keep those nearest to the passage.
     """
     path = [clip_text(piece.text, _LINE) for piece in above if piece.text]
     path = path[1:] if path[:1] == [title] else path

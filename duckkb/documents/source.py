@@ -27,8 +27,7 @@ def is_document(source: DocumentSource, path: str) -> bool:
 
 def exclusion(source: DocumentSource, path: str) -> str:
     """Return why a file is not a document: a reason of `folder_exclusion`, `pattern`, or `ignore` of the
-    definition; empty if it is
-    one.
+    definition; empty if it is one.
     """
     *folders, name = path.split("/")
     if reason := _find_exclusion(source, folders):
@@ -42,8 +41,7 @@ def exclusion(source: DocumentSource, path: str) -> str:
 
 def folder_exclusion(source: DocumentSource, path: str) -> str:
     """Return why a folder holds no documents, by its path in the folder of the source: `hidden` or a `reserved`
-    name; empty if it
-    may hold some.
+    name; empty if it may hold some.
     """
     return _find_exclusion(source, path.split("/"))
 
@@ -61,8 +59,7 @@ def matches(lines: tuple[str, ...], path: str) -> bool:
 
 def find_inner_path(source: DocumentSource, path: str) -> str | None:
     """Return the path of a document inside the source's folder, or None if it lies elsewhere; `path` is that of a
-    part. The result
-    is in Unicode's form NFC, like identities, whatever form the file's name has.
+    part. The result is in Unicode's form NFC, like identities, whatever form the file's name has.
     """
     inner = find_inner_file(source, path)
     return inner if inner is None else unicodedata.normalize("NFC", inner)

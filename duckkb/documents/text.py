@@ -30,8 +30,7 @@ def decode_text(raw: bytes) -> tuple[str, str] | None:
     """Return the text of a file and the guessed encoding (empty if it is certain); None if the file is not text.
 
     Line ends stay those of the file; in a file without LF each CR becomes LF. Undecodable bytes of a guessed
-    encoding become
-    U+FFFD.
+    encoding become U+FFFD.
     """
     for mark, name in _MARKS:
         if raw.startswith(mark):

@@ -53,8 +53,7 @@ def is_attachment(name: str) -> bool:
 
 class WikiNames:
     """The documents of a collection by the names that links use. `aliases` holds the names that documents give
-    themselves, used if
-    no path fits.
+    themselves, used if no path fits.
     """
 
     def __init__(self, paths: Iterable[str], aliases: Callable[[], Mapping[str, Sequence[str]]]) -> None:
@@ -68,8 +67,7 @@ class WikiNames:
 
     def paths_of(self, source: str, name: str) -> Sequence[str]:
         """Return the documents that a link in the document `source` may mean: the document beside it, else the one
-        at this path of the
-        collection, else all whose paths end so, else all that have the name as an alias.
+        at this path of the collection, else all whose paths end so, else all that have the name as an alias.
         """
         target = name.strip("/")
         near = self._by_name.get(target.rpartition("/")[2].casefold(), ())

@@ -1,8 +1,8 @@
 """The process that parses files, one after the other, until its parent closes the pipe or kills it.
 
-Requests come on stdin; answers go to the original stdout. Each is its length in eight bytes, then JSON; a request is
-followed by the file in the same form. Nothing else comes in or goes out: from its start this process opens no
-connection, starts no program, changes no file, and reads no files but those of its packages.
+Requests come on stdin; answers go to the original stdout. Each is its length in eight bytes, then JSON; a
+request is followed by the file in the same form. Nothing else comes in or goes out: from its start this process
+opens no connection, starts no program, changes no file, and reads no files but those of its packages.
 """
 
 import json

@@ -71,8 +71,7 @@ def read(raw: bytes) -> FileText:
 
 def _read_body(parts: dict[str, bytes], warnings: list[str]) -> str:
     """Return body, notes and comments as Markdown. Returns their bare paragraphs with a warning if they are too
-    large or if
-    mammoth fails: over a missing link, picture, note or comment, or over a style without a name.
+    large or if mammoth fails: over a missing link, picture, note or comment, or over a style without a name.
     """
     if sum(map(len, parts.values())) <= _MOST_TURNED:
         try:

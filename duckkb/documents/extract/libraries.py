@@ -30,8 +30,7 @@ def is_readable(form: str) -> bool:
 @lru_cache
 def extractor(form: str) -> str:
     """Return a name for the reader of a format, with versions: another name means another text. Formats without
-    libraries are
-    read by duckkb itself, and their encoding may be guessed.
+    libraries are read by duckkb itself, and their encoding may be guessed.
     """
     modules = (*NEEDED[form], *_ALSO_USED.get(form, ())) if form in NEEDED else ("chardet",)
     versions = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _find_version(module))]

@@ -44,8 +44,7 @@ _MOST_MARKUP = 5_000_000
 
 def read(raw: bytes) -> FileText:
     """Return the text of a page as Markdown, without scripts and styles. `degraded` says that an element is not
-    closed, or that
-    the page is so large or so deep that only its bare words were read.
+    closed, or that the page is so large or so deep that only its bare words were read.
     """
     decoding = page_text(raw)
     if decoding is None:
@@ -63,8 +62,7 @@ def read(raw: bytes) -> FileText:
 
 def page_text(raw: bytes) -> tuple[str, bool] | None:
     """Decode a page; return its text and whether the encoding is a guess, as it is if the declared encoding is
-    impossible. Returns
-    None if the bytes are not text.
+    impossible. Returns None if the bytes are not text.
 
     Tried in this order: the byte order mark; UTF-8 if that cannot be an accident; the declared encoding; UTF-8;
     a guess.
@@ -126,8 +124,7 @@ def _find_encoding(raw: bytes) -> str:
 
 def _drop_scripts(html: str) -> tuple[str, bool]:
     """Remove scripts, styles and comments; return the page and whether all of them were closed. Of an unclosed
-    element only its
-    opening tag is removed, so that the page does not end there.
+    element only its opening tag is removed, so that the page does not end there.
     """
     pieces, at, open_tags = list[str](), 0, set[str | None]()
     while opening := _SWALLOWING.search(html, at):
@@ -157,8 +154,8 @@ def _read(html: str) -> tuple[str, str, bool]:
 
 def _with_all_tags(html: str) -> str:
     """Add the optional tags of a page, such as those at the end of cells and list items, by the rules of browsers.
-    Returns the page
-    unchanged if selectolax is not installed: the words stay, but some tables and lists are lost.
+    Returns the page unchanged if selectolax is not installed: the words stay, but some tables and lists are
+    lost.
     """
     if find_spec("selectolax") is None:
         return html

@@ -30,8 +30,7 @@ _NO_TITLES = frozenset({"untitled", "(anonymous)", "(unspecified)"})
 
 def read(raw: bytes) -> FileText:
     """Return the text of a PDF. `degraded` says that it may differ from what a reader sees: a page is damaged,
-    text is invisible,
-    or PDFium refused the file.
+    text is invisible, or PDFium refused the file.
     """
     import pypdfium2
 
@@ -76,8 +75,7 @@ def _read_pages(document: "PdfDocument", count: int, warnings: list[str]) -> Ite
 
 def _join_words(text: str) -> str:
     """Join words that were hyphenated at line ends. A hyphen stays in compounds: if the page also has the word
-    unbroken with it,
-    if the word has another hyphen, and before a capital letter or a digit.
+    unbroken with it, if the word has another hyphen, and before a capital letter or a digit.
     """
     compounds = set(_COMPOUND.findall(text))
 
@@ -96,8 +94,7 @@ def _join_words(text: str) -> str:
 
 def _find_hidden_text(page: "PdfPage", most: int) -> tuple[int, bool]:
     """Look for text that is never drawn: recognised text of a scan, or text that readers are not meant to see.
-    Returns how many
-    text objects were examined and whether one of them is hidden.
+    Returns how many text objects were examined and whether one of them is hidden.
     """
     from pypdfium2 import raw
 

@@ -1,8 +1,8 @@
 """Extraction for other modules: returns the remembered text of a file, or extracts it in a process that is killed
 on overrun.
 
-The process starts when it is first needed, and again after it ended. It answers in JSON, and nothing that it sends is
-executed here. A file that kills it gets a warning.
+The process starts when it is first needed, and again after it ended. It answers in JSON, and nothing that it
+sends is executed here. A file that kills it gets a warning.
 """
 
 import atexit
@@ -30,8 +30,7 @@ _PROGRAM = "from duckkb.documents.extract.child import main; main()"
 
 def extract_file_text(form: str, raw: bytes, how: Extraction) -> FileText:
     """Extract the text of a pdf, docx or html file. Never raises: problems are warnings. `disabled`: extraction is
-    switched off or
-    its libraries are not installed; `timeout` and `failed`: the file exceeded its limits.
+    switched off or its libraries are not installed; `timeout` and `failed`: the file exceeded its limits.
     """
     if form in how.off or not is_readable(form):
         return FileText(warnings=("disabled",))
@@ -75,8 +74,7 @@ class _Extractor:
 
     def read(self, form: str, raw: bytes, how: Extraction) -> tuple[FileText, bool]:
         """Return the text, and whether a later reading would give the same. It may not after a failure that a busy
-        machine can cause.
-        A failure does not count against a file if the process had read other files before.
+        machine can cause. A failure does not count against a file if the process had read other files before.
         """
         if self._files >= _MOST_FILES:
             self.drop()

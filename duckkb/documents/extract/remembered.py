@@ -1,7 +1,7 @@
 """Remembers extracted texts by the digest of the file's content: one small file each, in the user's cache folder.
 
-Each file names its extractor and carries its own digest. Files of another version and damaged files are replaced.
-Nothing here is truth; a failure to write is ignored.
+Each file names its extractor and carries its own digest. Files of another version and damaged files are
+replaced. Nothing here is truth; a failure to write is ignored.
 """
 
 import json
@@ -33,8 +33,7 @@ _kept = _Kept()
 
 def remember_in(folder: Path | None) -> None:
     """Set the folder where this process keeps extracted texts; None keeps none. The folder is created at its first
-    use; its parent
-    must exist.
+    use; its parent must exist.
     """
     _kept.folder = folder
 

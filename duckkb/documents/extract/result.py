@@ -15,9 +15,8 @@ _NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b\u2060\ufeff\ufffe\uf
 
 class FileText(Struct, frozen=True):
     """The text of a file: Markdown, or plain text of a PDF, with its title and outline where the format has them.
-    `pages` of a PDF
-    are the places in the text, in characters, where each page begins; a page without text begins where the next does.
-    Warnings are by code.
+    `pages` of a PDF are the places in the text, in characters, where each page begins; a page without text
+    begins where the next does. Warnings are by code.
     """
 
     text: str = ""
@@ -32,8 +31,7 @@ class FileText(Struct, frozen=True):
     @classmethod
     def of(cls, told: Any) -> "FileText":
         """Parse the JSON value that `plain` returns. Raises ValueError for anything else: the value may come from
-        a process that a
-        file took over, or from a damaged disk.
+        a process that a file took over, or from a damaged disk.
         """
         match told:
             case {"text": str(), "title": str(), "headings": [*headings], "pages": [*pages], "warnings": [*warnings]}:
@@ -48,8 +46,7 @@ class FileText(Struct, frozen=True):
 
 def clean_text(text: str) -> str:
     """Remove invisible characters that disturb searches: controls, halves of surrogate pairs, soft breaks; unify
-    line
-    ends.
+    line ends.
     """
     return _NEVER_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
 
