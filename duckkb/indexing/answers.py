@@ -1,7 +1,9 @@
-"""What models answered: scores of texts for a question, and variants of questions. They lie in the user's search cache, among
-tokens and vectors and within its size, under keys of the model's fingerprint, the question and the text, never of a path.
+"""Caches the answers of models: scores of texts for a question, and variants of questions. They lie in the user's
+search cache, among tokens and vectors and within its size limit. Their keys are made of the model's
+fingerprint, the question and the text, never of a path.
 
-Each call opens the file anew: answers come late too, in threads of their own. What is damaged there is no answer.
+Each call opens the file anew, because answers may arrive late in threads of their own. Damaged answers count as
+missing.
 """
 
 import json
@@ -24,19 +26,21 @@ _SCORE = struct.Struct("<d")
 
 
 class AnswerCache:
-    """`folder` is what all bases of the user share; `limit` is in bytes, of all that is derived."""
+    """The cached answers of models. All bases of the user share `folder`; `limit` is in bytes, for all derived
+    state.
+    """
 
     def __init__(self, folder: Path, limit: int = CACHE_LIMIT) -> None:
         self._folder, self._limit = folder, limit
 
     def scores(self, model: Fingerprint, question: str, texts: Iterable[str]) -> dict[str, float]:
-        """By text what the model said of it for this question; those that it was not asked for are left out."""
+        """Return the model's score of each text for this question; leave out texts that have no score yet."""
         keys = {_compute_key(model, "score", question, text): text for text in texts}
         scores_by_text = {keys[key]: _score(payload) for key, payload in self._load_payloads(keys)}
         return {text: score for text, score in scores_by_text.items() if score is not None}
 
     def keep_scores(self, model: Fingerprint, question: str, scores: Mapping[str, float]) -> None:
-        """Nothing where it cannot be written."""
+        """Store scores by text; do nothing if the file cannot be written."""
         rows = [
             (_compute_key(model, "score", question, text), content_hash(text), str(model), _SCORE.pack(score))
             for text, score in scores.items()
@@ -44,7 +48,7 @@ class AnswerCache:
         self._keep(rows)
 
     def variants(self, model: Fingerprint, question: str) -> tuple[Variant, ...]:
-        """What the model made of the question; nothing where it was not asked."""
+        """Return the variants that the model made of the question; empty if there are none yet."""
         answers = [
             _parse_variants(payload)
             for _, payload in self._load_payloads([_compute_key(model, "variants", question, "")])
@@ -52,7 +56,7 @@ class AnswerCache:
         return answers[0] if answers else ()
 
     def keep_variants(self, model: Fingerprint, question: str, variants: Sequence[Variant]) -> None:
-        """Nothing where it cannot be written."""
+        """Store variants of a question; do nothing if the file cannot be written."""
         payload = json.dumps([[variant.kind, variant.text] for variant in variants]).encode()
         self._keep([(_compute_key(model, "variants", question, ""), content_hash(question), str(model), payload)])
 
@@ -70,7 +74,7 @@ class AnswerCache:
 
 
 def _compute_key(model: Fingerprint, answer_kind: str, question: str, text: str) -> bytes:
-    """16 bytes over each of them, told apart by their lengths."""
+    """Compute a key of 16 bytes over all parts; the length of each part keeps different parts apart."""
     parts = (str(model), answer_kind, question, text)
     hasher = blake2b(digest_size=16)
     for part in parts:

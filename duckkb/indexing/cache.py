@@ -1,9 +1,11 @@
-"""The cache of tokens and vectors: what this machine made, and what the team shares. Always optional, never an error.
+"""The cache of tokens and vectors that this machine made or the team shares. It is optional and never causes an
+error.
 
-Keys come from `duckkb.indexing.entries`. What is made here lies in the user's cache folder (`cache_store`). Files of the
-team are read into it once, and their rows withheld until a sample of them has been recomputed: a checksum does not stop a
-forger. A sample speaks for the rows among which it was drawn, as a file may be honest about one type and lie about another,
-or about texts that a later commit brings. What cannot be used is a finding (`findings`) and a miss.
+Keys come from `duckkb.indexing.entries`. Rows made here lie in the user's cache folder (`cache_store`). Files
+of the team are read into it once, and their rows stay unused until a sample of them has been recomputed: a
+checksum does not stop a forger. A sample vouches only for the rows among which it was drawn. A file may be
+honest about one type and lie about another, or about texts that a later commit brings. Unusable files and rows
+are reported (`findings`) and count as missing.
 """
 
 from collections import Counter
@@ -49,21 +51,21 @@ _UNSAVED_BYTES = 24 * 1024 * 1024
 
 
 class Dimensions:
-    """How long the vectors of each model are: as the model says, as is expected, or as most are that are seen."""
+    """The length of each model's vectors: as the model says, as is expected, or as most of the vectors have."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
 
     def of(self, model: Fingerprint) -> int:
-        """What was expected or seen last; 0 where that is unknown."""
+        """Return the dimension that was expected or seen last; 0 if it is unknown."""
         return self._known.get(str(model), 0)
 
     def expect(self, model: Fingerprint, dimension: int) -> None:
-        """Others do not fit from now on."""
+        """Set the dimension of a model; vectors of other lengths no longer fit."""
         self._known[str(model)] = dimension
 
     def fitting(self, model: Fingerprint, vectors: Sequence[Vector | None]) -> list[Vector | None]:
-        """The vectors, None for those of another length."""
+        """Return the vectors, with None in place of those of another length."""
         dimension = model.dimension
         lengths = Counter(len(vector) for vector in vectors if vector is not None)
         if not dimension and lengths:
@@ -74,7 +76,7 @@ class Dimensions:
 def alone(
     method: "Callable[Concatenate[SearchCache, Given], Found]",
 ) -> "Callable[Concatenate[SearchCache, Given], Found]":
-    """For what one thread does at a time; no model is asked in it."""
+    """Decorate a method so that one thread at a time runs it. Such a method calls no model."""
 
     @wraps(method)
     def call_in_turn(cache: "SearchCache", /, *given: Given.args, **named: Given.kwargs) -> Found:
@@ -85,7 +87,9 @@ def alone(
 
 
 class SearchCache:
-    """Both stores as one base, or several generations of it, see them. Threads and processes may share it."""
+    """The machine's store and the team's files, as a base or several snapshots of it use them. Safe for threads
+    and processes.
+    """
 
     def __init__(self, root: Path, store: CacheStore, listed: Callable[[Path], list[TeamFile]] = team_files) -> None:
         self._root, self._store, self.turn = root, store, RLock()
@@ -101,43 +105,46 @@ class SearchCache:
     def open(
         cls, root: Path, folder: Path | None = None, *, limit: int = CACHE_LIMIT, looks: bool = False
     ) -> "SearchCache":
-        """The caches of a base. `folder` is what all bases of the user share; None: nothing outlives this process. `limit`
-        is in bytes, of all that is derived. Who only `looks` changes nothing in it."""
+        """Open the caches of a base. All bases of the user share `folder`; with None nothing outlives this
+        process. `limit` is in bytes, for all derived state. With `looks` nothing in the folder changes.
+        """
         return cls(root, CacheStore(folder, limit=limit, looks=looks))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Files and rows of the team that cannot be used, as far as they were looked at."""
+        """Return the unusable files and rows of the team, as far as they were examined."""
         with self.turn:
             return self._team.findings
 
     @property
     def unsaved(self) -> int:
-        """Rows that `save` would write."""
+        """Return the number of rows that `save` would write."""
         return sum(map(len, self._made.values()))
 
     @property
     def store(self) -> CacheStore:
-        """What this machine keeps, with the team's files of the base taken in."""
+        """Return the store of this machine, with the team's files of the base read into it."""
         with self.turn:
             self._team.numbers()
         return self._store
 
     @alone
     def tokens(self, keys: Sequence[bytes]) -> list[Tokens | None]:
-        """The tokens of each key; None where they are missing or untrusted (see `verify_tokens`)."""
+        """Return the tokens of each key; None where they are missing or untrusted (see `verify_tokens`)."""
         return [None if payload is None else tokens_of(payload) for payload in self._load_payloads("tokens", keys)]
 
     @alone
     def vectors(self, keys: Sequence[bytes], model: Fingerprint = _ANY_MODEL) -> "list[np.ndarray | None]":
-        """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`), or
-        not of the model's dimension: that of most, where the model does not say."""
+        """Return the vector of each key, float32 of unit length. It is None where it is missing, untrusted (see
+        `verify_vectors`), or not of the model's dimension; if the model names none, the dimension of most
+        vectors counts.
+        """
         payloads = self._load_payloads("vector", keys)
         return self.dimensions.fitting(model, [None if payload is None else vector_of(payload) for payload in payloads])
 
     @alone
     def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
-        """Those of the keys that `tokens` or `vectors` has nothing for. No row is read for that."""
+        """Return the keys for which `tokens` or `vectors` has nothing, without reading a row."""
         wanted_keys, own_rows = list(keys), self._made[kind]
         lengths = {key: len(own_rows[key][3]) for key in wanted_keys if key in own_rows}
         lengths |= self.store.lengths(kind, (key for key in wanted_keys if key not in lengths))
@@ -147,48 +154,51 @@ class SearchCache:
 
     @alone
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
-        """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
+        """Return the keys whose vectors are only in files from elsewhere and are not verified yet."""
         return {stored_row.row[0] for stored_row in self.store.withheld("vector", keys)}
 
     @alone
     def look_again(self) -> None:
-        """Take in the team's files as they are now."""
+        """Read the team's files as they are now."""
         self._team.look_again()
 
     @alone
     def ignore_team(self, *, ignored: bool) -> None:
-        """Use nothing of what others made from now on, the team's files and adopted shards; or use it again."""
+        """Stop using rows that others made, from the team's files and from adopted shards; or use them again."""
         self._team.is_ignored = ignored
         self._team.look_again()
         self._team.numbers()
 
     @alone
     def stamp(self) -> dict[str, Any]:
-        """Names the team's files as they lie here now (`team`), and tells whether rows were `added`, of whatever base, or
-        have `gone`: each stays the same only while none of them does."""
+        """Return a digest of the team's files as they are now (`team`), and counters of changes in any base: rows
+        `added` and rows deleted (`gone`). Each value changes only with its subject.
+        """
         team = repr([(file.path, file.stamp) for file in team_files(self._root)])
         return {"team": digest(team.encode()), **self._store.counters()}
 
     @property
     def team_bytes_on_disk(self) -> int:
-        """Bytes of the team's files."""
+        """Return the bytes of the team's files."""
         return sum(file.stamp[0] for file in team_files(self._root) if file.stamp)
 
     @alone
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
-        """Take tokens made here: key -> (text, tokens)."""
+        """Add tokens made here: key -> (text, tokens)."""
         self._add("tokens", rows, fingerprint)
 
     @alone
     def add_vectors(self, rows: "Mapping[bytes, tuple[str, np.ndarray]]", fingerprint: Fingerprint) -> None:
-        """Take vectors made here: key -> (text, float32 vector of unit length)."""
+        """Add vectors made here: key -> (text, float32 vector of unit length)."""
         self._add("vector", rows, fingerprint)
         for _, vector in rows.values():
             self.dimensions.expect(fingerprint, len(vector))
             break
 
     def verify_tokens(self, texts: Mapping[bytes, str], tokenize: Callable[[list[str]], list[Tokens]]) -> None:
-        """Recompute a sample of the rows for these texts that come from files not made here: use them or drop the files."""
+        """Recompute a sample of these texts' rows from files of others; then use the rows, or drop the file if the
+        sample differs.
+        """
         self._verify("tokens", texts, tokenize, lambda payload, tokens: tokens_of(payload) == tokens)
 
     def verify_vectors(
@@ -197,14 +207,15 @@ class SearchCache:
         embed: "Callable[[list[str]], np.ndarray]",
         goes_on: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """As `verify_tokens`, for vectors: key -> text, and the model. Embeds at most 32 texts for each file with rows for
-        these texts that this machine has neither made nor checked, file by file while `goes_on`; False where a file was
-        dropped. Until then `vectors` withholds its rows. Raises what `embed` raises."""
+        """Verify vectors as `verify_tokens` does tokens; `texts` maps key -> text, `embed` is the model. Embeds at
+        most 32 texts of each file that has unverified rows for these texts, file by file while `goes_on`. Until
+        then `vectors` leaves these rows out. Returns False if a file was dropped. Raises what `embed` raises.
+        """
         return self._verify("vector", texts, embed, _is_same_vector, goes_on)
 
     @alone
     def save(self) -> bool:
-        """Write what was made; True where nothing is left to write, False where it cannot be written now."""
+        """Write the rows made here. Returns True if nothing is left to write, False if writing is impossible now."""
         self._weight = 0
         for kind, rows in self._made.items():
             with suppress(Unusable):
@@ -219,8 +230,10 @@ class SearchCache:
 
     @alone
     def team_bytes(self, live_keys: Collection[bytes]) -> dict[str, bytes]:
-        """Every file that the team's cache should consist of, path -> bytes, for the rows of these keys. The caller writes
-        them and removes the other paths of `team_paths`. A function of rows and present segments, see `team`."""
+        """Return all files that the team's cache should consist of for the rows of these keys, path -> bytes. The
+        caller writes them and removes the other paths of `team_paths`. Depends only on the rows and the present
+        segments, see `team_layout`.
+        """
         live = dict.fromkeys(live_keys)
         rows = {kind: list(self.rows(kind, live.keys())) for kind in KINDS}
         files = team_layout(rows, list(self._iter_segments()))
@@ -229,31 +242,34 @@ class SearchCache:
         return files
 
     def team_paths(self) -> tuple[str, ...]:
-        """The files that the team's cache consists of now, usable or not."""
+        """Return the files that the team's cache consists of now, usable or not."""
         return tuple(file.path for file in team_files(self._root))
 
     @alone
     def team_numbers(self) -> dict[TeamFile, int]:
-        """The team's files that can be read, with their numbers in the store."""
+        """Return the readable files of the team with their numbers in the store."""
         return dict(self._team.numbers())
 
     def team_keys(self) -> set[bytes]:
-        """The keys that the team's files hold, trusted or not."""
+        """Return the keys in the team's files, trusted or not."""
         return self.store.list_keys(tuple(self.team_numbers().values()))
 
     def keys_of(self, file: TeamFile) -> set[bytes]:
-        """The keys that one of the team's files holds, trusted or not."""
+        """Return the keys in a file of the team, trusted or not."""
         return self.store.list_keys((self.team_numbers()[file],))
 
     @alone
     def adopt(self, files: Collection[int]) -> None:
-        """Have this base use, from now on, what is vouched for in some files by their numbers in the store, wherever they
-        lie. All or nothing; raises `Unusable`."""
+        """Let this base use the verified rows of files by their numbers in the store, wherever the files lie. All
+        or nothing; raises `Unusable`.
+        """
         self._store.adopt(self._root, files)
         self._team.look_again()
 
     def rows(self, kind: Kind, keys: Collection[bytes]) -> Iterator[CacheRow]:
-        """Usable rows of these keys, each once. The team's come first, so that they stay as they are."""
+        """Return the usable rows of these keys, each once. The team's rows take precedence, so that its files stay
+        unchanged.
+        """
         stored_rows: dict[bytes, Stored] = {}
         for stored_row in self.store.rows(kind, keys):
             key = stored_row.row[0]
@@ -265,7 +281,7 @@ class SearchCache:
 
     @alone
     def table(self, keys: Collection[bytes]) -> "pa.Table":
-        """The rows of these keys that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
+        """Return the usable rows of these keys by kind and key, with the columns of `cache_format.SCHEMA`."""
         from duckkb.indexing.cache_format import table_of
 
         return table_of({kind: list(self.rows(kind, keys)) for kind in KINDS})
@@ -276,7 +292,7 @@ class SearchCache:
         self._store.close()
 
     def _load_payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What was made here comes first."""
+        """Load the payload of each key; rows made here take precedence."""
         own_rows = self._made[kind]
         payloads = self.store.payloads(kind, (key for key in keys if key not in own_rows))
         return [own_rows[key][3] if key in own_rows else payloads.get(key) for key in keys]
@@ -321,7 +337,7 @@ class SearchCache:
         return honest
 
     def _iter_segments(self) -> Iterator[Standing]:
-        """The team's segments of which every row may be used."""
+        """Yield the team's segments whose rows are all usable."""
         for file, number in self._team.numbers().items():
             keys = self._store.list_keys([number])
             is_whole = keys == self._store.list_keys([number], vouched=True) and file not in self._team.imperfect
@@ -336,7 +352,7 @@ def _is_same_vector(payload: bytes, vector: "np.ndarray") -> bool:
 
 
 def draw(rows: Sequence[Stored], count: int = SAMPLE) -> list[Stored]:
-    """Rows that a forger cannot foresee; all of them where there are no more than `count`."""
+    """Draw `count` rows that a forger cannot predict; all rows if there are no more."""
     from random import SystemRandom
 
     return SystemRandom().sample(rows, min(count, len(rows)))

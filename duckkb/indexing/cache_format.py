@@ -1,12 +1,14 @@
-"""The bytes of a team's cache file: a Parquet table of token and vector rows, checked row by row when it is read.
+"""Encodes and decodes a team's cache file: a Parquet table of token and vector rows, each verified when it is
+read.
 
-Columns: `kind` (`tokens` or `vector`), `key` (16 bytes over fingerprint and text), `content_hash` (16 bytes over the
-text), `fts_content` (words, and the sequence behind a line feed where it differs), `vector` (float32, unit length),
-`fingerprint`, `checksum` (8 bytes over the rest of the row). Rows are sorted by kind and key, a row group holds 4,096 of
-one kind, nothing depends on the time or the machine: equal rows give equal bytes under one pyarrow version.
+Columns: `kind` (`tokens` or `vector`), `key` (16 bytes over fingerprint and text), `content_hash` (16 bytes
+over the text), `fts_content` (words, and the sequence behind a line feed where it differs), `vector` (float32,
+unit length), `fingerprint`, `checksum` (8 bytes over the rest of the row). Rows are sorted by kind and key, a
+row group holds 4,096 of one kind, nothing depends on the time or the machine: equal rows give equal bytes under
+one pyarrow version.
 
-Parquet notices few flipped bytes by itself, hence the checksum. Files of others are read in a process of their own alone
-(`foreign`): what they claim may take any amount of memory, and some claims end the process.
+Parquet itself detects few flipped bits, hence the checksum. Files of others are read only in a separate process
+(`foreign`): their claims may demand any amount of memory, and some claims abort the process.
 """
 
 from collections import Counter
@@ -42,7 +44,7 @@ _TORN = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, IndexErr
 
 
 def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
-    """A file of these rows, whatever their order; keys are unique within a kind."""
+    """Encode rows, in any order, as a file; keys are unique within a kind."""
     sink = pa.BufferOutputStream()
     options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": False, "compression": "zstd"}
     with pq.ParquetWriter(sink, SCHEMA, store_schema=False, version="2.6", **options) as writer:
@@ -53,12 +55,12 @@ def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
 
 
 def table_of(rows: Mapping[Kind, Iterable[CacheRow]]) -> pa.Table:
-    """The rows as one table, by kind and key."""
+    """Return the rows as a table, sorted by kind and key."""
     return pa.concat_tables([_build_table(kind, rows[kind]) for kind in KINDS])
 
 
 def decode(data: bytes) -> Iterator[Batch]:
-    """The rows, group by group, so that few of them are in memory; raises `Damaged`."""
+    """Decode the rows group by group, so that few are in memory at once; raises `Damaged`."""
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         _refuse_shape(file)
@@ -105,7 +107,7 @@ def _build_column(values: Any, field: pa.Field) -> pa.Array:
 
 
 def _has_same_columns(schema: pa.Schema) -> bool:
-    """Parquet names the inside of a list as it likes, so that is not compared."""
+    """Compare the columns; ignore the name of a list's items, because Parquet chooses it freely."""
     if schema.names != SCHEMA.names:
         return False
     return all(
@@ -140,7 +142,7 @@ def _check_rows(kind: Kind, table: pa.Table) -> Batch:
 
 
 def _check_vectors(column: pa.ListArray, fingerprints: Sequence[str]) -> tuple[list[bytes], dict[int, str]]:
-    """The bytes of each vector, and of some rows what is wrong with it."""
+    """Return the bytes of each vector, and the problem of each faulty row by its number."""
     values, offsets = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy().tolist()
     vectors = [values[offsets[at] : offsets[at + 1]].astype("<f4", copy=False) for at in range(len(column))]
     usual = {
@@ -161,7 +163,8 @@ def _check_vectors(column: pa.ListArray, fingerprints: Sequence[str]) -> tuple[l
 
 
 def _parse_dimension(fingerprint: str) -> int:
-    """The dimension that a model's fingerprint names (`name/dimension/digest`), 0 where it names none: then that of most of
-    its vectors here counts."""
+    """Return the dimension in a model's fingerprint (`name/dimension/digest`), or 0 if it names none; then the
+    dimension of most vectors here counts.
+    """
     parts = fingerprint.rsplit("/", 2)
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0

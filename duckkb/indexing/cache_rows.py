@@ -1,4 +1,4 @@
-"""What rows of the cache hold, without the libraries that read and write the team's files."""
+"""The rows of the cache, without the libraries that read and write the team's files."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ CacheRow = tuple[bytes, bytes, str, bytes]
 
 
 class Damaged(ValueError):
-    """A file that is no cache. The message says what it is instead, `remedy` what mends it."""
+    """A file is not a valid cache file. The message says what it is instead, `remedy` how to repair it."""
 
     def __init__(self, message: str, remedy: str = "duckkb index build") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Damaged(ValueError):
 
 
 class Batch(Struct, frozen=True):
-    """Good rows of one kind out of a file, and the others of their row group counted by what is wrong with them."""
+    """Valid rows of one kind from a file, and the number of faulty rows in their row group by problem."""
 
     kind: Kind
     rows: list[CacheRow]
@@ -43,17 +43,17 @@ _SAME_DIRECTION = 0.99
 
 
 def digest(data: bytes) -> str:
-    """Names the bytes of a file: in a segment's name, and in what this machine remembers of it."""
+    """Return the digest of a file's bytes, used in a segment's name and in the store's record of it."""
     return sha256(data).hexdigest()
 
 
 def content_hash(text: str) -> bytes:
-    """Names a text, whatever made tokens or vectors of it."""
+    """Hash a text, independent of what makes tokens or vectors of it."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def checksums(kind: Kind, rows: Iterable[CacheRow]) -> list[bytes]:
-    """8 bytes for each row, over all of it: they tell damage, and are no protection from a forger (see `cache`)."""
+    """Compute 8 bytes over each whole row: they detect damage, but do not stop a forger (see `cache`)."""
     heads: dict[str, bytes] = {}
     digests = []
     for key, content, fingerprint, payload in rows:
@@ -63,7 +63,7 @@ def checksums(kind: Kind, rows: Iterable[CacheRow]) -> list[bytes]:
 
 
 def pack_value(kind: Kind, value: Any) -> bytes:
-    """The payload of tokens, or of a vector."""
+    """Pack tokens or a vector as a payload."""
     if kind == "tokens":
         return fts_content(value).encode()
     payload: bytes = value.astype("<f4", copy=False).tobytes()
@@ -71,14 +71,14 @@ def pack_value(kind: Kind, value: Any) -> bytes:
 
 
 def vector_of(payload: bytes) -> "np.ndarray":
-    """float32; not to be written to."""
+    """Return the vector in a payload, float32 and read-only."""
     import numpy as np
 
     return np.frombuffer(payload, "<f4")
 
 
 def fts_content(tokens: Tokens) -> str:
-    """Words, and behind a line feed the sequence, where it differs."""
+    """Return the words, and the sequence after a line feed if it differs."""
     return tokens.words if tokens.words == tokens.sequence else f"{tokens.words}\n{tokens.sequence}"
 
 
@@ -88,5 +88,5 @@ def tokens_of(payload: bytes) -> Tokens:
 
 
 def same_direction(stored: "np.ndarray", made: "np.ndarray") -> bool:
-    """Whether two vectors count as the same one, made on different machines."""
+    """Return whether two vectors, made on different machines, count as equal."""
     return stored.shape == made.shape and float(stored @ made) >= _SAME_DIRECTION

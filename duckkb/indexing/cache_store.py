@@ -1,14 +1,14 @@
-"""The cache of tokens, vectors and models' answers on this machine: one SQLite file in the user's cache folder, which all bases, clones and
-worktrees of the user have in common.
+"""The cache of tokens, vectors and model answers on this machine: a SQLite file in the user's cache folder, shared
+by all bases, clones and worktrees of the user.
 
-    row      what was made here (`is_own`), and what was read from files of teams; named by its kind, key and checksum
-    file     files of teams by the hash of their bytes: `read`, `forged` or `damaged`; `made` ones were written here
-    held     which file holds which row, and whether a sample has vouched for it
-    stamp    which file was hashed already, by path and what the file system says of it
+    row      rows made here (`is_own`) and rows read from files of teams; named by kind, key and checksum
+    file     files of teams by the hash of their bytes: `read`, `forged` or `damaged`; `made` files were written here
+    held     which file holds which row, and whether a sample has verified it
+    stamp    which file was hashed already, by path and file system status
 
-A row counts where it was made here or is vouched for in a file that lies in the base which asks: so what one base was
-brought by its clone never reaches another. A row whose checksum fails is a miss. Where the file cannot be had, or fails,
-everything goes on in memory.
+A base may use a row if the row was made here, or is verified in a file that lies in this base. So rows that a
+clone brought into a base never reach another base. A row whose checksum fails counts as missing. If the file is
+unavailable or fails, the cache works in memory.
 """
 
 import json
@@ -64,7 +64,7 @@ _GRANULARITY_NS = 2_000_000_000
 
 
 class Stored(Struct, frozen=True):
-    """A row whose checksum holds. `is_shared`: a file of the base holds it, and it is vouched for."""
+    """A row with a valid checksum. `is_shared`: a file of the base holds it, and it is verified."""
 
     id: int
     row: CacheRow
@@ -73,7 +73,7 @@ class Stored(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """What is known of a file: `said` is why it is damaged, or counts rows that were left out by what is wrong with them."""
+    """The record of a file: `said` is the reason why it is damaged, or counts the rows left out by problem."""
 
     id: int
     state: str
@@ -81,9 +81,10 @@ class Known(Struct, frozen=True):
 
 
 class CacheStore:
-    """The file, as one base sees it: `present` are the numbers of the team's files that lie in it. `limit` is in bytes, of all
-    that lies in the user's folder. Who only `looks` works on a copy in memory: SQLite makes files beside the one that it
-    opens."""
+    """The SQLite file as a base uses it. `present` holds the numbers of the team's files in the base. `limit` is
+    in bytes, for all of the user's folder. With `looks` it works on a copy in memory, because SQLite makes
+    files beside the file that it opens.
+    """
 
     def __init__(self, folder: Path | None, *, limit: int = CACHE_LIMIT, looks: bool = False) -> None:
         self._folder, self._limit, self._looks = folder, limit, looks
@@ -102,12 +103,12 @@ class CacheStore:
         return self._database
 
     def rows(self, kind: Kind, keys: Iterable[bytes]) -> Iterator[Stored]:
-        """The rows of these keys that may be used, in any order."""
+        """Yield the usable rows of these keys, in any order."""
         for some in self._query_batches(self._usable, kind, keys):
             yield from self._iter_sound_rows(kind, some)
 
     def payloads(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """By key the payload that is taken of what `rows` gives: its own before others."""
+        """Return the payload of each key among the usable rows; rows made here take precedence."""
         found: dict[bytes, bytes] = {}
         for some in self._query_batches(self._usable, kind, keys):
             for _, key, _, _, _, is_own, _, payload, _ in self._check_rows(kind, some):
@@ -116,26 +117,26 @@ class CacheStore:
         return found
 
     def lengths(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, int]:
-        """By key the bytes of the payload that is taken of what `rows` would give: its own before others. Reads none."""
+        """Return the bytes of the payload that `payloads` would return for each key, without reading it."""
         usable = f"r.kind = ? AND r.key IN (%s) AND (r.is_own OR {self._shared})"
         statement = f"SELECT r.key, length(r.payload) FROM row r WHERE {usable} ORDER BY r.is_own"
         return {key: length for some in self._query_batches(statement, kind, keys) for key, length in some}
 
     def withheld(self, kind: Kind, keys: Iterable[bytes], file: int | None = None) -> Iterator[Stored]:
-        """The rows of these keys in files of the base, or in one of them, for which nobody vouches yet."""
+        """Yield the unverified rows of these keys in the base's files, or in `file` alone."""
         files = self.present if file is None else (file,)
         statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.key IN (%s) AND NOT r.is_own AND {_build_condition(files, 0)}"
         for some in self._query_batches(statement, kind, keys):
             yield from self._iter_sound_rows(kind, some)
 
     def list_keys(self, files: Sequence[int], *, vouched: bool = False) -> set[bytes]:
-        """The keys in some files; only those that may be used where they must be `vouched` for."""
+        """List the keys in some files; with `vouched` only those of usable rows."""
         counts, id_list = "AND (h.vouched OR r.is_own)" if vouched else "", ",".join(map(str, files))
         statement = f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({id_list}) {counts}"
         return {key for (key,) in self._read(statement)}
 
     def fingerprints(self, files: Sequence[int]) -> Counter[str]:
-        """The vectors in some files by the model that made them."""
+        """Count the vectors in some files by the fingerprint of their model."""
         statement = (
             "SELECT r.fingerprint, count(*) FROM held h JOIN row r ON r.id = h.row"
             f" WHERE r.kind = 'vector' AND h.file IN ({','.join(map(str, files))}) GROUP BY 1"
@@ -143,7 +144,7 @@ class CacheStore:
         return Counter(dict(self._read(statement)))
 
     def add(self, kind: Kind, rows: Iterable[CacheRow], file: int | None = None, *, vouched: bool = False) -> None:
-        """Take rows that were made here, or out of a file by its number. Raises `Unusable`."""
+        """Add rows that were made here, or read from a file by its number. Raises `Unusable`."""
         day, is_own = _compute_today(), file is None
         # What was made here takes the place of what others claim to be the same.
         conflict_action = (
@@ -178,7 +179,7 @@ class CacheStore:
         return None
 
     def adopt(self, root: Path, files: Iterable[int]) -> None:
-        """Have a base use files by their numbers, though they do not lie in it. Raises `Unusable`."""
+        """Let a base use files by their numbers although they do not lie in it. Raises `Unusable`."""
         file_ids = json.dumps(sorted({*self.adopted(root), *files}))
         with self.database.writing() as connection:
             connection.execute(
@@ -189,7 +190,7 @@ class CacheStore:
             _count(connection, "added")
 
     def adopted(self, root: Path) -> tuple[int, ...]:
-        """The numbers of the files that a base has adopted and that can be used."""
+        """Return the numbers of the usable files that a base has adopted."""
         file_record = self.known(_name_adoption(root))
         if file_record is None or not isinstance(file_record.said, list):
             return ()
@@ -199,7 +200,7 @@ class CacheStore:
         )
 
     def begin(self, file_hash: str) -> int:
-        """The number of a file that is about to be read. Raises `Unusable`."""
+        """Register a file before it is read and return its number. Raises `Unusable`."""
         with self.database.writing() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO file (hash, state, said) VALUES (?, 'begun', 'null')", (file_hash,)
@@ -207,7 +208,7 @@ class CacheStore:
             return int(connection.execute("SELECT id FROM file WHERE hash = ?", (file_hash,)).fetchone()[0])
 
     def settle(self, file_hash: str, state: str, said: Any) -> int:
-        """Say what came of a file. What was taken out of one that is not to be used goes. Raises `Unusable`."""
+        """Record the state of a file; delete the rows of a forged or damaged file. Raises `Unusable`."""
         number = self.begin(file_hash)
         with self.database.writing() as connection:
             connection.execute("UPDATE file SET state = ?, said = ? WHERE id = ?", (state, json.dumps(said), number))
@@ -220,7 +221,7 @@ class CacheStore:
         return number
 
     def vouch(self, file: int, rows: Iterable[int]) -> None:
-        """Have rows of a file be used from now on, by their numbers."""
+        """Mark rows of a file as verified, by their numbers."""
         with suppress(Unusable), self.database.writing() as connection:
             connection.executemany(
                 "UPDATE held SET vouched = 1 WHERE row = ? AND file = ?", ((row, file) for row in rows)
@@ -228,7 +229,9 @@ class CacheStore:
             _count(connection, "added")
 
     def hash_of(self, file: BufferedReader, path: Path) -> str:
-        """The hash of a file that is open to read; it is not read where it surely is the one that was hashed before."""
+        """Return the hash of a file that is open for reading; skip reading it if its stamp proves that it was
+        hashed before.
+        """
         read_ns, about = time.time_ns(), os.fstat(file.fileno())
         stamp = json.dumps(stamp_of(about))
         for (known_hash,) in self._read(
@@ -244,11 +247,13 @@ class CacheStore:
         return file_hash
 
     def counters(self) -> dict[str, int]:
-        """How often rows were `added`, and how often some have `gone`; numbers that nobody else gave before."""
+        """Return how often rows were `added` and how often rows were deleted (`gone`); no two files share a
+        number.
+        """
         return dict(self._read("SELECT name, value FROM counter"))
 
     def flush(self) -> None:
-        """Write down what was found out while rows were read: which of them are damaged, which are in use."""
+        """Write what reading found out: which rows are damaged and which are in use."""
         used_ids, damaged_ids = self._used, self._damaged
         if not used_ids and not damaged_ids:
             return
@@ -260,16 +265,16 @@ class CacheStore:
 
     @property
     def path(self) -> Path | None:
-        """Where the file lies; None where everything is in memory."""
+        """Return the path of the file; None if everything is in memory."""
         return self._folder and self._folder / FILE
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a file."""
+        """Return whether the file exists."""
         return self.path is not None and self.path.exists()
 
     def problem(self) -> str | None:
-        """What is wrong with the file, where all of it is looked at; None: nothing, or there is none."""
+        """Examine the whole file and describe its damage; None if it is sound or missing."""
         if not self.is_there:
             return None
         message = describe_damage_untouched(self.path) if self._looks and self.path else self.database.problem()
@@ -277,7 +282,9 @@ class CacheStore:
         return f"{count} of its rows are damaged" if count else message
 
     def repair(self) -> int:
-        """Keep what is good, and drop the rest: the file where it is damaged itself. How many rows were kept."""
+        """Keep the valid rows and drop the rest, the whole file if it is damaged itself. Returns how many rows
+        were kept.
+        """
         if self.database.remove_if_damaged():
             return 0
         self._count_damage()
@@ -285,7 +292,7 @@ class CacheStore:
         return int(sum(count for (count,) in self._read("SELECT count(*) FROM row")))
 
     def forget(self, keys: Iterable[bytes]) -> None:
-        """Let the rows of some keys go, of whatever kind."""
+        """Delete the rows of some keys, of every kind."""
         statement = "SELECT r.id FROM row r WHERE r.kind = ? AND r.key IN (%s)"
         with suppress(Unusable):
             self.let_go(
@@ -293,7 +300,7 @@ class CacheStore:
             )
 
     def _count_damage(self) -> int:
-        """Of all rows, each of which is read: those are no longer used."""
+        """Read every row and count the damaged ones, which are no longer used."""
         for kind in ALL_KINDS:
             statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.id > ? ORDER BY r.id LIMIT {_AT_ONCE}"
             last = 0
@@ -303,14 +310,15 @@ class CacheStore:
         return len(self._damaged)
 
     def trim(self) -> None:
-        """Let rows go where the user's folder has become larger than it may be."""
+        """Delete rows if the user's folder exceeds its limit."""
         if self._folder is not None and self.size > self._limit // 4:
             with suppress(Unusable):
                 self.let_go(self.surplus(room(self._folder.parent, self._limit)))
 
     def surplus(self, most: int) -> dict[int, int]:
-        """The rows that were not used for longest, so many that without them the file can be somewhat smaller than `most`
-        bytes, with the bytes that each takes, about; none where it is no larger."""
+        """Return the least recently used rows, with about the bytes of each, so that the file without them is
+        somewhat smaller than `most` bytes; empty if it is no larger already.
+        """
         if self.size <= most:
             return {}
         oldest = (
@@ -320,7 +328,7 @@ class CacheStore:
         return dict(self._read(oldest, (self.size - int(_KEPT_SHARE * most),)))
 
     def count_rows_by_model(self) -> dict[str, dict[int, int]]:
-        """By model's fingerprint the rows of its vectors, with the bytes that each takes, about."""
+        """Return the rows of vectors by the model's fingerprint, with about the bytes of each."""
         rows_by_model: dict[str, dict[int, int]] = {}
         statement = "SELECT CAST(fingerprint AS BLOB), id, length(payload) + 200 FROM row WHERE kind = 'vector'"
         for model, row, size in self._read(statement):
@@ -328,19 +336,19 @@ class CacheStore:
         return rows_by_model
 
     def let_go(self, rows: Collection[int]) -> None:
-        """Have rows be gone, by their numbers. Raises `Unusable`."""
+        """Delete rows by their numbers. Raises `Unusable`."""
         if rows:
             with self.database.writing() as connection:
                 _forget(connection, rows)
 
     @property
     def size(self) -> int:
-        """Bytes in use."""
+        """Return the bytes in use."""
         return self._measure_pages("page_count - freelist_count")
 
     @property
     def unused(self) -> int:
-        """Bytes of the file that hold nothing."""
+        """Return the unused bytes of the file."""
         return self._measure_pages("freelist_count")
 
     def _measure_pages(self, pages: str) -> int:
@@ -350,7 +358,7 @@ class CacheStore:
         return int(rows[0][0]) if rows else 0
 
     def go_on_in_memory(self) -> None:
-        """Use the file no more: it can be read, perhaps, but takes nothing."""
+        """Stop using the file, which may be readable but cannot be written; continue in memory."""
         self.close()
         self._database = Database(None, _SCHEMA)
         self.present = ()
@@ -388,7 +396,7 @@ class CacheStore:
             yield Stored(row[0], content, bool(row[5]), bool(row[8]))
 
     def _check_rows(self, kind: Kind, raw_rows: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Those of some rows whose checksum holds."""
+        """Yield the rows with a valid checksum."""
         rows = [(row[1], row[3], row[4].decode(errors="replace"), row[7]) for row in raw_rows]
         oldest = _compute_today() - _USED_DAYS
         for row, checksum in zip(raw_rows, checksums(kind, rows), strict=True):
@@ -401,8 +409,9 @@ class CacheStore:
 
 
 def _replace_older_rows(connection: Any, row_keys: Sequence[tuple[Any, ...]]) -> None:
-    """What was made here lately stands alone under its key: a model may give other vectors than it gave before, of another
-    length even, without another name."""
+    """Keep only the newest own row of each key: a model may return other vectors than before, even of another
+    length, under the same name.
+    """
     older = "kind = ? AND key = ? AND checksum <> ? AND is_own"
     before = connection.total_changes
     connection.executemany(
@@ -414,17 +423,17 @@ def _replace_older_rows(connection: Any, row_keys: Sequence[tuple[Any, ...]]) ->
 
 
 def _name_adoption(root: Path) -> str:
-    """Stands for a file's hash, as what the adopted rows are held by."""
+    """Return the name that stands in place of a file's hash for adopted rows of a base."""
     return f"adopted {sha256(os.fsencode(root.resolve())).hexdigest()}"
 
 
 def stamp_of(about: os.stat_result) -> tuple[int, ...]:
-    """Size, times in ns, inode and device: what tells whether a file changed."""
+    """Return size, times in ns, inode and device, which change when a file changes."""
     return about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_dev
 
 
 def _place(folder: Path | None) -> Path | None:
-    """Where the file lies; None where there is no folder for it."""
+    """Return the path of the file; None if there is no folder for it."""
     if folder is None:
         return None
     try:
@@ -442,7 +451,7 @@ def _split_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def _build_condition(files: Sequence[int], vouch_state: int) -> str:
-    """Whether a row is held by one of some files, vouched for or not."""
+    """Build the SQL condition that some of these files hold a row in this state of verification."""
     id_list = ",".join(map(str, files))
     if not id_list:
         return "0"
@@ -450,7 +459,7 @@ def _build_condition(files: Sequence[int], vouch_state: int) -> str:
 
 
 def _forget(connection: Any, rows: Iterable[int]) -> None:
-    """Delete rows; files that held some of them are read again when they are next met."""
+    """Delete rows; files that held any of them are read again when they are next met."""
     numbers = [(row,) for row in rows]
     if not numbers:
         return

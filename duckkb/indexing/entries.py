@@ -1,6 +1,8 @@
-"""Index entries of records: chunks of their searched fields, with tokens and vectors as far as the cache has them.
+"""Builds the index entries of records: chunks of their searched fields, with the tokens and vectors that the cache
+has.
 
-Tokens of ASCII texts are not cached: making them costs no more than looking them up, and nothing to store and to check.
+Tokens of ASCII texts are not cached: making them costs no more than looking them up, and nothing to store and
+to check.
 """
 
 import struct
@@ -35,12 +37,12 @@ Lengths = Callable[[RecordType], Mapping[str, int]]
 
 
 def text_key(maker: Fingerprint, text: str) -> bytes:
-    """Names the tokens that a tokenizer, or the vector that a model, makes of a text: 16 bytes of BLAKE2b."""
+    """Return the cache key of a text's tokens or vector: 16 bytes of BLAKE2b over its maker and the text."""
     return _hash_texts(maker, [text])[0]
 
 
 class _Field(Struct, frozen=True):
-    """How one field of a type is indexed."""
+    """How a field of a type is indexed."""
 
     name: str
     chunk_size: int
@@ -50,13 +52,14 @@ class _Field(Struct, frozen=True):
     """Cuts the field's text where it is that of documents."""
 
     def is_read_by(self, lane: Lane | None) -> bool:
-        """Whether a lane has entries of this field; None: all of them."""
+        """Return whether a lane has entries of this field; None stands for all lanes."""
         return lane is None or (self.lexical if lane == "fts" else self.vectors)
 
 
 class Needs(Struct, frozen=True):
-    """What the index entries of some records take: how many entries there are, and the different texts behind them by the
-    keys of their token rows and of their vector rows."""
+    """The demand of some records: the number of their entries, and the distinct texts of their token rows and
+    vector rows, by key.
+    """
 
     entries: int
     tokens: dict[bytes, str]
@@ -72,7 +75,9 @@ _Pieces = list[list[_Chunk]]
 
 
 class EntryBuilder:
-    """Makes the entries of records. Missing tokens are computed and added to the cache, missing vectors never are."""
+    """A builder of index entries. It computes missing tokens and adds them to the cache; it never computes
+    vectors.
+    """
 
     def __init__(
         self, tokenizer: Tokenizer, settings: Settings, models: Models, lengths: Lengths, cache: SearchCache
@@ -86,8 +91,10 @@ class EntryBuilder:
     def build(
         self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None
     ) -> list[tuple[IndexEntry, ...]]:
-        """The entries of each record: its fields in the order of the ontology (lexical ones first, then those that have
-        vectors alone), each field's chunks in the order of the text. Of a lane, those that it reads, with what it reads."""
+        """Build the entries of each record: fields in the order of the ontology (lexical ones first, then those
+        that have only vectors), each field's chunks in the order of the text. With `lane`, only the entries and
+        values that this lane reads.
+        """
         pieces = self._cut_records(kind, records, lane)
         tokens = self._collect_tokens(_collect_texts(pieces, "lexical")) if lane != "vector" else {}
         vectors = self._fetch_vectors(self._models(kind), _collect_texts(pieces, "vectors")) if lane != "fts" else {}
@@ -99,8 +106,10 @@ class EntryBuilder:
         )
 
     def words(self, kind: RecordType, record: Record) -> list[IndexEntry]:
-        """The chunks of a record that are searched by words, with their tokens where there are several, and those of what they
-        stand under. They are made here: for the few records that are shown, opening a cache would cost more."""
+        """Return the chunks of a record that are searched by words; if there are several, with their tokens and
+        those of their headings. Computes the tokens: for the few records that are displayed, opening a cache
+        would cost more.
+        """
         lexical_pieces = [piece for piece in self._cut_records(kind, [record])[0] if piece[0].lexical]
         if len(lexical_pieces) < 2:
             return [IndexEntry(field.name, seq, text) for field, seq, text, _ in lexical_pieces]
@@ -113,12 +122,12 @@ class EntryBuilder:
         ]
 
     def text(self, kind: RecordType, record: Record, field: str, seq: int) -> str | None:
-        """The text of one chunk of a record as it is shown; None where it has no such chunk."""
+        """Return the text of a record's chunk as it is displayed; None if there is no such chunk."""
         record_chunk = self.chunk(kind, record, field, seq)
         return record_chunk.text if record_chunk else None
 
     def chunk(self, kind: RecordType, record: Record, field: str, seq: int) -> Chunk | None:
-        """One chunk of a record with its place in the field's text; None where it has no such chunk."""
+        """Return a chunk of a record with its place in the field's text; None if there is no such chunk."""
         start = 0
         for piece_field, number, text, passage in self._cut_records(kind, [record])[0]:
             if piece_field.name == field:
@@ -128,7 +137,7 @@ class EntryBuilder:
         return None
 
     def cut_by(self, kind: RecordType) -> tuple[object, ...]:
-        """Names what shapes the chunks of a type beside its records."""
+        """Return what shapes the chunks of a type besides its records."""
         settings = kind.settings(self._settings)
         cut: tuple[object, ...] = str(FINGERPRINT), settings.chunk_size, kind.full_text, kind.vectors
         if any(item.reach == "auto" or "." in item.name for item in (*kind.full_text, *kind.vectors)):
@@ -140,7 +149,7 @@ class EntryBuilder:
         return (*cut, str(document_chunks.FINGERPRINT), size, sorted(kind.source.contexts.items()), grammars)
 
     def needs(self, kind: RecordType, records: Sequence[Record]) -> Needs:
-        """What the entries of these records take. Computes neither tokens nor vectors."""
+        """Return what the entries of these records need. Computes neither tokens nor vectors."""
         pieces = self._cut_records(kind, records)
         vector_entries = (
             _append_record_vectors(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
@@ -153,14 +162,16 @@ class EntryBuilder:
         return Needs(entries, tokens, dict(zip(_hash_texts(model, vectors), vectors, strict=True)) if model else {})
 
     def make_tokens(self, kind: RecordType, records: Sequence[Record]) -> None:
-        """Have the tokens of these records' chunks in the cache, as far as they are cached."""
+        """Compute the missing tokens of these records' chunks and add them to the cache, except tokens that are
+        not cached.
+        """
         some = [record for record in records if kind.source is not None or not _is_ascii(record)]
         self._fetch_cached_tokens(
             [text for text in _collect_texts(self._cut_records(kind, some), "lexical") if not text.isascii()]
         )
 
     def list_texts_to_embed(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
-        """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
+        """List the keys and texts of these records' chunks that have no vector yet, once for each chunk."""
         model = self._models(kind)
         texts = list(_iter_meanings(self._cut_records(kind, records))) if model else []
         if model is None or not texts:
@@ -170,8 +181,10 @@ class EntryBuilder:
         return [(key, text) for key, text in zip(keys, texts, strict=True) if key in lacking]
 
     def _cut_records(self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None) -> "_Pieces":
-        """The chunks of each record; of a lane, those that it reads. Words are of records, not of chunks: a text of which no
-        token is cached, cut nowhere, has those of its chunks, and a word that a border would lie in besides."""
+        """Cut each record into chunks; with `lane`, only those that this lane reads. Words belong to records, not
+        to chunks. So a text without cached tokens stays uncut, and has the words of its chunks and any word
+        that a border would split.
+        """
         whole = lane == "fts"
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors if not item.given}
@@ -189,7 +202,7 @@ class EntryBuilder:
         ]
 
     def _build_document_cutter(self, kind: RecordType) -> "Callable[[Record], list[Passage]] | None":
-        """What cuts the texts of a type's documents; None where its records are none."""
+        """Return the function that cuts the texts of a type's documents; None if its records are not documents."""
         source = kind.source
         if source is None or kind.kind != "node":
             return None
@@ -244,8 +257,9 @@ def _iter_record_fields(
     size: int,
     documents: Callable[[Record], list[Passage]] | None,
 ) -> Iterator[_Field]:
-    """The searched fields of one record: those that a lane (words, vectors) names, and those that a lane reaches for, also inside
-    objects."""
+    """Yield the searched fields of a record: fields that a lane (words, vectors) names, and fields that a lane's
+    wildcard covers, also inside objects.
+    """
     nested_paths = [
         path
         for name, value in record.fields.items()
@@ -271,7 +285,9 @@ def _build_field(
     chunk_size: int,
     documents: Callable[[Record], list[Passage]] | None,
 ) -> _Field:
-    """`chunk_size` is that of the type, where neither item has one of its own; the text of `documents` has none."""
+    """Build the indexing of a field. `chunk_size` is the type's, used if neither item has its own; texts of
+    `documents` have no chunk size.
+    """
     item_size = next((item.chunk_size for item in (vectors, lexical) if item and item.chunk_size), None)
     passages = documents if name == of_documents.TEXT and item_size is None else None
     return _Field(name, item_size or chunk_size, lexical is not None, vectors is not None, passages)
@@ -295,7 +311,7 @@ def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chun
 
 
 def _is_ascii(record: Record) -> bool:
-    """Whether no text of a record can hold anything else, so that none of its tokens are kept."""
+    """Return whether all texts of a record are certainly ASCII, so that none of its tokens are cached."""
     for value in record.fields.values():
         if isinstance(value, (list, dict)) or (type(value) is str and not value.isascii()):
             return False
@@ -303,8 +319,9 @@ def _is_ascii(record: Record) -> bool:
 
 
 def _can_reach(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:
-    """Whether a search field for every field means this one: any value that a record has itself, or a text or list of texts but
-    the identity."""
+    """Return whether a search item for all fields covers this field: any value that the record has itself, or a
+    text or list of texts other than the identity.
+    """
     if item.reach == "all":
         return "." not in name
     if name in kind.identity_fields:
@@ -314,7 +331,7 @@ def _can_reach(item: SearchField, kind: RecordType, name: str, value: Any) -> bo
 
 
 def _collect_texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
-    """The different texts that need tokens, or vectors."""
+    """Collect the distinct texts that need tokens or vectors."""
     if use == "vectors":
         return list(dict.fromkeys(_iter_meanings(pieces)))
     word_texts = [
@@ -324,7 +341,7 @@ def _collect_texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[
 
 
 def _iter_meanings(pieces: _Pieces) -> Iterator[str]:
-    """What is embedded of each chunk that has a vector."""
+    """Yield the text to embed of each chunk that has a vector."""
     return (passage.meaning if passage else text for row in pieces for field, _, text, passage in row if field.vectors)
 
 
@@ -336,9 +353,10 @@ def _hash_texts(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:
 def _append_record_vectors(
     dimensions: Mapping[str, int], records: Sequence[Record], record_entries: Sequence[tuple[IndexEntry, ...]]
 ) -> list[tuple[IndexEntry, ...]]:
-    """The entries of each record and, behind them, one for each vector that the record gives: without text, float32 of
-    unit length. A value that is no vector, or not as long as `dimensions` says of its field, has none; `check` reports
-    it."""
+    """Append to the entries of each record one entry for each vector that the record gives: without text, float32
+    of unit length. A value that is not a vector, or not as long as `dimensions` says of its field, has no
+    entry; `check` reports it.
+    """
     entries = list(record_entries)
     for name, dimension in dimensions.items():
         for at, record in enumerate(records):
@@ -360,7 +378,7 @@ def _normalise_vector(value: Any, dimension: int) -> "np.ndarray | None":
 
 
 def _parse_floats(value: Sequence[Any]) -> list[float]:
-    """The numbers of a sound vector, given as numbers or as 8 hex digits each (float32, big-endian)."""
+    """Parse the numbers of a valid vector, given as numbers or as 8 hex digits each (float32, big-endian)."""
     if isinstance(value[0], str):
         numbers: list[float] = list(struct.unpack(f">{len(value)}f", bytes.fromhex("".join(value))))
         return numbers

@@ -1,8 +1,8 @@
-"""Cache files that others made, read in a process of its own that may die of them.
+"""Reads cache files of others in a separate process, which they may crash.
 
-A few bytes can claim to be terabytes, a dictionary's value be repeated for a billion rows, and a torn footer aborts the
-process that looks at it. So the file is read by a process that is killed where it takes more memory or time than the file's
-size explains, and which gives rows back in a form that nothing can be hidden in.
+A few bytes can claim to be terabytes, repeat a dictionary's value a billion times, or abort the process that
+reads a torn footer. So a process reads the file and is killed if it takes more memory or time than the file's
+size explains. It returns rows in a form that can hide nothing.
 """
 
 import json
@@ -31,8 +31,10 @@ _LOOK_SECONDS = 0.02
 
 
 def read(file: IO[bytes], file_hash: str) -> Iterator[Batch]:
-    """The rows of a file that is open to read, batch by batch. What was given counts for nothing where `Damaged` comes in
-    the end: it could not be read within its bounds, or is another file by now. Raises OSError where no process starts."""
+    """Yield the rows of a file that is open for reading, batch by batch. Discard all of them if `Damaged` is
+    raised at the end: the file could not be read within its bounds, or has changed. Raises OSError if no
+    process starts.
+    """
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
     process = sandbox.start(_PROGRAM, [str(size)], stdin=file)
@@ -74,7 +76,7 @@ def _pack_rows(rows: list[CacheRow], names: list[str]) -> bytes:
 
 
 def _unpack_rows(data: bytes, count: int, names: list[str]) -> list[CacheRow]:
-    """The rows of a batch; raises `Damaged` where it ends early."""
+    """Unpack the rows of a batch; raises `Damaged` if it ends early."""
     at, rows = count * _ROW.size, []
     for key, content, number, size in _ROW.iter_unpack(data[:at]):
         rows.append((key, content, names[number], data[at : at + size]))
@@ -92,7 +94,7 @@ def _compute_seconds(size: int) -> int:
 
 
 def main() -> None:
-    """Read the file that is stdin; what it holds goes to what stdout was."""
+    """Read the file on stdin and write its rows to the original stdout."""
     answers = sandbox.take_stdout()
     from duckkb.indexing.cache_format import decode
 
@@ -125,7 +127,9 @@ def _tell(answers: IO[bytes], answer: dict[str, Any]) -> None:
 
 
 def _watch(memory: int) -> None:
-    """End this process where Arrow has more, on systems too that bound no address space."""
+    """End this process if Arrow allocates more memory; this works also on systems that do not limit the address
+    space.
+    """
     import pyarrow as pa
 
     while pa.total_allocated_bytes() <= memory:

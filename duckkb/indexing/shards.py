@@ -1,12 +1,14 @@
-"""Shards: vectors that many machines make, shared out by the first bits of their keys, and the files that each leaves behind.
+"""Shards of vectors: many machines compute them, each for a range of the keys, and each writes a file.
 
-`shard-I-of-K-PLAN.parquet` is a file as the team's cache has them (`cache_format`): equal vectors give equal bytes. PLAN is the
-beginning of a digest over K and the keys of all vectors of the base. A key follows from a model and a text, so the digest is the same
-on every machine that has the same commit, ontology and models, and another one on any other.
+`shard-I-of-K-PLAN.parquet` is a file in the format of the team's cache (`cache_format`): equal vectors give
+equal bytes. PLAN is the beginning of a digest over K and the keys of all vectors of the base. A key follows
+from a model and a text, so the digest is the same on every machine with the same commit, ontology and models,
+and differs otherwise.
 
-Until it is whole, `shard-I-of-K-PLAN.partial` has what was made so far, which is flat and only grows: a row behind its key, content
-hash, size and checksum, made durable batch by batch. What a kill has torn off, or a disk has changed, is made again. Who holds
-its lock makes the shard; the kernel gives that back when he dies.
+Until a shard is complete, `shard-I-of-K-PLAN.partial` holds its rows. The file is flat and only grows: each row
+follows its key, content hash, size and checksum, and each batch is made durable. Rows that a kill tore off or
+that a disk changed are made again. The holder of its lock makes the shard; the kernel releases the lock when
+that process dies.
 """
 
 import os
@@ -41,7 +43,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | NO_FOLLOW
 
 
 class Shard(Struct, frozen=True):
-    """One of `of` shares, counted from 1."""
+    """A share of `of` shares, counted from 1."""
 
     of: int
     number: int
@@ -50,18 +52,19 @@ class Shard(Struct, frozen=True):
         return f"{self.number}/{self.of}"
 
     def has(self, key: bytes) -> bool:
-        """Whether the vector of a key is of this share, which depends on nothing else: the shares are ranges of the keys'
-        first bits."""
+        """Return whether the vector of a key is in this share. Only the key decides: shares are ranges of the
+        keys' first bits.
+        """
         return number_of(key, self.of) == self.number
 
 
 def number_of(key: bytes, of: int) -> int:
-    """Of so many shares the one that has a key."""
+    """Return which of `of` shares has a key."""
     return (int.from_bytes(key[: _BITS // 8], "big") * of >> _BITS) + 1
 
 
 def shard(text: str) -> Shard:
-    """The share that `I/K` names; raises `errors.UsageError`."""
+    """Parse `I/K` as a share; raises `errors.UsageError`."""
     match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
     number, of = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= of <= MOST_SHARDS:
@@ -71,8 +74,9 @@ def shard(text: str) -> Shard:
 
 
 def plan_digest(keys: bytes, of: int) -> tuple[str, list[int]]:
-    """Names the shares of these keys (16 bytes each, one behind the other, in any order and as often as one likes), and says
-    how many different keys each of them has."""
+    """Return a name for the shares of these keys, and how many distinct keys each share has. `keys` are 16 bytes
+    each, concatenated, in any order, with repetitions.
+    """
     import numpy as np
 
     halves = np.frombuffer(keys, ">u8").reshape(-1, 2).astype(np.uint64)
@@ -88,7 +92,7 @@ def plan_digest(keys: bytes, of: int) -> tuple[str, list[int]]:
 
 
 class ShardFile(Struct, frozen=True):
-    """A shard of a plan in a folder."""
+    """The file of a shard of a plan in a folder."""
 
     folder: Path
     shard: Shard
@@ -104,11 +108,13 @@ class ShardFile(Struct, frozen=True):
 
     @property
     def partial(self) -> Path:
-        """Where it is while it is being made."""
+        """Return the path of the unfinished shard."""
         return self.path.with_suffix(".partial")
 
     def has(self, keys: Collection[bytes]) -> bool:
-        """Whether the file is there, whole, and has a row for each of these keys. It is read at arm's length."""
+        """Return whether the file exists, is valid, and has a row for each of these keys. A separate process reads
+        it.
+        """
         from duckkb.indexing.foreign import read
 
         stored_keys: set[bytes] = set()
@@ -125,21 +131,21 @@ class ShardFile(Struct, frozen=True):
         return stored_keys.issuperset(keys)
 
     def write(self, rows: Iterable[CacheRow]) -> None:
-        """Write it, all or nothing. Raises `errors.Unavailable` (E_IO, E_READ_ONLY)."""
+        """Write the file atomically. Raises `errors.Unavailable` (E_IO, E_READ_ONLY)."""
         from duckkb.indexing.cache_format import encode
 
         state.write_atomic(self.path, encode((), rows))
 
 
 def shard_files(folder: Path) -> list[ShardFile]:
-    """The shards in a folder, by plan and number. Raises OSError."""
+    """List the shards in a folder, by plan and number. Raises OSError."""
     matches = [(match, folder) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     files = [ShardFile(folder, Shard(int(match[2]), int(match[1])), match[3]) for match, folder in matches]
     return sorted(files, key=lambda file: (file.plan, file.shard.of, file.shard.number))
 
 
 def refuse_too_large(of: int, texts: int, dimension: int) -> None:
-    """Raise `errors.UsageError` for a shard of so many texts, whose file nobody would read."""
+    """Raise `errors.UsageError` if a shard of so many texts would make a file that is too large to be read."""
     size = texts * (4 * dimension + _ROW_BYTES)
     if size > LARGEST:
         message = f"a shard of {texts:,} texts would take {size:,} bytes, and a file may take {LARGEST:,}"
@@ -147,7 +153,7 @@ def refuse_too_large(of: int, texts: int, dimension: int) -> None:
 
 
 class Partial:
-    """What was made of a shard so far: `rows` by key."""
+    """An unfinished shard: `rows` by key."""
 
     def __init__(self, descriptor: int, fingerprints: Mapping[bytes, str]) -> None:
         self._file = os.fdopen(descriptor, "r+b", closefd=False)
@@ -157,7 +163,7 @@ class Partial:
         self._file.truncate()
 
     def add(self, rows: Collection[CacheRow]) -> None:
-        """Take rows, which are there from now on whatever happens. Raises OSError."""
+        """Append rows durably. Raises OSError."""
         for row, checksum in zip(rows, checksums("vector", rows), strict=True):
             self._file.write(_ROW.pack(row[0], row[1], len(row[3]), checksum) + row[3])
         self._file.flush()
@@ -165,7 +171,7 @@ class Partial:
         self.rows |= {row[0]: row for row in rows}
 
     def _read(self, fingerprints: Mapping[bytes, str]) -> int:
-        """Take the rows whose checksum holds; where the last whole one ends."""
+        """Read the rows whose checksum holds; return where the last whole row ends."""
         end = 0
         while len(head := self._file.read(_ROW.size)) == _ROW.size:
             key, content, size, checksum = _ROW.unpack(head)
@@ -181,10 +187,12 @@ class Partial:
 
 @contextmanager
 def open_partial_shard(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> Iterator[Partial]:
-    """What there is of a shard, for one process at a time, which waits at most so many seconds for another one; `fingerprints`
-    name the model of each key. Nothing of it is left where the shard itself is there in the end.
+    """Open an unfinished shard for one process at a time; wait at most `wait` seconds for another. `fingerprints`
+    name the model of each key. Deletes the unfinished file if the shard itself exists at the end.
 
-    Raises `errors.Unavailable`: E_LOCKED while another process makes it, E_IO or E_READ_ONLY where the folder is none for it."""
+    Raises `errors.Unavailable`: E_LOCKED while another process makes it, E_IO or E_READ_ONLY if the folder is
+    unsuitable.
+    """
     try:
         file.folder.mkdir(parents=True, exist_ok=True)
         descriptor = locks.open_and_lock(

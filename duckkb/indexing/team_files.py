@@ -1,9 +1,10 @@
-"""The files of the team's cache: where they lie, how their bytes are read, which rows they should hold, and what is wrong
-with those that are there.
+"""The files of the team's cache: where they lie, how their bytes are read, which rows they should hold, and their
+problems.
 
-It is `data/indices/search_cache.parquet`, or from 8 MB on the segments in `data/indices/search_cache/`, each named after its
-kind and the hash of its bytes, of which a night's change adds a small one. Whoever made the clone made them: they may be
-anything. They are looked at from both ends when they are listed, and taken into the store once.
+The cache is `data/indices/search_cache.parquet`, or from 8 MB on the segments in `data/indices/search_cache/`.
+Each segment is named after its kind and the hash of its bytes; a night's change adds a small segment. The files
+come from whoever made the clone and are untrusted. Listing them checks both ends of each; each is read into the
+store once.
 """
 
 import os
@@ -47,7 +48,7 @@ class TeamFile(Struct, frozen=True):
 
     @property
     def stamp(self) -> tuple[int, ...]:
-        """Size, times in ns, inode and device, which tell whether it changed; nothing where it is gone."""
+        """Return size, times in ns, inode and device, which change with the file; empty if it is missing."""
         try:
             return stamp_of((self.root / self.path).lstat())
         except OSError:
@@ -55,7 +56,9 @@ class TeamFile(Struct, frozen=True):
 
     @contextmanager
     def opened(self) -> Iterator[BufferedReader]:
-        """The file, open to read. Raises `Damaged` for a link or what is no file, FileNotFoundError where it is gone."""
+        """Open the file for reading. Raises `Damaged` for a link or another kind of entry, FileNotFoundError if it
+        is missing.
+        """
         target = self.root / self.path
         if any(folder.is_symlink() for folder in target.parents if self.root in folder.parents):
             raise Damaged("it lies behind a link", "replace the link by the folder")
@@ -73,14 +76,16 @@ class TeamFile(Struct, frozen=True):
             yield file
 
     def sniff(self) -> None:
-        """Look at both ends alone, which shows pointers, conflict markers and most torn files; raises as `opened` does."""
+        """Check only both ends, which reveals pointers, conflict markers and most torn files; raises as `opened`
+        does.
+        """
         with self.opened() as file:
             head = file.read(_HEAD)
             file.seek(-min(4, len(head)), os.SEEK_END)
             _refuse(head, file.read())
 
     def require_matching_hash(self, file_hash: str) -> None:
-        """Raise `Damaged` for a segment whose name is not that of its bytes, by their hash."""
+        """Raise `Damaged` for a segment whose name does not match the hash of its bytes."""
         match = _SEGMENT.fullmatch(self.path.rsplit("/", 1)[-1])
         if match and not self.path.endswith(_name(match[1], file_hash)):
             raise Damaged("its content is not what its name says")
@@ -90,7 +95,7 @@ class TeamFile(Struct, frozen=True):
 
 
 def team_files(root: Path) -> list[TeamFile]:
-    """The team's file, if it is there in whatever form, and the team's segments by name."""
+    """List the team's file, if it exists in any form, and the team's segments by name."""
     names: list[str] = []
     with suppress(OSError):
         names = sorted(entry.name for entry in (root / TEAM_FOLDER).iterdir() if _SEGMENT.fullmatch(entry.name))
@@ -116,8 +121,9 @@ def _refuse(head: bytes, tail: bytes) -> None:
 
 
 class TeamReader:
-    """Which files there are, what is wrong with them, and their numbers in the store. `listed` names other files of a folder
-    than those that a base's team has."""
+    """A reader that knows the team's files, their problems, and their numbers in the store. `listed` names the
+    files of a folder to read instead of those of a base.
+    """
 
     def __init__(self, root: Path, store: CacheStore, listed: "Callable[[Path], list[TeamFile]]" = team_files) -> None:
         self._root, self._store, self._files = root, store, listed
@@ -131,16 +137,16 @@ class TeamReader:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """As far as files were looked at."""
+        """Return the problems of the files examined so far."""
         self._list_sound_files()
         return tuple(dict.fromkeys(self._findings))
 
     def look_again(self) -> None:
-        """Take the files as they are now."""
+        """Read the files as they are now."""
         self._sound = self._numbers = None
 
     def numbers(self) -> dict[TeamFile, int]:
-        """The files that can be read, by their numbers in the store, which knows them as present from now on."""
+        """Return the readable files by their numbers in the store; the store counts them as present from now on."""
         if self.is_ignored:
             self._store.present = ()
             return {}
@@ -154,7 +160,7 @@ class TeamReader:
         return self._numbers
 
     def drop(self, file: TeamFile) -> None:
-        """Use nothing of a file any more, neither now nor when it is opened again."""
+        """Stop using a file, now and whenever it is opened again."""
         with suppress(OSError, Damaged), file.opened() as stream:
             forged_hash = self._store.hash_of(stream, self._root / file.path)
             try:
@@ -166,7 +172,7 @@ class TeamReader:
         self.numbers()  # which says what became of it
 
     def trust(self, file_hash: str) -> None:
-        """Have a file that was made here be used without a sample."""
+        """Use a file that was made here without a sample."""
         status = self._store.known(file_hash)
         if status is None or status.state != "read":
             with suppress(Unusable):
@@ -208,7 +214,9 @@ class TeamReader:
         return file_numbers
 
     def _known(self, file: TeamFile) -> Known:
-        """What is known of a file, which is read where it has to be. Raises `Damaged`, FileNotFoundError, `Unusable`."""
+        """Return the store's record of a file; read the file if necessary. Raises `Damaged`, FileNotFoundError,
+        `Unusable`.
+        """
         with file.opened() as stream:
             name = self._store.hash_of(stream, self._root / file.path)
             file.require_matching_hash(name)
@@ -233,7 +241,7 @@ class TeamReader:
         return Known(self._store.settle(name, "read", left_out), "read", left_out)
 
     def _batches(self, stream: BufferedReader, name: str, *, is_made_here: bool) -> Iterator[Batch]:
-        """What this machine wrote is no danger to it; anything else is read at arm's length."""
+        """Yield the batches of a file; a separate process reads it unless this machine wrote it."""
         if not is_made_here:
             from duckkb.indexing.foreign import read
 
@@ -249,7 +257,7 @@ class TeamReader:
 
 
 class Standing(Struct, frozen=True):
-    """A segment that the team has and that may be kept: its bytes and the keys in it."""
+    """A segment of the team that may be kept: its bytes and its keys."""
 
     path: str
     kind: Kind
@@ -258,10 +266,10 @@ class Standing(Struct, frozen=True):
 
 
 def team_layout(rows: Mapping[Kind, Sequence[CacheRow]], standing: Iterable[Standing]) -> dict[str, bytes]:
-    """Path -> bytes of every file that the team's cache should consist of, a function of its arguments alone.
+    """Return path -> bytes of every file of the team's cache, depending only on the arguments.
 
-    One file holds exactly these rows. Among segments, one of which a quarter or less is dead stays as it is, so that a
-    night's change does not rewrite the rest; its dead rows go with the next rewrite.
+    A single file holds exactly these rows. A segment stays unchanged if at most a quarter of it is dead, so
+    that a night's change does not rewrite the rest; the next rewrite removes its dead rows.
     """
     if not any(rows.values()):
         return {}
@@ -298,7 +306,7 @@ def _select_segments(live: set[bytes], standing: Sequence[Standing]) -> list[Sta
 
 
 def _batches(rows: Iterable[CacheRow]) -> Iterator[list[CacheRow]]:
-    """Rows in the order of their keys, cut where their payloads come to the limit."""
+    """Yield rows in the order of their keys, in batches that the payload limit bounds."""
     batch: list[CacheRow] = []
     size = 0
     for row in sorted(rows, key=lambda row: row[0]):

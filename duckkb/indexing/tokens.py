@@ -1,9 +1,9 @@
-"""The tokenizer of texts and queries: what counts as a word, an identifier, a Chinese word, a character.
+"""Tokenizes texts and queries into words, identifiers, Chinese words and characters.
 
-Two lists come out of a text. `words` feeds ranking: Latin words and the parts of identifiers, Chinese words, pairs of
-characters in the other scripts that are written without spaces, and at the end the identifiers as wholes. `sequence`
-keeps the order of the text for phrases: the same words and parts, and those scripts one character a token. Stemming is
-left to the lexical index. An ASCII text takes a faster road to the same tokens.
+A text has two token lists. `words` feeds ranking: Latin words and the parts of identifiers, Chinese words,
+pairs of characters in the other scripts without spaces, and at the end whole identifiers. `sequence` keeps the
+order of the text for phrases: the same words and parts, and those scripts one character a token. The lexical
+index does the stemming. ASCII text takes a faster path to the same tokens.
 """
 
 import re
@@ -69,7 +69,9 @@ _COMPOUND = re.compile(r"[^\W\d_]+(?:[-/'][^\W\d_]+)+")
 
 
 def _build_byte_table(letter: int | None, joiner: int) -> bytes:
-    """For `bytes.translate` of ASCII: what becomes of letters and digits (None: lower case) and of joiners."""
+    """Build a table for `bytes.translate` of ASCII: the replacement of letters and digits (None: lower case) and
+    of joiners.
+    """
     return bytes(
         (ord(chr(code).lower()) if letter is None else letter)
         if chr(code).isalnum() and code < 128
@@ -90,7 +92,7 @@ _has_suffix = re.compile(r"(?<=[a-z0-9])[+#]").search
 
 
 class _Tokenizer(ABC):
-    """What both tokenizers share: everything but how a run of Han characters becomes words."""
+    """What both tokenizers share: everything but cutting a run of Han characters into words."""
 
     def __init__(self, name: str, fold: Fold, forms: Forms) -> None:
         self._name = name
@@ -105,7 +107,7 @@ class _Tokenizer(ABC):
         return Fingerprint(self._name, blake2b("\0".join(shaped_by).encode(), digest_size=8).hexdigest())
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
-        """The tokens of each text; an empty text, or one of punctuation alone, has none."""
+        """Return the tokens of each text; an empty text, or only punctuation, has none."""
         if self.has_forms:
             return [self._tokenize_forms(text) for text in texts]
         return [self._tokenize(_separate_words(normalise(text))) for text in texts]
@@ -138,17 +140,18 @@ class _Tokenizer(ABC):
 
     @abstractmethod
     def _cut_han_words(self, run: str) -> list[str]:
-        """The words of a run of Han characters."""
+        """Return the words of a run of Han characters."""
 
     @abstractmethod
     def _describe_segmenter(self) -> str:
-        """What cuts such runs, with its version, for the fingerprint."""
+        """Return the name and version of the segmenter for the fingerprint."""
 
 
 class JiebaTokenizer(_Tokenizer):
-    """Chinese words as jieba's search mode gives them; `cache_dir` is the user's, where jieba may keep its dictionary.
+    """A tokenizer that cuts Chinese text in jieba's search mode. `cache_dir` is the user's folder, where jieba may
+    keep its dictionary.
 
-    A few runs of Han characters are cut by the words that they hold; the dictionary is loaded when more of them come.
+    A `Glossary` cuts the first few runs of Han characters; the dictionary is loaded when more follow.
     """
 
     def __init__(self, fold: Fold = "none", cache_dir: Path | None = None, forms: Forms = "written") -> None:
@@ -177,7 +180,7 @@ class JiebaTokenizer(_Tokenizer):
 
 
 class PlainTokenizer(_Tokenizer):
-    """Chinese text as pairs of neighbouring characters, without a dictionary."""
+    """A tokenizer that cuts Chinese text into pairs of neighbouring characters, without a dictionary."""
 
     def __init__(self, fold: Fold = "none", forms: Forms = "written") -> None:
         super().__init__("plain", fold, forms)
@@ -190,7 +193,7 @@ class PlainTokenizer(_Tokenizer):
 
 
 def normalise(text: str) -> str:
-    """NFKC, case folding, no invisible characters. Doing it twice changes nothing.
+    """Apply NFKC and case folding and remove invisible characters. Idempotent.
 
     >>> normalise("ＤｕｃｋＤＢ")
     'duckdb'
@@ -199,7 +202,7 @@ def normalise(text: str) -> str:
 
 
 def _compose_text(text: str) -> str:
-    """NFKC, no invisible characters."""
+    """Apply NFKC and remove invisible characters."""
     if text.isascii():
         return text
     text = _INVISIBLE.sub("", text)
@@ -213,7 +216,7 @@ def _fold_case(text: str) -> str:
 
 
 def _separate_words(text: str) -> str:
-    """Typographic quotes and hyphens as ASCII has them, dots and dashes in a row as spaces, no possessive s."""
+    """Replace typographic quotes and hyphens by ASCII, rows of dots and dashes by spaces; remove the possessive s."""
     if not text.isascii():
         for odd, plain in _LOOKALIKES:
             if odd in text:
@@ -228,7 +231,7 @@ def _separate_words(text: str) -> str:
 
 
 def _iter_pieces(text: str) -> Iterator[str]:
-    """The text cut at spaces into stretches that are ASCII, for the fast road, and stretches that are not."""
+    """Yield stretches of the text, cut at spaces: ASCII stretches for the fast path, and others."""
     position = 0
     for match in _NOT_ASCII.finditer(text):
         if match.start() < position:
@@ -243,7 +246,7 @@ def _iter_pieces(text: str) -> Iterator[str]:
 
 
 def _tokenize_piece(text: str) -> tuple[list[str], list[str], list[str]]:
-    """(words, sequence, identifiers) of a stretch without the Han characters that jieba cuts."""
+    """Return (words, sequence, identifiers) of a stretch without the Han characters that jieba cuts."""
     if text.isascii():
         sequence, wholes = _tokenize_ascii(text)
         word_list = [sequence] if sequence else []
@@ -269,7 +272,9 @@ def _tokenize_piece(text: str) -> tuple[list[str], list[str], list[str]]:
 
 
 def _tokenize_ascii(text: str) -> tuple[str, list[str]]:
-    """(words in order joined by spaces, identifiers), on the bytes: ten times as fast as the scanner."""
+    """Return (words in order joined by spaces, identifiers), computed on the bytes: ten times as fast as the
+    scanner.
+    """
     raw = text.encode()
     words, shape = raw.translate(_WORDS).strip(_SPACE), raw.translate(_SHAPE)
     sequence = _spaces.sub(_SPACE, words).decode()
@@ -287,7 +292,9 @@ def _tokenize_ascii(text: str) -> tuple[str, list[str]]:
 
 
 def _iter_joined_runs(text: str, shape: bytes) -> Iterator[str]:
-    """The stretches between spaces that hold a joiner before a letter, so that few words meet a regular expression."""
+    """Yield the stretches between spaces that have a joiner before a letter; the regular expression then sees few
+    words.
+    """
     at = shape.find(_JOINED)
     while at >= 0:
         end = shape.find(_SPACE, at)
@@ -297,7 +304,9 @@ def _iter_joined_runs(text: str, shape: bytes) -> Iterator[str]:
 
 
 def _is_identifier(candidate: str) -> bool:
-    """True for what is more than words: `text-embedding-3-small`, `e_dup_id`, `v2.0.1`, `c++`; false for `full-text`."""
+    """Return True for more than plain words: `text-embedding-3-small`, `e_dup_id`, `v2.0.1`, `c++`; False for
+    `full-text`.
+    """
     return not (
         candidate.isalnum()
         or _JOINERS.isdisjoint(candidate)
@@ -319,7 +328,7 @@ def _compile_han_run() -> re.Pattern[str]:
 
 @cache
 def _compile_marks() -> re.Pattern[str]:
-    """Marks in a row. Built when first needed, as finding all marks takes 12 ms."""
+    """Compile a pattern of marks in a row, when first needed: finding all marks takes 12 ms."""
     mark_characters = "".join(
         chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M")
     )
@@ -328,20 +337,20 @@ def _compile_marks() -> re.Pattern[str]:
 
 @cache
 def _compile_word() -> re.Pattern[str]:
-    """Letters and digits with the marks on them."""
+    """Compile a pattern of letters and digits with their marks."""
     return re.compile(rf"{_LETTER}+(?:{_compile_marks().pattern}{_LETTER}*)*")
 
 
 @cache
 def _compile_candidate() -> re.Pattern[str]:
-    """A word, or words joined into an identifier, with the tail of `c++` or `c#`."""
+    """Compile a pattern of a word, or of words joined into an identifier, with the tail of `c++` or `c#`."""
     joiner = f"[{re.escape(''.join(sorted(_JOINERS)))}]"
     return re.compile(rf"{_compile_word().pattern}(?:{joiner}+{_compile_word().pattern})*(?:\+\+?|#)?")
 
 
 @cache
 def _compile_scanner() -> re.Pattern[str]:
-    """Every token of a text but Chinese words, by kind; what lies between them is no token."""
+    """Compile a pattern of every token but Chinese words, by kind; text between matches is not a token."""
     kinds = (
         f"(?P<candidate>{_compile_candidate().pattern})",
         f"(?P<unspaced>[{_KANA_HANGUL}{_SOUTH_EAST}]+)",

@@ -1,7 +1,7 @@
-"""Other forms of a word beside the form as written: without its accents, the parts of `getUserName`, the dot of `.NET`.
+"""Adds other forms of a word: without accents, the parts of `getUserName`, and `.NET` without its dot.
 
-Folding takes marks off Latin, Greek and Cyrillic letters alone: the dots of か and が are no accents. `й` is a letter of its own
-to those who write it, as are `л` and `м`, and stays.
+Folding removes marks only from Latin, Greek and Cyrillic letters: the dots of か and が are no accents. `й` is a
+letter of its own, as are `л` and `м`, and stays.
 """
 
 import re
