@@ -1,6 +1,6 @@
-"""How often memories were of use on this machine: numbers in a file of the user's state folder, never in git.
+"""Counts how often memories were useful on this machine, in a file of the user's state folder, never in git.
 
-The file knows hashes alone, no name and no text. It may be deleted, or lost with a damaged disk: counting then begins anew.
+The file holds only hashes, no names and no text. If it is deleted or damaged, counting begins anew.
 """
 
 import os
@@ -19,14 +19,18 @@ Name = tuple[str, str]
 
 
 class AccessCounts:
-    """Those of the base in the folder `root`, in the state folder `home`. Processes that count at once lose nothing."""
+    """The access counts of the base in the folder `root`, kept in the state folder `home`. Concurrent processes
+    lose no count.
+    """
 
     def __init__(self, home: Path, root: Path) -> None:
         digest = sha256(os.fsencode(root.resolve())).hexdigest()[:32]
         self._path = home.expanduser() / "memory" / f"{digest}.v{_SCHEMA.version}.sqlite3"
 
     def add(self, names: Iterable[Name]) -> list[int]:
-        """Count one more for each, all or none; what they have now. Raises `errors.Unavailable` (E_IO)."""
+        """Count one more access for each name, all or none; return the new counts. Raises `errors.Unavailable`
+        (E_IO).
+        """
         database = Database(self._path, _SCHEMA, busy_s=_BUSY_S)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -41,7 +45,7 @@ class AccessCounts:
             database.close()
 
     def read(self, names: Iterable[Name]) -> dict[Name, int] | None:
-        """What each has; None where the file cannot be read."""
+        """Return the count of each name; None if the file cannot be read."""
         if not self._path.exists():
             return dict.fromkeys(names, 0)
         database = Database(self._path, _SCHEMA, busy_s=_BUSY_S)

@@ -1,7 +1,7 @@
-"""The store of one base: the lines of its parts as rows, and notes, in one SQLite file that changes as a whole.
+"""The store of a base: the lines of its parts as rows, and notes, in a SQLite file that changes as a whole.
 
-SQLite finds what its own checks see. A line is held against its etag when it is read, all lines of a part that is
-canonical against the digest of its file.
+SQLite finds what its own checks see. Each line is compared with its etag when it is read; all lines of a
+canonical part are compared with the digest of its file.
 """
 
 import json
@@ -41,8 +41,9 @@ numbers are never given twice; `stamp` is JSON. `record`: `identity` is JSON, `e
 
 
 class BaseStore:
-    """What is kept of one base; in memory where the user's cache folder cannot be had, which `reason` says. One that `holds`
-    sees one state of the file (`Database`)."""
+    """The store of a base; in memory if the user's cache folder is unavailable, which `reason` then explains. If
+    it `holds`, it sees a single state of the file (`Database`).
+    """
 
     def __init__(self, place: Place, *, holds: bool = False) -> None:
         self.place = place
@@ -51,7 +52,7 @@ class BaseStore:
 
     @property
     def database(self) -> Database:
-        """The file, made when it is first asked for."""
+        """Return the database; create it at the first request."""
         if self._database is None:
             reason = ""
             try:
@@ -63,23 +64,23 @@ class BaseStore:
 
     @property
     def reason(self) -> str:
-        """Why nothing is kept beyond this process; empty where it is, or nobody has asked yet."""
+        """Return why nothing outlives this process; empty if the file is used or not opened yet."""
         return self._database.reason if self._database is not None else ""
 
     def damaged(self, what: str) -> Unusable:
-        """The error for what is not as it was written; the file is dropped, so that nobody opens it again."""
+        """Drop the damaged file, so that nobody opens it again, and return the error to raise."""
         self.database.drop()
         return Unusable(f"{what} is damaged")
 
     def note(self, name: str) -> Any:
-        """What was noted under a name, as JSON has it; None where there is nothing that can be read."""
+        """Return the JSON value noted under a name; None if nothing readable is there."""
         with suppress(Unusable, ValueError, TypeError, RecursionError):
             for (data,) in self.database.read("SELECT data FROM note WHERE name = ?", (name,)):
                 return json.loads(data)
         return None
 
     def keep(self, name: str, note: Any) -> bool:
-        """Note something that nothing depends on; False where that cannot be done."""
+        """Note a value that nothing depends on; return False if that fails."""
         try:
             with self.database.writing() as connection:
                 connection.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (name, json.dumps(note).encode()))
@@ -89,15 +90,16 @@ class BaseStore:
 
     @contextmanager
     def writing(self, busy_s: float) -> Iterator[sqlite3.Connection]:
-        """Change the file, waiting so many seconds for others. Raises `Unusable`."""
+        """Change the file; wait at most `busy_s` seconds for other processes. Raises `Unusable`."""
         self.database.let_go()
         self.database.read(f"PRAGMA busy_timeout={int(busy_s * 1000)}")
         with self.database.writing() as connection:
             yield connection
 
     def problem(self) -> str | None:
-        """What is wrong with what lies there, where every line of it is looked at; None: nothing, or there is none.
-        Makes no file and removes none."""
+        """Examine the existing file with every line and describe its damage; None if it is sound or missing.
+        Creates and removes no file.
+        """
         if not os.path.lexists(self.place.own / FILE):
             return None
         if (problem := self.database.problem()) is not None:
@@ -120,5 +122,5 @@ class BaseStore:
 
 
 def is_as_written(rows: list[tuple[bytes, bytes]]) -> bool:
-    """Whether each etag is that of its line."""
+    """Return whether each etag matches its line."""
     return all(etag(line) == tag for tag, line in rows)

@@ -1,6 +1,7 @@
-"""The file of a local Chroma, `chroma.sqlite3`, read and never written: its collections, and what each entry of them says.
+"""Reads the file of a local Chroma, `chroma.sqlite3`, without writing it: its collections and the content of each
+entry.
 
-A write to Chroma lies in a queue until Chroma itself next reads the collection, so that the queue is read too.
+Chroma queues a write until it next reads the collection, so the queue is read too.
 """
 
 import json
@@ -26,8 +27,9 @@ Metadata = dict[str, Any]
 
 
 class ChromaCollection(Struct, frozen=True):
-    """A collection of Chroma: its UUID and its name there, and by the id of each entry its metadata, in which the document
-    stands under `DOCUMENT`. Values are texts, whole numbers, floats, booleans, and lists of one of these."""
+    """A collection of Chroma: its UUID, its name, and the metadata of each entry by id, with the document under
+    `DOCUMENT`. Values are texts, whole numbers, floats, booleans, and lists of values of the same kind.
+    """
 
     id: str
     name: str
@@ -35,8 +37,9 @@ class ChromaCollection(Struct, frozen=True):
 
 
 def read(path: Path) -> list[ChromaCollection]:
-    """All collections in the order of their names. Raises `errors.StateError` (E_FOREIGN) for a file that is damaged, or none
-    of Chroma."""
+    """Read all collections, in the order of their names. Raises `errors.StateError` (E_FOREIGN) if the file is
+    damaged or does not belong to Chroma.
+    """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
             file.execute("BEGIN")  # one state of the file, whoever writes to it meanwhile
@@ -54,7 +57,7 @@ def read(path: Path) -> list[ChromaCollection]:
 
 
 def _read_entries(file: sqlite3.Connection, collection: str, has_arrays: bool) -> dict[str, Metadata]:
-    """What the entries of a collection say: as its segment of metadata has it, then what the queue changes of that."""
+    """Read the entries of a collection: first the metadata segment, then the queued changes."""
     entries: dict[str, Metadata] = {}
     last_seq = -1
     of_metadata = "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'"
@@ -81,7 +84,7 @@ def _pick_value(text: str | None, whole: int | None, fraction: float | None, tru
 
 
 def _iter_queue(file: sqlite3.Connection, collection: str, last_seq: int) -> Iterator[tuple[int, str, Metadata]]:
-    """The writes that the segment of metadata does not have yet; a null in a metadata takes a key away."""
+    """Yield the writes that the metadata segment does not have yet; null in a metadata removes a key."""
     statement = "SELECT operation, id, metadata FROM embeddings_queue WHERE topic LIKE ? AND seq_id > ? ORDER BY seq_id"
     for operation, name, metadata in file.execute(statement, (f"%/{collection}", last_seq)):
         changes = json.loads(metadata) if metadata else {}
@@ -91,7 +94,9 @@ def _iter_queue(file: sqlite3.Connection, collection: str, last_seq: int) -> Ite
 
 
 def _apply(entries: dict[str, Metadata], operation: int, name: str, changes: Metadata) -> None:
-    """As Chroma does: an entry that is there is not added again, and one that is not there is not updated."""
+    """Apply a queued write as Chroma does: an add of an existing entry and an update of a missing entry change
+    nothing.
+    """
     if operation == _DELETE:
         entries.pop(name, None)
     elif operation == _UPSERT or (operation == _ADD) != (name in entries):

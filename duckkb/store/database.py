@@ -1,12 +1,14 @@
-"""One SQLite file of derived state: opened where it is sound, made anew where it is not, in memory where none can be had.
+"""Opens a SQLite file of derived state: creates it anew if it is damaged, works in memory if no file is available.
 
-With a write-ahead log readers go on beside a writer, and a power cut takes away the last changes but never half of one;
-over a network, where processes of several machines share no memory, a rollback journal does the same for one at a time.
-No error of the file is one of the command: it is `Unusable`, and who asked does without.
+With a write-ahead log readers work beside a writer, and a power cut loses the last changes but never half of
+one. Over a network, where processes of several machines share no memory, a rollback journal does the same for
+one process at a time. An error of the file is never an error of the command: it is `Unusable`, and the caller
+works without the file.
 
-Processes that begin at once make one file. It is made and removed, with its logs, by who holds the lock of a file beside it alone
-and has judged it again, and it is opened by who holds that lock together with others: a process that had opened what is then
-removed would take the logs of the new file for its own.
+Processes that start at once share a file. A process creates or removes the file and its logs only while it
+alone holds the lock of a file beside it, after a second check. A process opens the file while it holds that
+lock shared. Otherwise a process that opened a file just before its removal would take the logs of the new file
+for its own.
 """
 
 import os
@@ -44,8 +46,10 @@ Value = int | float | str | bytes | None
 
 
 class Schema(Struct, frozen=True):
-    """The tables of a file, and the number of their form: a file with another number is made anew. Programs of two versions
-    would take it from each other, so that the number belongs into the file's name as well. Long values want long pages."""
+    """The tables of a file and their format number: a file with another number is replaced. Programs of two
+    versions would replace each other's file, so the file's name must contain the number as well. Long values
+    need large pages.
+    """
 
     version: int
     statements: tuple[str, ...]
@@ -53,10 +57,11 @@ class Schema(Struct, frozen=True):
 
 
 class Database:
-    """A file in a folder that `place` has made; in memory where that is None, or the file cannot be had, which `reason` then
-    says. Calls from several threads take turns; a process that was forked opens the file anew. One that `holds` sees the
-    state of its first `read` until `let_go` or its own next change, where there is a write-ahead log. `states` counts
-    those that were looked at: while it is the same, nothing that others wrote is seen."""
+    """A file in a folder that `place` has made. It is in memory if the path is None or the file is unavailable,
+    which `reason` then explains. Threads take turns; a forked process opens the file anew. If it `holds`, and
+    there is a write-ahead log, it sees the state of its first `read` until `let_go` or its own next change.
+    `states` counts the states seen: while it is unchanged, no change of another process is visible.
+    """
 
     def __init__(
         self,
@@ -79,14 +84,14 @@ class Database:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether what is written goes to a file."""
+        """Return whether writes go to a file."""
         with self._lock, suppress(Unusable):
             self._opened()
         return self.path is not None and not self.reason
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file that is open is the one that others find there; True where it is in memory."""
+        """Return whether the open file is the one that others find at its path; True in memory."""
         if self.path is None or self.reason:
             return True
         try:
@@ -95,7 +100,7 @@ class Database:
             return False
 
     def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement. Raises `Unusable`."""
+        """Return the rows of a statement. Raises `Unusable`."""
         with self._lock, self._translate_errors():
             connection = self._opened()
             if not connection.in_transaction:
@@ -105,14 +110,14 @@ class Database:
             return connection.execute(statement, values).fetchall()
 
     def let_go(self) -> None:
-        """See what others have written since. Raises `Unusable`."""
+        """Release the held state, so that changes of others become visible. Raises `Unusable`."""
         with self._lock, self._translate_errors():
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("COMMIT")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Change the file as the only one who does: all of it, or nothing where the block raises. Raises `Unusable`."""
+        """Change the file exclusively: everything, or nothing if the block raises. Raises `Unusable`."""
         with self._lock, self._translate_errors():
             connection = self._opened()
             self.let_go()
@@ -128,7 +133,7 @@ class Database:
             call()
 
     def shrink(self) -> None:
-        """Give back to the file system what is no longer used. Raises `Unusable`."""
+        """Return unused space to the file system. Raises `Unusable`."""
         with self._lock, self._translate_errors():
             connection = self._opened()
             self.let_go()
@@ -137,8 +142,9 @@ class Database:
                 connection.execute(statement)
 
     def drop(self) -> None:
-        """Remove the file that is open here, or the one that lies there where none was opened, and begin with an empty one when
-        it is next asked for; who has it open keeps it. One that others have made in its place since stays."""
+        """Remove the open file, or the existing file if none is open, and start with an empty file at the next
+        request. Processes that have it open keep it. A file that others have put in its place since stays.
+        """
         with self._lock:
             if self.path is None:
                 self.close()
@@ -151,7 +157,7 @@ class Database:
             self.close()
 
     def remove_if_damaged(self) -> bool:
-        """Remove the file where all of it is looked at and found damaged; False where it is sound, or busy."""
+        """Examine the whole file and remove it if it is damaged; return False if it is sound or busy."""
         if self.path is None or not os.path.lexists(self.path):
             return False
         with self._lock, suppress(Unusable), self._lock_path(self.path, "exclusive"):
@@ -162,7 +168,7 @@ class Database:
         return False
 
     def take_over(self, path: Path) -> None:
-        """Hold in memory what another file of this form holds, which is left as it lies. Raises `Unusable`."""
+        """Copy another file of this format into memory and leave it unchanged. Raises `Unusable`."""
         with self._lock, self._translate_errors(), closing(_connect_immutable(path)) as source:
             source.backup(self._opened())
 
@@ -179,7 +185,7 @@ class Database:
                 connection.close()
 
     def problem(self) -> str | None:
-        """What is wrong with the file that lies there, where all of it is looked at; None: nothing, or there is none."""
+        """Examine the whole existing file and describe its damage; None if it is sound or missing."""
         if self.path is None or not os.path.lexists(self.path):
             return None
         try:
@@ -189,7 +195,7 @@ class Database:
             return str(error)
 
     def _problem(self, path: Path) -> tuple[str | None, bool]:
-        """The same, and whether it is one of the file rather than of the moment."""
+        """Describe the damage, and return whether it is of the file itself or only temporary."""
         try:
             connection = self._connect_and_verify(path)
         except (sqlite3.Error, OSError, Unusable) as error:
@@ -204,7 +210,7 @@ class Database:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """What SQLite raises as `Unusable`; a file that is damaged is removed, so that nobody opens it again."""
+        """Raise SQLite's errors as `Unusable`; remove a damaged file, so that nobody opens it again."""
         try:
             yield
         except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -233,7 +239,7 @@ class Database:
         return connection
 
     def _open_file(self, path: Path) -> sqlite3.Connection:
-        """The file, made anew where what lies there is damaged, foreign or of another form."""
+        """Open the file; replace it if it is damaged, foreign or of another format."""
         with self._lock_path(path, "shared"):
             connection = self._try_connect(path)
         if connection is None:
@@ -249,7 +255,9 @@ class Database:
 
     @contextmanager
     def _lock_path(self, path: Path, mode: lock.Mode) -> Iterator[None]:
-        """Open what lies there, together with others, or make or remove it. Raises `Unusable`, which names who was first."""
+        """Hold the lock to open the file (shared), or to create or remove it. Raises `Unusable`, which names the
+        holder.
+        """
         try:
             with lock.hold_lock_beside(path, mode, _MAKING_S):
                 yield
@@ -259,7 +267,7 @@ class Database:
             raise Unusable(f"it cannot be locked: {error.strerror or error}") from error
 
     def _try_connect(self, path: Path) -> sqlite3.Connection | None:
-        """The file as it lies there; None where it has to be made. Raises sqlite3.Error, OSError."""
+        """Open the existing file; return None if it must be created. Raises sqlite3.Error, OSError."""
         try:
             connection = self._connect_and_verify(path)
             self._inode = path.lstat().st_ino
@@ -272,7 +280,7 @@ class Database:
             return None
 
     def _connect_and_verify(self, path: Path) -> sqlite3.Connection:
-        """The file, which is not made. Raises `Unusable` for what is no file of ours, sqlite3.Error, OSError."""
+        """Open the file without creating it. Raises `Unusable` for a foreign file, sqlite3.Error, OSError."""
         _refuse_foreign(path)
         connection = self._connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
         try:
@@ -293,7 +301,7 @@ class Database:
         return sqlite3.connect(name, timeout=self._busy_s, isolation_level=None, check_same_thread=False, uri=uri)
 
     def _make(self, path: Path) -> None:
-        """Put a new file there, whole, for who is alone. Raises sqlite3.Error, OSError."""
+        """Create a complete new file while no other process has access. Raises sqlite3.Error, OSError."""
         draft = path.with_name(path.name + _DRAFT)
         _remove(draft)  # of a process that was killed
         with closing(self._connect(draft)) as connection:
@@ -310,8 +318,9 @@ class Database:
             connection.execute(f"PRAGMA {pragma}")
 
     def _set_journal_mode(self, connection: sqlite3.Connection, path: Path) -> None:
-        """A write-ahead log loses the last changes with the power, no more, without waiting for the disk; a rollback journal
-        has to wait for it."""
+        """Choose the journal. A write-ahead log loses at most the last changes at a power cut and never waits for
+        the disk; a rollback journal must wait.
+        """
         target_mode = "DELETE" if state.is_remote(state.file_system(path.parent)) else "WAL"
         (mode,) = connection.execute(f"PRAGMA journal_mode={target_mode}").fetchone()
         self._has_log = mode == "wal"
@@ -325,7 +334,7 @@ class Database:
 
 
 def describe_damage_untouched(path: Path) -> str | None:
-    """As `Database.problem`, for a file that is left as it lies."""
+    """Describe the damage as `Database.problem` does, without changing the file."""
     try:
         with closing(_connect_immutable(path)) as connection:
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
@@ -335,7 +344,7 @@ def describe_damage_untouched(path: Path) -> str | None:
 
 
 def _connect_immutable(path: Path) -> sqlite3.Connection:
-    """A file without what its log holds: SQLite would make others beside it."""
+    """Open a file without the content of its log: SQLite would create other files beside it."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
@@ -345,7 +354,7 @@ def _read_pragma(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _is_damage(error: BaseException) -> bool:
-    """Whether the file is not what was written, or has not the tables that its number promises."""
+    """Return whether the file differs from what was written, or lacks the tables that its number promises."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in _DAMAGED or (
         code == sqlite3.SQLITE_ERROR and str(error).startswith(("no such table", "no such column"))
@@ -353,7 +362,7 @@ def _is_damage(error: BaseException) -> bool:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """SQLite would follow a link, and wait for the other end of a FIFO."""
+    """Refuse anything but a regular file: SQLite would follow a link, and wait for the other end of a FIFO."""
     for place in (path, *(path.with_name(path.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(FileNotFoundError):
             status = place.lstat()
@@ -362,7 +371,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file with its logs, the file first: a log without its file is nothing."""
+    """Remove a file and its logs, the file first: a log without its file has no effect."""
     for place in (path, *(path.with_name(path.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(OSError):
             if place.is_dir() and not place.is_symlink():

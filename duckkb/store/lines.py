@@ -1,8 +1,8 @@
 """The lines of a base as they were read last: a start opens them and parses nothing.
 
-They are never truth. A part counts as unread unless its file is the one that was read (`tree.Stamp`, or its digest
-where that cannot tell); a type is left out where records stand twice, a part where lines cannot be read. Who began to
-read goes on with what there was: a connection sees one state of the file.
+They are never truth. A part counts as unread unless its file is the one that was read (`tree.Stamp`, or its
+digest if the stamp cannot tell). A type with duplicate records is left out, and so is a part with unreadable
+lines. A reader keeps its state: a connection sees a single state of the file.
 """
 
 import os
@@ -34,14 +34,14 @@ _INSERT = "INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class StoredType(Struct):
-    """One type in the store, with its parts by path. Parts with lines that cannot be read are not held."""
+    """A type in the store, with its parts by path. Parts with unreadable lines are left out."""
 
     number: int
     parts: dict[str, Part] = {}
 
 
 class StoredLines:
-    """The lines of one base as this process last read or wrote them."""
+    """The lines of a base as this process last read or wrote them."""
 
     def __init__(self, place: Place, ontology: Ontology, limits: Limits) -> None:
         self._ontology, self._limits, self._own = ontology, limits, place.own
@@ -52,13 +52,15 @@ class StoredLines:
 
     @classmethod
     def open(cls, place: Place, ontology: Ontology, limits: Limits) -> "StoredLines":
-        """What is there and can be used, type by type; nothing where nothing is. Never raises for what lies there."""
+        """Open what exists and is usable, type by type; empty if there is nothing. No content of the file makes it
+        raise.
+        """
         stored_lines = cls(place, ontology, limits)
         stored_lines.reopen()
         return stored_lines
 
     def reopen(self) -> None:
-        """Look at the file anew."""
+        """Read the state of the file again."""
         self._types = {}
         try:
             self._reader.look()
@@ -70,7 +72,7 @@ class StoredLines:
             self._reader.store.damaged("what it says of types and parts")
 
     def _load(self) -> None:
-        """Raises `Unusable`, ValueError and TypeError for what cannot be read."""
+        """Load the types. Raises `Unusable`, ValueError and TypeError if they cannot be read."""
         read = self._reader.store.database.read
         kinds = {name_of(kind): kind for kind in self._ontology}
         by_number: dict[int, tuple[RecordType, StoredType]] = {}
@@ -90,23 +92,24 @@ class StoredLines:
 
     @property
     def reason(self) -> str:
-        """Why nothing is kept beyond this process; empty where it is."""
+        """Return why nothing outlives this process; empty if the file is used."""
         return self._reader.store.reason
 
     @property
     def is_behind(self) -> bool:
-        """Whether the file is not what this process looked at: it was removed, could not be read or written, or others went
-        on."""
+        """Return whether the file differs from what this process last saw: it was removed, could not be read or
+        written, or others changed it.
+        """
         return self._is_left or self._reader.is_dropped
 
     @property
     def holds(self) -> frozenset[str]:
-        """Names of the types that it holds."""
+        """Return the names of the types that are stored."""
         return frozenset(kind.name for kind in self._ontology if name_of(kind) in self._types)
 
     @pause_collector()
     def tree(self) -> Tree:
-        """The tree as it was when it was written down, of the types that are held; the others have no parts."""
+        """Return the tree as it was saved, with the parts of the stored types; other types have none."""
         parts: dict[str, Part] = {}
         tables = {}
         for kind in self._ontology:
@@ -116,15 +119,17 @@ class StoredLines:
         return Tree(self._ontology, self._limits, parts, [], tables)
 
     def folder(self, kind: RecordType) -> Path | None:
-        """Where lanes over a type may lie; None where the type is not held."""
+        """Return the folder for lanes over a type; None if the type is not stored."""
         name = name_of(kind)
         return self._own / name if name in self._types else None
 
     @contextmanager
     def writing(self, timeout: float) -> Iterator[bool]:
-        """Change the file alone; True where nobody wrote since this process looked, else it has to look again (`reopen`).
+        """Change the file exclusively. Yields True if nobody wrote since this process last looked; otherwise call
+        `reopen`.
 
-        Raises `Unusable` where it cannot be had in time or written: what was there before is then still there."""
+        Raises `Unusable` if the file cannot be locked in time or written; the earlier content then stays.
+        """
         reader, self._is_left = self._reader, True
         if reader.is_lost or not reader.store.database.is_lasting:
             raise Unusable(self.reason or "it could not be read")
@@ -138,8 +143,9 @@ class StoredLines:
                 self._writing, reader.is_written = None, False
 
     def build(self, kinds: Iterable[RecordType], parts: Iterable[Part]) -> None:
-        """Write types down anew out of their parts as they are read, in any order, while `writing`; ends with `save`. A type
-        whose records stand twice is left out: that takes all of them in memory."""
+        """Store types anew from their parts as they are read, in any order, while `writing`; `save` must follow.
+        Types with duplicate records are left out: they need all records in memory.
+        """
         connection, kinds = self._connection(), list(kinds)
         for kind in kinds:
             self._forget(name_of(kind))
@@ -158,10 +164,11 @@ class StoredLines:
                 self._forget(name_of(kind))
 
     def save(self, tree: Tree, paths: Iterable[str]) -> None:
-        """Write down what the tree has become by taking in the parts at these paths, while `writing`. Types that cannot be held
-        as they are now drop out, those that can be and are not yet are written. Where that went well, `lean` is next.
+        """Store the tree after it took in the parts at these paths, while `writing`. Drops types that can no
+        longer be stored, and stores types that now can be. After success call `lean`.
 
-        Raises `Unusable`."""
+        Raises `Unusable`.
+        """
         connection = self._connection()
         paths_by_type: dict[str, set[str]] = {}
         for path in paths:
@@ -188,7 +195,7 @@ class StoredLines:
         self._reader.note_state()
 
     def lean(self, tree: Tree) -> None:
-        """Let the tree, which is as it was saved, find here what it holds in memory."""
+        """Let the tree, which equals its saved state, read from the store what it holds in memory."""
         self._is_left = False
         for kind in self._ontology:
             if (stored_type := self._types.get(name_of(kind))) is not None:
@@ -197,7 +204,7 @@ class StoredLines:
                     tree.lean_on(kind, parts, self._build_index(kind, stored_type))
 
     def is_mirror_of(self, tree: Tree) -> bool:
-        """Whether it vouches for every file that the tree vouches for."""
+        """Return whether the store vouches for every file that the tree vouches for."""
         parts = (part for stored_type in self._types.values() for part in stored_type.parts.values())
         both = ((tree_part.stamp, part.stamp) for part in parts if (tree_part := tree.parts.get(part.path)) is not None)
         return all(stamp == stored_stamp or stamp.is_racy for stamp, stored_stamp in both)
@@ -210,14 +217,15 @@ class StoredLines:
         return self._writing
 
     def _insert_type(self, connection: Connection, kind: RecordType) -> StoredType:
-        """A type without records."""
+        """Insert a type without records."""
         values = name_of(kind), key_of(kind, self._limits), _new_state()
         statement = "INSERT INTO type (name, key, state) VALUES (?, ?, ?)"
         return StoredType(connection.execute(statement, values).lastrowid or 0)
 
     def _insert(self, connection: Connection, stored_type: StoredType, part: Part, before: Part | None = None) -> None:
-        """Write a part down under a new number. Of rows that it had `before` those that stay are moved there: their
-        keys are in the indices already."""
+        """Insert a part under a new number. Unchanged rows of the part as it was `before` are moved to it: their
+        keys are in the indices already.
+        """
         columns = part.rows.read()
         stamp = orjson.dumps(part.stamp.numbers)
         about = part.digest, part.canonical, part.sorted, len(columns.ids)
@@ -241,7 +249,7 @@ class StoredLines:
         self._reader.paths[number] = part.path
 
     def _replace(self, connection: Connection, stored_type: StoredType, path: str, part: Part | None) -> None:
-        """Take in a part as the tree has it now."""
+        """Replace a part by the tree's present part."""
         before = stored_type.parts.pop(path, None)
         if part is not None and not part.findings:
             self._insert(connection, stored_type, part, before)
@@ -252,13 +260,13 @@ class StoredLines:
             self._reader.paths.pop(before.rows.number, None)
 
     def _can_hold(self, kind: RecordType, tree: Tree) -> bool:
-        """Whether a type has records, none of which stands twice, and all of its lines can be read."""
+        """Return whether a type has records, no duplicates, and only readable lines."""
         if not tree.count(kind) or tree.is_mended(kind):
             return False
         return not any(part.findings for part in tree.parts_of(kind))
 
     def _forget(self, name: str) -> None:
-        """Leave out a type, with all that was made of it."""
+        """Drop a type and everything derived from it."""
         connection = self._connection()
         self._types.pop(name, None)
         for (number,) in connection.execute("SELECT number FROM type WHERE name = ?", (name,)).fetchall():
@@ -267,7 +275,7 @@ class StoredLines:
             connection.execute("DELETE FROM type WHERE number = ?", (number,))
 
     def _forget_others(self, connection: Connection) -> None:
-        """Leave nothing of types that are no more, or have another form, and of what earlier versions kept."""
+        """Delete types that no longer exist or have another form, and data of earlier versions."""
         for (name,) in connection.execute("SELECT name FROM type").fetchall():
             if name not in self._types:
                 self._forget(name)
@@ -283,8 +291,9 @@ class StoredLines:
 
 
 def _move(connection: Connection, part: int, rows: dict[tuple[int, bytes], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Move the rows of a part that are among these (by id and etag) to where these stand, and drop its others; returns
-    those of these that it did not have."""
+    """Move the rows of a part that are among `rows` (by id and etag) to their new places, and delete its other
+    rows. Returns the new rows that the part did not have.
+    """
     moved, dropped = [], []
     statement = "SELECT rowid, id, etag FROM record WHERE part = ?"
     for row_id, record_id, tag in connection.execute(statement, (part,)).fetchall():
@@ -304,7 +313,7 @@ def _new_state() -> str:
 
 
 def _has_repeated(connection: Connection, type: int) -> bool:
-    """Whether two records of a type have one id or one identity."""
+    """Return whether two records of a type share an id or an identity."""
     statements = (
         f"SELECT 1 FROM record WHERE type = ? GROUP BY {column} HAVING count(*) > 1 LIMIT 1"
         for column in ("id", "identity")
@@ -317,7 +326,7 @@ def name_of(kind: RecordType) -> str:
 
 
 def key_of(kind: RecordType, limits: Limits) -> str:
-    """Names everything that what a line is read as depends on."""
+    """Return a key over everything that affects how a line is read."""
     shape = (_FORMAT, kind.kind, kind.name, kind.table, kind.identity_fields, kind.generated, limits)
     shaped_by = shape if kind.source is None else (*shape, kind.source, extractor(kind.source.pattern))
     return blake2b(repr(shaped_by).encode(), digest_size=8).hexdigest()

@@ -1,8 +1,7 @@
-"""The files of a folder as one stream, and a folder made of it again: of each a head, its bytes, and when it was written.
+"""Packs the files of a folder into a stream, and unpacks a stream into a folder.
 
-4 bytes: the length of the head, 0 at the end
-the head, JSON: path and size
-the bytes, and 8 bytes: mtime in ns, 0 where it changed while it was read
+4 bytes: the length of the head, 0 at the end the head, JSON: path and size the bytes, and 8 bytes: mtime in ns,
+0 if the file changed while it was read
 """
 
 import json
@@ -23,7 +22,7 @@ _LOCK, _DRAFT = "lock", ".new"
 
 
 def signature(folder: Path) -> str:
-    """What a folder's files are known by: while it is the same, nothing was written. Empty without any."""
+    """Return a signature of a folder's files that changes with every write; empty without files."""
     states = [
         (str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in _iter_files(folder)
     ]
@@ -31,7 +30,7 @@ def signature(folder: Path) -> str:
 
 
 def pack(folder: Path, *, is_alone: bool) -> Iterator[bytes]:
-    """The files of a folder. Where nobody else `is_alone`, databases are copied as SQLite sees them. Raises OSError."""
+    """Pack the files of a folder. Unless this process `is_alone`, copy databases through SQLite. Raises OSError."""
     for path, _ in _iter_files(folder):
         if not is_alone and path.name.endswith(_DATABASE + _LOG):
             continue  # what it holds is in the copy
@@ -44,7 +43,7 @@ def pack(folder: Path, *, is_alone: bool) -> Iterator[bytes]:
 
 
 def unpack(pieces: Iterable[bytes], folder: Path) -> None:
-    """Make the folder. Raises OSError, `BrokenSeal`."""
+    """Unpack a stream into a new folder. Raises OSError, `BrokenSeal`."""
     stream = _Stream(iter(pieces))
     folder.mkdir(mode=0o700, parents=True)
     while head := stream.read(int.from_bytes(stream.read(4))):
@@ -62,7 +61,7 @@ def unpack(pieces: Iterable[bytes], folder: Path) -> None:
 
 
 def _iter_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The label first, the databases last: a lane must never be newer than the store that it follows."""
+    """Yield the label first and the databases last: a lane must never be newer than the store that it follows."""
     paths = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
     for path in sorted(paths, key=lambda path: (_DATABASE in path.name, len(path.parts), path)):
         with suppress(FileNotFoundError):
@@ -87,7 +86,7 @@ def _packed(path: Path, name: str) -> Iterator[bytes]:
 
 
 def _pack_database(path: Path, name: str) -> Iterator[bytes]:
-    """A database as one state of it, whoever writes; one that is damaged is left out."""
+    """Pack a single state of a database while others may write; leave out a damaged database."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
             content = database.serialize()
@@ -104,7 +103,7 @@ def _encode_head(name: str, size: int) -> bytes:
 
 
 class _Stream:
-    """Bytes asked for by number, of pieces of any size."""
+    """A reader of byte counts over pieces of any size."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._left = pieces, memoryview(b"")

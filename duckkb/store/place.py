@@ -1,12 +1,12 @@
-"""Where what is derived lies: in the user's cache folder, so that nobody can bring any along in a clone.
+"""The folders for derived state: they lie in the user's cache folder, so that a clone cannot bring any along.
 
-    bases/KEY/     what one base gives, KEY made of the real path, the device and the inode of its folder
-    shared/        tokens and vectors, which all bases, clones and worktrees of a user have in common, and in `documents` the
+    bases/KEY/     the derived state of a base; KEY is made of the real path, the device and the inode of its folder
+    shared/        tokens and vectors, shared by all bases, clones and worktrees of a user; `documents` holds the
                    texts of their files
-    models/        the local model as it is run
+    models/        the local model in executable form
 
-All of it may be deleted at any time. A base that was moved, or another one put in its place, has another key; `sweep` finds
-folders whose base is gone.
+All of it may be deleted at any time. A base that was moved or replaced has another key; `sweep` removes folders
+whose base is gone.
 """
 
 import json
@@ -43,8 +43,9 @@ SAYS_SEALED = b"What is derived lies in `sealed` beside this file, and is read w
 
 
 class Opener(Protocol):
-    """Opens what is sealed of a base by its key, of each for None, and of all bases; what earlier versions left in the folder
-    `root` of that base goes. `sealed` is the folder on disk."""
+    """Opens the sealed state of a base by its key, of each base for None, and the state of all bases. Removes what
+    earlier versions left in the folder `root` of that base. `sealed` is the folder on disk.
+    """
 
     sealed: Path
 
@@ -56,12 +57,13 @@ OPENERS: dict[Path, Opener] = {}
 
 
 class Unusable(Exception):
-    """What lies there cannot be used, or nothing can be made there; says why, as a clause without a full stop."""
+    """The existing state cannot be used, or none can be created; says why, as a clause without a full stop."""
 
 
 class Place(Struct, frozen=True):
-    """The folders of one base: `own` for what is derived of it, `shared` for what all bases have in common. Neither need be
-    there before `make`."""
+    """The folders of a base: `own` for its derived state, `shared` for what all bases share. Both may be missing
+    before `make`.
+    """
 
     home: Path
     root: str
@@ -69,8 +71,9 @@ class Place(Struct, frozen=True):
 
     @classmethod
     def of(cls, cache_home: Path, root: Path) -> "Place":
-        """The place of the base in a folder, opened where it is sealed. Raises OSError where there is no such folder, `StateError`
-        (E_KEY) where what is derived is sealed and no key is set."""
+        """Return the place of the base in a folder; open it if it is sealed. Raises OSError if the folder does not
+        exist, `StateError` (E_KEY) if derived state is sealed and no key is set.
+        """
         real = os.path.realpath(root)
         status = Path(real).stat()
         name = blake2b(os.fsencode(real), digest_size=12).hexdigest()
@@ -91,12 +94,12 @@ class Place(Struct, frozen=True):
 
     @property
     def sealed(self) -> Path | None:
-        """Where all of it lies sealed on disk; None while no key is set."""
+        """Return the folder of the sealed state on disk; None while no key is set."""
         opener = OPENERS.get(self.home)
         return opener.sealed if opener is not None else None
 
     def make(self) -> None:
-        """Have both folders be there, of our own and closed to others. Raises `Unusable`."""
+        """Create both folders, owned by the user and closed to others. Raises `Unusable`."""
         make_home(self.home)
         for folder in (self.home / BASES, self.shared):
             make_folder(folder)
@@ -109,8 +112,9 @@ class Place(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """A folder of one base: the base's path, None where that cannot be told, whether that base is still there, and when
-    a file came or went last, in ns."""
+    """A folder of a base: the base's path (None if unknown), whether that base still exists, and the last time in
+    ns when a file was added or removed.
+    """
 
     folder: Path
     root: str | None
@@ -118,21 +122,24 @@ class Kept(Struct, frozen=True):
     used_ns: int
 
     def is_left_over(self, for_ns: int = _UNUSED_NS) -> bool:
-        """Whether the base is gone and nobody has used the folder for so long, or a removal was interrupted."""
+        """Return whether the base is gone and the folder unused for `for_ns`, or whether a removal was
+        interrupted.
+        """
         if self.folder.name.startswith(_GONE):
             return True
         return not self.is_alive and self.used_ns <= time.time_ns() - for_ns
 
 
 def open_all(home: Path) -> None:
-    """Have there be what is kept of every base, where it is sealed."""
+    """Open the state of every base if it is sealed."""
     if (opener := OPENERS.get(home)) is not None:
         opener.open(None)
 
 
 def make_home(home: Path) -> None:
-    """Have the user's folder be there: it may be reached by a link of theirs, and others must not be able to change what is
-    in it. Raises `Unusable`."""
+    """Create the user's folder. A link of the user may lead to it; other users must not be able to change its
+    content. Raises `Unusable`.
+    """
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = home.stat()
@@ -146,7 +153,7 @@ def make_home(home: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Have a folder be there that is no link, belongs to the user and is closed to others. Raises `Unusable`."""
+    """Create a folder that is not a link, belongs to the user and is closed to others. Raises `Unusable`."""
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -158,7 +165,9 @@ def make_folder(folder: Path) -> None:
 
 
 def refuse_foreign(folder: Path) -> os.stat_result:
-    """What the file system says of a folder of the user's own; raises `Unusable` for anything else, `StateError` (E_KEY), OSError."""
+    """Return the status of a folder that belongs to the user; raises `Unusable` for anything else, `StateError`
+    (E_KEY), OSError.
+    """
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
         require_unsealed(folder)
@@ -169,14 +178,14 @@ def refuse_foreign(folder: Path) -> os.stat_result:
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether a file stands there that says that derived state is sealed."""
+    """Return whether a file at this path says that derived state is sealed."""
     with suppress(OSError):
         return read_regular(path)[0] == SAYS_SEALED
     return False
 
 
 def require_unsealed(folder: Path) -> None:
-    """Raise `StateError` (E_KEY) where a folder's place says that what belongs there is sealed."""
+    """Raise `StateError` (E_KEY) if the place of a folder says that its content is sealed."""
     if is_sealed(folder):
         message = f"what was derived is sealed in {folder.with_name('sealed')}, and no key is set"
         remedy = "set DUCKKB_ENCRYPTION_KEY, or `duckkb cleanup --sealed` drops it; it is made again from data/"
@@ -184,12 +193,12 @@ def require_unsealed(folder: Path) -> None:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether a file belongs to the user who runs this; on Windows folders of a profile do."""
+    """Return whether a file belongs to the current user; on Windows the folders of a profile do."""
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 def iter_kept_folders(home: Path) -> Iterator[Kept]:
-    """The folders of all bases of the user, as they are found; nothing where there are none that can be read."""
+    """Yield the folders of all bases of the user; nothing if there are none or they are unreadable."""
     folder = home.expanduser() / BASES
     if folder.is_symlink():
         return
@@ -208,7 +217,7 @@ def sweep(home: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder of derived state, at once for all who look for it later; who has files of it open keeps those."""
+    """Remove a folder of derived state at once for all later readers; processes with open files keep them."""
     from shutil import rmtree  # which few processes need
 
     trash = folder.with_name(f"{_GONE}{os.urandom(6).hex()}")

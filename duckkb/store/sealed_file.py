@@ -1,10 +1,10 @@
-"""The form of a sealed file, and the key that opens it.
+"""The format of a sealed file, and the key that opens it.
 
     duckkb-sealed-1 LF, 32 random bytes (the salt), frames
 
-A frame is 1 MiB of the content (the last one is shorter) by AES-256-GCM. Each file has a key of its own, by HKDF of the user's
-key, the salt and the file's name. A frame is bound to the name, its number and whether it is the last: one that was changed,
-moved, left out or taken from another file does not open.
+A frame is 1 MiB of the content (the last frame is shorter), encrypted by AES-256-GCM. Each file has its own
+key, derived by HKDF from the user's key, the salt and the file's name. A frame is bound to the name, its number
+and whether it is the last: a frame that was changed, moved, left out or taken from another file does not open.
 """
 
 import os
@@ -35,13 +35,14 @@ _SCRYPT_N, _SCRYPT_R = 1 << 17, 8
 
 
 class BrokenSeal(Exception):
-    """A sealed file is not what was written under its name with this key."""
+    """A sealed file differs from what was written under its name with this key."""
 
 
 class SealKey:
-    """The user's key: 32 bytes as hex or base64, or what scrypt makes of a passphrase and `salt`. Shows nothing of itself.
+    """The user's key: 32 bytes as hex or base64, or derived by scrypt from a passphrase and `salt`. Its repr
+    reveals nothing.
 
-    Raises `errors.StateError` (E_KEY) for a passphrase of less than 12 characters, and where the library is missing.
+    Raises `errors.StateError` (E_KEY) for a passphrase of less than 12 characters, and if the library is missing.
     """
 
     __slots__ = ("_secret",)
@@ -59,7 +60,7 @@ class SealKey:
         )
 
     def derive_key(self, purpose: str, salt: bytes) -> bytes:
-        """32 bytes that follow from the key, for one purpose."""
+        """Derive 32 bytes from the key for a purpose."""
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -67,12 +68,14 @@ class SealKey:
 
 
 def write(path: Path, pieces: Iterable[bytes], key: SealKey, name: str) -> None:
-    """Seal a content under a name, in place of the file that is there: the old or the new one at every moment. Raises OSError."""
+    """Seal a content under a name and replace the existing file: at every moment the old or the new file is there.
+    Raises OSError.
+    """
     atomic_write.replace_file(path, _seal_pieces(pieces, key, name), mode=0o600)
 
 
 def read(path: Path, key: SealKey, name: str) -> Iterator[bytes]:
-    """The content, frame by frame; none of it counts where `BrokenSeal` comes in the end. Raises OSError."""
+    """Yield the content frame by frame; discard all of it if `BrokenSeal` is raised at the end. Raises OSError."""
     from cryptography.exceptions import InvalidTag
 
     with path.open("rb") as file:
@@ -112,12 +115,14 @@ def _build_cipher(key: SealKey, name: str, salt: bytes) -> "AESGCM":
 
 
 def _bound(frame: bytes, name: str, number: int, *, is_last: bool) -> tuple[bytes, bytes, bytes]:
-    """Nonce, frame, and what it is bound to. A number is a sound nonce, as no two files have one key."""
+    """Return the nonce, the frame, and the data that it is bound to. A number is a safe nonce, because no two
+    files share a key.
+    """
     return number.to_bytes(12), frame, b"\0".join((_MAGIC, name.encode(), b"%d" % number, b"%d" % is_last))
 
 
 def _decode_key(text: str) -> bytes | None:
-    """The 32 bytes that a text spells; None where it is a passphrase."""
+    """Decode 32 bytes from hex or base64; return None for a passphrase."""
     if _HEX.fullmatch(text):
         return bytes.fromhex(text)
     if _BASE64.fullmatch(text):

@@ -1,13 +1,14 @@
-"""Derived state while a key is set: it lies in memory, and on disk sealed alone.
+"""Derived state while a key is set: in the clear only in memory, on disk only sealed.
 
-    HOME/bases, HOME/shared       files that say so: no process without the key takes them for its folders
-    HOME/sealed/key               what tells a wrong key
-    HOME/sealed/KEY               what is kept of one base: the files of its folder in one sealed file
-    HOME/sealed/shared            what is kept of all, likewise
-    MEMORY/duckkb-UID-HASH/       the same as a plain cache folder, on a file system in memory (tmpfs), which only swap writes out
+    HOME/bases, HOME/shared       marker files: no process without the key takes them for its folders
+    HOME/sealed/key               a test value that detects a wrong key
+    HOME/sealed/KEY               the state of a base: the files of its folder in a sealed file
+    HOME/sealed/shared            the shared state, likewise
+    MEMORY/duckkb-UID-HASH/       a plain cache folder on a file system in memory (tmpfs), which only swap writes out
 
-All processes of a user with one cache folder share the folder in memory: each opens there what nobody has opened yet, the
-last that ends seals what changed and removes it. One that was killed leaves it to the next that starts, which removes it.
+All processes of a user with the same cache folder share the folder in memory. Each opens what nobody has opened
+yet; the last to end seals the changes and removes the folder. If it was killed, the next process to start
+removes the folder.
 """
 
 import hmac
@@ -38,8 +39,10 @@ _WAIT_S = 60.0
 
 
 class SealedHome:
-    """The derived state of one user's cache folder `disk`, opened in a folder of `memory` (a tmpfs). What must be said of it is
-    added to `told`. Raises `errors.StateError` (E_KEY) for another key than what is there was sealed with, `errors.Unavailable` (E_IO)."""
+    """The derived state of a user's cache folder `disk`, opened in a folder of `memory` (a tmpfs). Messages about
+    it are added to `told`. Raises `errors.StateError` (E_KEY) if the existing state was sealed with another
+    key, `errors.Unavailable` (E_IO).
+    """
 
     def __init__(self, disk: Path, memory: Path, key: str, told: list[str]) -> None:
         self.sealed = disk / SEALED
@@ -64,17 +67,19 @@ class SealedHome:
 
     @property
     def home(self) -> Path:
-        """The folder that stands for the user's cache folder."""
+        """Return the folder in place of the user's cache folder."""
         return self.folder / "home"
 
     @property
     def temporary(self) -> Path:
-        """Where temporary files go."""
+        """Return the folder for temporary files."""
         return self.folder / "tmp"
 
     def open(self, base: str | None, root: Path | None = None) -> None:
-        """Have there be what is kept of all bases, and of the one of this key, or of each for None; what earlier versions left in
-        the clear in the base's folder `root` goes. Raises `errors.Unavailable` (E_IO) where memory has no room."""
+        """Open the shared state and the state of the base with this key, or of each base for None. Remove what
+        earlier versions left in the clear in the base's folder `root`. Raises `errors.Unavailable` (E_IO) if
+        memory has no room.
+        """
         units = {SHARED, *(self._list_units() if base is None else [base])}
         try:
             with self._turn() if units - self._known else nullcontext():
@@ -89,13 +94,15 @@ class SealedHome:
             raise Unavailable(message, "E_IO", f"df {self.folder.parent}") from error
 
     def checkpoint(self) -> None:
-        """Seal what changed, where that is some minutes ago; other processes go on meanwhile."""
+        """Seal the changes if the last time is some minutes ago; other processes continue meanwhile."""
         if time.monotonic() - self._checked_at > CHECKPOINT_S and os.getpid() == self._pid:
             with suppress(OSError), self._turn():
                 self._seal_all(is_alone=False)
 
     def end(self) -> str:
-        """Let go; the last process seals what changed and removes the folder. Why that failed, empty where it did not."""
+        """Leave the folder; the last process seals the changes and removes it. Returns why that failed, empty on
+        success.
+        """
         if self._alive < 0 or os.getpid() != self._pid:
             return ""
         with suppress(ValueError):
@@ -123,7 +130,7 @@ class SealedHome:
             self._lock_path(name).unlink(missing_ok=True)
 
     def _enter(self) -> None:
-        """Be one of those who use the folder; what killed processes left there goes."""
+        """Register as a user of the folder; remove what killed processes left there."""
         self._alive = self._lock_file("alive")
         if locks.try_lock(self._alive, exclusive=True):
             rmtree(self.folder, ignore_errors=True)
@@ -159,7 +166,7 @@ class SealedHome:
         return key
 
     def _take_plain(self) -> None:
-        """Seal what lies in the user's cache folder in the clear, and remove it."""
+        """Seal the clear content of the user's cache folder and remove it."""
         unit_folders = [
             (SHARED, self._disk / SHARED),
             *((entry.folder.name, entry.folder) for entry in place.iter_kept_folders(self._disk)),
@@ -251,7 +258,7 @@ class SealedHome:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One process at a time opens or seals. Raises OSError."""
+        """Let one process at a time open or seal. Raises OSError."""
         path, deadline = self._lock_path("turn"), time.monotonic() + _WAIT_S
         descriptor = locks.open_and_lock(path, lambda: self._lock_file("turn"), deadline)
         if descriptor is None:
@@ -263,7 +270,7 @@ class SealedHome:
 
 
 def find_memory_folder(folders: list[Path], kind_of: Callable[[Path], str] = state.file_system) -> Path:
-    """The first of these folders that lies in memory. Raises `errors.Unavailable` (E_KEY)."""
+    """Return the first of these folders that lies in memory. Raises `errors.Unavailable` (E_KEY)."""
     for folder in folders:
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:
             return folder
@@ -273,7 +280,9 @@ def find_memory_folder(folders: list[Path], kind_of: Callable[[Path], str] = sta
 
 
 def drop(disk: Path) -> tuple[list[str], int]:
-    """Remove what is sealed in a user's cache folder, whatever the key: the paths and their bytes. Raises OSError."""
+    """Remove the sealed state in a user's cache folder, whatever its key; return the paths and their bytes. Raises
+    OSError.
+    """
     paths = [
         path for path in (disk / SEALED, disk / BASES, disk / SHARED) if place.is_sealed(path) or path.name == SEALED
     ]

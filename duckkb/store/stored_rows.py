@@ -1,8 +1,7 @@
-"""Rows of the store as one process looks at them: the lines of a part, and the index that finds a record.
+"""The rows of the store as a process sees them: the lines of a part, and the index that finds a record.
 
-Where the store cannot be read, whether it is damaged or a call fails, nothing more is asked of it: lines come out of the
-files that they were read from. Where such a file has changed as well, `ports.Ahead` is raised, and the base is loaded
-anew.
+If the store is damaged or a call fails, it is not read again: lines come from the files from which they were
+read. If such a file has changed as well, `ports.Ahead` is raised and the base is loaded anew.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,9 +41,10 @@ _ROWS = "SELECT id, identity, line, line_no, flags, etag FROM record WHERE part 
 
 
 class StoredReader:
-    """Reads the store as it was when this process last looked (`look`), or wrote. `paths` are those of the parts by number,
-    `recent` the parts that were read whole lately; `is_written` says that the store is being changed, all of which is
-    taken back where an error ends that. Nothing more is asked once it `is_lost`."""
+    """A reader of the store as it was when this process last looked (`look`) or wrote. `paths` maps the number of
+    each part to its path; `recent` holds the parts that were read whole lately. `is_written` says that a change
+    is under way, which an error undoes completely. Once it `is_lost`, the store is not read again.
+    """
 
     def __init__(self, place: Place, limits: Limits) -> None:
         self.root, self.limits = Path(place.root), limits
@@ -56,7 +56,7 @@ class StoredReader:
         self._openings = self._state = 0
 
     def look(self) -> None:
-        """Look at the file anew. Raises `Unusable`."""
+        """Read the state of the file again. Raises `Unusable`."""
         self.paths, self.recent, self._types = {}, {}, set()
         self.is_lost = False
         if not self.is_written:
@@ -64,25 +64,26 @@ class StoredReader:
         self.note_state()
 
     def note_state(self) -> None:
-        """Take the types as they are now for what this process looks at. Raises `Unusable`."""
+        """Record the present state of the types as the one this process sees. Raises `Unusable`."""
         database = self.store.database
         self._types = {*database.read(_TYPES)}
         self._openings, self._state = database.openings, database.states
 
     @property
     def is_current(self) -> bool:
-        """Whether nobody has written a type since this process looked. Raises `Unusable`."""
+        """Return whether nobody has written a type since this process looked. Raises `Unusable`."""
         return {*self.store.database.read(_TYPES)} == self._types
 
     @property
     def is_dropped(self) -> bool:
-        """Whether somebody has removed the file since it was opened, or it could not be read."""
+        """Return whether the file was removed since it was opened, or could not be read."""
         database = self.store.database
         return self.is_lost or database.openings != self._openings or not database.is_in_place
 
     def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
-        """Rows of the state that this process last looked at. Raises `Unusable`, and whenever it is asked again
-        then."""
+        """Return rows of the state that this process last looked at. Raises `Unusable`, and again at every later
+        call.
+        """
         if self.is_lost:
             raise Unusable("it could not be read")
         database = self.store.database
@@ -98,32 +99,32 @@ class StoredReader:
         return rows
 
     def path_of(self, number: int) -> str:
-        """The path of a part. Raises `Unusable`."""
+        """Return the path of a part. Raises `Unusable`."""
         if (path := self.paths.get(number)) is None:
             self.lose()
             raise Unusable(f"part {number} is of others")
         return path
 
     def hold(self, number: int, lines: PartLines) -> PartLines:
-        """Let a part stay in memory that was read whole, and others go."""
+        """Keep a part that was read whole in memory, and release others."""
         if len(self.recent) >= _WHOLE and not self.is_lost:
             self.recent = {}
         self.recent[number] = lines
         return lines
 
     def lose(self) -> None:
-        """Ask nothing more of the store."""
+        """Stop reading the store."""
         self.is_lost = True
 
     def drop_store(self, subject: str) -> Unusable:
-        """The error for what is not as it was written: the file is dropped."""
+        """Drop the damaged file and return the error to raise."""
         self.lose()
         self.recent = {}
         return self.store.damaged(subject)
 
     @contextmanager
     def detect_damage(self, subject: str) -> Iterator[None]:
-        """Have what makes no sense count as damage. Raises `Unusable`."""
+        """Treat nonsensical values as damage. Raises `Unusable`."""
         try:
             yield
         except (ValueError, TypeError) as problem:
@@ -131,7 +132,7 @@ class StoredReader:
 
 
 class StoredIndex:
-    """Implements `table.KeyIndex` over one type of the store, which has this number there."""
+    """Implements `table.KeyIndex` over a type of the store, by its number there."""
 
     def __init__(self, reader: StoredReader, kind: RecordType, type: int) -> None:
         self._reader, self._kind, self._type = reader, kind, type
@@ -178,8 +179,9 @@ class StoredIndex:
 
 
 class StoredRows(PartRows):
-    """The rows of a part in the store. What cannot be read there comes out of its file while that is the one that was
-    read; each raises `ports.Ahead` where it is not."""
+    """The rows of a part in the store. Rows that the store cannot give are read from the file if it is unchanged;
+    otherwise every method raises `ports.Ahead`.
+    """
 
     def __init__(self, reader: StoredReader, part: Part, number: int, count: int) -> None:
         self._reader, self._part, self._kind, self._path = reader, part, part.kind, part.path
@@ -215,7 +217,7 @@ class StoredRows(PartRows):
         return [identity_of(spelled) for spelled in self.read().identities]
 
     def _read_column(self, name: str) -> list[Any]:
-        """One column of the rows. Raises `Unusable`."""
+        """Read a column of the rows. Raises `Unusable`."""
         statement = f"SELECT {name} FROM record WHERE part = ? ORDER BY line_no"
         values = [value for (value,) in self._reader.read(statement, (self.number,))]
         if len(values) != len(self):
@@ -234,7 +236,7 @@ class StoredRows(PartRows):
         return self._reader.hold(self.number, lines) if len(lines.ids) == len(self) else lines
 
     def _select(self, start: int, count: int) -> PartLines:
-        """So many rows. Raises `Unusable`, ValueError, TypeError."""
+        """Read `count` rows from `start` on. Raises `Unusable`, ValueError, TypeError."""
         rows = self._reader.read(_ROWS, (self.number, count, start))
         if len(rows) != count:
             raise self._build_missing_error()
@@ -250,14 +252,16 @@ class StoredRows(PartRows):
         return lines
 
     def _build_missing_error(self) -> Unusable:
-        """The error for rows that are not there: others took them away with the part, or they are lost."""
+        """Build the error for missing rows: others removed the part, or the rows are lost."""
         if self._reader.read("SELECT 1 FROM part WHERE number = ?", (self.number,)):
             return self._reader.drop_store(self._path)
         self._reader.lose()
         return Unusable(f"part {self.number} was removed")
 
     def _hold_file(self, problem: Exception) -> PartLines:
-        """All rows, out of the file while that is the one that was read."""
+        """Read all rows from the file if it is unchanged since it was read, and keep them. Raises `ports.Ahead`
+        otherwise.
+        """
         self._reader.lose()
         if not self._reader.is_written:
             part = read_part(self._reader.root, self._path, self._kind, self._reader.limits)
@@ -271,6 +275,6 @@ class StoredRows(PartRows):
 
 
 def build_stored_part(reader: StoredReader, part: Part, number: int, count: int) -> Part:
-    """A part, of which no row is in memory, that has this number and so many rows in the store."""
+    """Return a part without rows in memory that has this number and `count` rows in the store."""
     bare = replace(part, rows=PartRows.of(part.kind, part.path))
     return replace(bare, rows=StoredRows(reader, bare, number, count))
