@@ -1,7 +1,9 @@
-"""Packs the files of a folder into a stream, and unpacks a stream into a folder.
+"""Packs the files of a folder into a stream, and unpacks a stream into a folder. Each file is a head, bytes and a
+time:
 
-4 bytes: the length of the head, 0 at the end the head, JSON: path and size the bytes, and 8 bytes: mtime in ns,
-0 if the file changed while it was read
+    4 bytes: the length of the head, 0 at the end
+    the head, JSON: path and size
+    the bytes, and 8 bytes: mtime in ns, 0 if the file changed while it was read
 """
 
 import json

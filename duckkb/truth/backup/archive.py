@@ -1,7 +1,7 @@
-"""A backup as one file: a ZIP whose comment is the SHA-256, in hex, of every byte before it. It says in `manifest.json` what
-it holds: `repository.bundle` for the history, and below `files/` the files that the commit does not have.
+"""A backup as a file: a ZIP whose comment is the SHA-256, in hex, of every byte before it. `manifest.json` lists
+its content: `repository.bundle` is the history, and below `files/` are the files that the commit does not have.
 
-Nothing in it is compressed (a bundle is so itself), so that what comes out is never more than what went in.
+Nothing in it is compressed (a bundle already is), so that unpacking never yields more than the archive's size.
 """
 
 import hashlib
@@ -39,8 +39,9 @@ _UNREADABLE = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueErr
 
 
 class SavedFile(Struct, frozen=True):
-    """A file of a backup: its path from the top of the work tree, its bytes, their SHA-256 in hex, and its mode with the kind
-    as `os.lstat` gives it. A link's bytes are its target."""
+    """A file of a backup: its path from the top of the work tree, its bytes, their SHA-256 in hex, and its mode
+    with the kind as `os.lstat` gives it. The bytes of a link are its target.
+    """
 
     path: str
     size: int
@@ -49,8 +50,10 @@ class SavedFile(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True):
-    """`name` is that of the folder, `base` the path of the knowledge base in it, `checkout` None without git, `bundle` None
-    without history; `deleted` are files of the commit that were gone, `left_out` what is in no backup, and why."""
+    """The content of a backup. `name` is the folder's, `base` the path of the knowledge base in it, `checkout`
+    None without git, `bundle` None without history. `deleted` are missing files of the commit; `left_out` is
+    what the backup lacks, and why.
+    """
 
     name: str
     base: str
@@ -68,7 +71,7 @@ def make_damage_error(why: str) -> StateError:
 
 
 class ArchiveWriter(ZipFile):
-    """Adds to a backup, then seals it: use it in a `with` block."""
+    """A writer that adds files to a backup, then seals it: use it in a `with` block."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file, "w", ZIP_STORED)
@@ -102,8 +105,9 @@ class ArchiveWriter(ZipFile):
 
 
 class Archive:
-    """A backup that is read. Its bytes are those that were written, and it holds what its manifest names and nothing else, each at
-    a sound place; `pieces` raises where a file is not the one that is named."""
+    """A backup opened for reading. Its bytes are unchanged, and it holds exactly what its manifest names, each at
+    a valid path. `pieces` raises if a file differs from the manifest.
+    """
 
     def __init__(self, read: ZipFile, manifest: Manifest) -> None:
         self._zip, self.manifest = read, manifest
@@ -124,7 +128,7 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
-    """Raises `errors.StateError` (E_BACKUP) for what is no backup, or one of which a byte is another."""
+    """Open a backup. Raises `errors.StateError` (E_BACKUP) if the file is not a backup or any byte has changed."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _DIGEST_LENGTH))
@@ -139,7 +143,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
 
 
 def _digest(file: BinaryIO) -> bytes:
-    """The SHA-256, in hex, of all bytes before the last ones, which should be it."""
+    """Return the SHA-256, in hex, of all bytes before the stored digest at the end."""
     remaining_bytes, digest = file.seek(0, os.SEEK_END) - _DIGEST_LENGTH, hashlib.sha256()
     file.seek(0)
     while remaining_bytes > 0 and (piece := file.read(min(_CHUNK, remaining_bytes))):
@@ -149,7 +153,7 @@ def _digest(file: BinaryIO) -> bytes:
 
 
 def _read_manifest(read: ZipFile, size: int) -> Manifest:
-    """The manifest, of an archive that lists its entries as it does, each stored as it is."""
+    """Read the manifest; check that the archive lists the same entries, each stored uncompressed."""
     entries = {entry.filename: entry for entry in read.infolist()}
     if sum(entry.file_size for entry in entries.values()) > size or any(
         entry.compress_type for entry in entries.values()
@@ -176,7 +180,7 @@ def _read_manifest(read: ZipFile, size: int) -> Manifest:
 
 
 def _convert_value(kind: Any, data: Any) -> Any:
-    """A value of the type of a field above, of what JSON has in its place. Raises ValueError."""
+    """Convert a JSON value to the type of a manifest field. Raises ValueError."""
     kinds = get_args(kind)
     if isinstance(kind, StructMeta) and isinstance(data, dict):
         hints = get_type_hints(kind)
@@ -195,7 +199,7 @@ def _convert_value(kind: Any, data: Any) -> Any:
 
 
 def _refuse_unsound(manifest: Manifest) -> None:
-    """Raise ValueError for a file, a place or a commit that no backup has."""
+    """Raise ValueError for a file, a path or a commit that no valid backup has."""
     saved_files = (*manifest.files, *([manifest.bundle] if manifest.bundle else []))
     for path in (manifest.base or "base", *manifest.deleted, *(saved_file.path for saved_file in manifest.files)):
         if not is_sound(path, manifest.base):
@@ -216,7 +220,9 @@ def _refuse_unsound(manifest: Manifest) -> None:
 
 
 def is_sound(path: str, base: str) -> bool:
-    """Whether a file of a backup may lie at a path, on any file system; `base` is where the knowledge base lies."""
+    """Return whether a backup's file may lie at a path, on any file system; `base` is the folder of the knowledge
+    base.
+    """
     state_prefix = (f"{base}/" if base else "") + f"{state.FOLDER}/"
     inner = path.removeprefix(state_prefix).split("/")
     parts = inner if path.startswith(state_prefix) and inner[0] in KEPT_STATE else path.split("/")
@@ -224,6 +230,7 @@ def is_sound(path: str, base: str) -> bool:
 
 
 def entry_name(path: str) -> str:
-    """The name of a file's entry: its path, with bytes that are no UTF-8 written out, and a backslash twice, so that no two
-    files have one name."""
+    """Return the name of a file's entry: its path, with non-UTF-8 bytes escaped and backslashes doubled, so that
+    no two files share a name.
+    """
     return FILES + os.fsencode(path).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")

@@ -1,8 +1,8 @@
-"""What a backup holds of a base: history, and each file of its work tree that the commit does not have. Nothing is
-changed; git gets one commit more, which no name leads to, where something is staged.
+"""Gathers a backup of a base: history, and each file of its work tree that the commit does not have. Nothing is
+changed; if something is staged, git gets an additional commit that no ref names.
 
-Of the repository around a base, changed and staged files are saved wherever they lie, and files that git does not track where
-the base or a document collection is; what is truth also where git ignores it.
+Changed and staged files are saved from the whole repository around a base. Untracked files are saved from the
+base and from document collections; files of truth even if git ignores them.
 """
 
 import hashlib
@@ -32,8 +32,9 @@ _CHUNK = 1 << 20
 
 
 class BackupSource(Struct, frozen=True):
-    """A base to be saved, the folders and files of its document collections, by their real paths, and the backup itself, which
-    may lie among them."""
+    """A base to save: the folders and files of its document collections, by their real paths, and the backup
+    itself, which may lie among them.
+    """
 
     root: Path
     folders: tuple[Path, ...]
@@ -45,8 +46,9 @@ class BackupSource(Struct, frozen=True):
 
 
 class _Found(Struct):
-    """A work tree, and what a backup of it holds so far. `base` is where the knowledge base lies in it; `head` are the files
-    that its commit has and that should lie there."""
+    """A work tree, and the backup's content so far. `base` is the folder of the knowledge base in it; `head` are
+    the files that its commit has and that should exist.
+    """
 
     top: Path
     base: str
@@ -57,11 +59,11 @@ class _Found(Struct):
 
 
 def save(source: BackupSource, file: BinaryIO) -> Manifest:
-    """Write a backup into an empty file. While files are gathered nobody writes to the base, and an interrupted write is
-    recovered before.
+    """Write a backup into an empty file. Gathering holds the lock against writers and first recovers an
+    interrupted write.
 
-    Raises `errors.Conflict` (E_STALE) where files or HEAD change meanwhile, `errors.Refused` and `errors.Unavailable` as
-    `bundle.checkout_of`, `bundle.bundled` and `protocol.lock_for_reading` do.
+    Raises `errors.Conflict` (E_STALE) if files or HEAD change meanwhile, `errors.Refused` and
+    `errors.Unavailable` as `bundle.checkout_of`, `bundle.bundle_history` and `protocol.lock_for_reading` do.
     """
     repository = find_repository(source.root)
     top = repository.work_tree if repository else Path(os.path.realpath(source.root))
@@ -90,7 +92,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
 
 
 def _list_tracked_files(work_tree: _Found, commit: str) -> set[str]:
-    """The files of the commit and of the index; those that a sparse checkout keeps out are as the commit has them."""
+    """List the files of the commit and of the index; files outside a sparse checkout count as the commit has them."""
     work_tree.head, index_paths, sparse_paths = bundle.list_tracked(work_tree.top, commit)
     absent = {path for path in sparse_paths if _read_status(work_tree.top, path) is None}
     for path in absent & work_tree.head.keys():
@@ -99,7 +101,7 @@ def _list_tracked_files(work_tree: _Found, commit: str) -> set[str]:
 
 
 def _list_untracked_files(source: BackupSource, work_tree: _Found, *, in_git: bool) -> set[str]:
-    """The files that the index does not have, and documents, by their path from the top of the work tree."""
+    """List the files that the index does not have, and documents, by their path from the top of the work tree."""
     top, root = work_tree.top, work_tree.top / work_tree.base
 
     def placed(paths: Iterable[Path]) -> set[str]:
@@ -116,7 +118,7 @@ def _list_untracked_files(source: BackupSource, work_tree: _Found, *, in_git: bo
 
 
 def _walk(folder: Path, top: Path) -> Iterator[str]:
-    """The files below a folder but those of duckkb's own state; a repository is its `.git` alone."""
+    """Yield the files below a folder, without duckkb's own state; a nested repository is its `.git` alone."""
 
     def stop(error: OSError) -> None:
         raise error
@@ -128,7 +130,7 @@ def _walk(folder: Path, top: Path) -> Iterator[str]:
 
 
 def _save(work_tree: _Found, path: str, writer: ArchiveWriter) -> None:
-    """Note what became of one path, or add the file that lies there."""
+    """Record a missing or unfit path, or add the existing file."""
     place, entry = work_tree.top / path, work_tree.head.get(path)
     status = _read_status(work_tree.top, path)
     if path.endswith("/") or path.split("/")[-1] == ".git" or (entry and entry.mode == "160000"):
@@ -144,7 +146,7 @@ def _save(work_tree: _Found, path: str, writer: ArchiveWriter) -> None:
 
 
 def _read_status(top: Path, path: str) -> os.stat_result | None:
-    """What lies at a path itself, where that is no folder: what is behind a link lies elsewhere."""
+    """Return the status at a path unless it is a folder; a path behind a link counts as missing."""
     if any((top / parent).is_symlink() for parent in journal.parents_of(path)):
         return None
     try:
@@ -155,7 +157,7 @@ def _read_status(top: Path, path: str) -> os.stat_result | None:
 
 
 def _unfit(work_tree: _Found, path: str, status: os.stat_result | None) -> str:
-    """Why a file cannot be in a backup, or cannot be gone in one; empty where it can."""
+    """Return why a backup cannot hold a file or its deletion; empty if it can."""
     if not is_sound(path, work_tree.base):
         return "a name that git or duckkb keeps for itself"
     if status is None:
@@ -168,7 +170,7 @@ def _unfit(work_tree: _Found, path: str, status: os.stat_result | None) -> str:
 
 
 def leads_out(top: Path, path: str) -> bool:
-    """Whether a link leads to a place outside of a folder, or to git's own."""
+    """Return whether a link leads outside of a folder, or to git's own files."""
     if (top / path).readlink().is_absolute():
         return True
     place = Path(os.path.relpath(os.path.realpath(top / path), os.path.realpath(top))).parts
@@ -176,7 +178,7 @@ def leads_out(top: Path, path: str) -> bool:
 
 
 def _is_in_commit(path: Path, status: os.stat_result, entry: TreeEntry | None) -> bool:
-    """Whether the commit has a file as it lies there, byte for byte."""
+    """Return whether the commit has the file byte for byte."""
     is_link = stat.S_ISLNK(status.st_mode)
     mode = "120000" if is_link else "100755" if status.st_mode & stat.S_IXUSR else "100644"
     if entry is None or entry.mode != mode or not (is_link or stat.S_ISREG(status.st_mode)):
@@ -189,7 +191,9 @@ def _is_in_commit(path: Path, status: os.stat_result, entry: TreeEntry | None) -
 
 
 def _iter_pieces(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, or the target of a link. Raises `errors.Conflict` (E_STALE) where it changes meanwhile."""
+    """Yield the bytes of a file, or the target of a link. Raises `errors.Conflict` (E_STALE) if it changes
+    meanwhile.
+    """
     conflict = Conflict(f"{path} changed while it was read", code="E_STALE", suggestion="repeat the command")
     if path.is_symlink():
         yield os.fsencode(os.readlink(path))  # noqa: PTH115 (a Path would drop `./` and `//`)

@@ -1,7 +1,8 @@
-"""A backup back into files: all of it in a folder beside the one that is wanted, which then takes its name in one step.
+"""Restores a backup: builds everything in a folder beside the target, which then takes the target's name in a
+single step.
 
-What comes from a backup is data from elsewhere: no path of it leads out of the folder or to what git or duckkb keep, nothing
-is written through a link, and git gets history alone.
+A backup is untrusted data: none of its paths leads out of the folder or to files of git or duckkb, nothing is
+written through a link, and git receives only history.
 """
 
 import ctypes
@@ -25,10 +26,10 @@ _AT_FDCWD, _EXCHANGE = -100, 2
 
 
 def rebuild(archive: Archive, folder: Path) -> None:
-    """Make everything that a backup holds in an empty folder, and make it durable.
+    """Restore the whole backup into an empty folder, durably.
 
-    Raises `errors.StateError` (E_BACKUP, E_SYMLINK, E_NOT_REGULAR) for what no backup may hold, `errors.Unavailable` (E_IO)
-    where there is no room, OSError.
+    Raises `errors.StateError` (E_BACKUP, E_SYMLINK, E_NOT_REGULAR) for content that no backup may hold,
+    `errors.Unavailable` (E_IO) if there is no room, OSError.
     """
     try:
         _fill(archive, folder)
@@ -78,7 +79,7 @@ def _put(archive: Archive, folder: Path, saved_file: SavedFile) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have a folder with all that is in it survive a power cut."""
+    """Make a folder and all its content durable."""
     if hasattr(os, "sync"):
         os.sync()  # all at once, after which each by itself has little to do but to tell an error
     for place, _, files in os.walk(folder):
@@ -92,7 +93,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def make_folder_beside(target: Path) -> Iterator[Path]:
-    """An empty folder beside a target that says what it is; gone at the end unless it took another name."""
+    """Create an empty folder beside a target, named after it; remove it at the end unless it was renamed."""
     folder = target.with_name(f".{target.name}.restoring-{os.urandom(4).hex()}")
     folder.mkdir()
     try:
@@ -102,9 +103,10 @@ def make_folder_beside(target: Path) -> Iterator[Path]:
 
 
 def put_in_place(folder: Path, target: Path, aside: Path, base: Path, timeout: float) -> bool:
-    """Give a folder the name of the target; what is there, and is not an empty folder, is then called `aside`. Returns whether
-    it was. Waits for whoever writes to the `base` there. At every moment the target is the one or the other where the system
-    can exchange names; elsewhere it is missing for a moment, in which the old one stands as `aside`."""
+    """Give a folder the name of the target; move the existing target, unless it is an empty folder, to `aside`.
+    Returns whether it was moved. Waits for writers of the `base` there. If the system can exchange names, the
+    target always exists; otherwise it is missing for a moment while the old folder is at `aside`.
+    """
     is_new = not os.path.lexists(target) or not any(target.iterdir())
     if is_new:
         folder.rename(target)
@@ -124,7 +126,9 @@ def put_in_place(folder: Path, target: Path, aside: Path, base: Path, timeout: f
 
 
 def _swap_names(source: Path, target: Path) -> bool:
-    """Whether two folders have exchanged their names, which Linux does in one step on most file systems."""
+    """Exchange the names of two folders, which Linux does in a single step on most file systems; return whether
+    that worked.
+    """
     if sys.platform != "linux":
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

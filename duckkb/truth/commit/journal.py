@@ -1,18 +1,19 @@
-"""What a write leaves on disk while it is under way (the stage, and the journal that seals it), and how a sealed journal is
-carried out (`forward`) or back (`backward`).
+"""The files of a write in progress (the stage, and the journal that seals it), and how a sealed journal is
+completed (`forward`) or undone (`backward`).
 
     .duckkb/txn/ID/0000.new ...   the new files, to be moved onto their targets
                    images         old and new bytes of every target, end to end in the journal's order, absent ones empty:
                                   what `--forward` and `--abort` need
                    draft          the journal before the commit point; it lists the folders made for new files
                    journal        the draft under its sealed name: the write is committed
-                   undo           the journal while `--abort` carries it back
+                   undo           the journal while `--abort` undoes it
 
-A journal is two lines: its body as JSON, and the SHA-256 of that line. One cut anywhere is torn and counts as absent.
+A journal is two lines: its body as JSON, and the SHA-256 of that line. A truncated journal is torn and counts
+as absent.
 
-Carrying out and back can be stopped anywhere and begun again. Each tells the name of every step just before it takes it, so
-that a caller can watch, or stop the process, in between. A target is where the journal found it (old), where it leads (new),
-or neither: somebody else changed it (third).
+`forward` and `backward` can be interrupted anywhere and repeated. Each reports the name of every step just
+before it, so that a caller can watch, or stop the process, in between. A target is as the journal recorded it
+(old), as the journal sets it (new), or neither: somebody else changed it (third).
 
     target   forward                        backward
     old      put the new content there      leave
@@ -46,7 +47,9 @@ _LEAST_PRUNED_PARTS = 3
 
 
 class JournalEntry(Struct, frozen=True):
-    """One target. Hashes are SHA-256 in hex, None for absent; `mode` is that of the file replaced, None for a new one."""
+    """A target. Hashes are SHA-256 in hex, None for absent; `mode` is that of the replaced file, None for a new
+    file.
+    """
 
     path: str
     old: str | None
@@ -65,9 +68,9 @@ class Journal(Struct, frozen=True):
 
 
 def stages(root: Path) -> list[Path]:
-    """The folders under `.duckkb/txn/`, in order of name; at most one is sealed, as one writer works at a time.
+    """List the folders under `.duckkb/txn/` by name; at most one is sealed, because there is a single writer.
 
-    Raises `errors.Unavailable` (`E_IO`, `E_READ_ONLY`) where they cannot be listed.
+    Raises `errors.Unavailable` (`E_IO`, `E_READ_ONLY`) if they cannot be listed.
     """
     txn = state.folder_of(root) / state.TXN
     if not (state.is_folder(state.folder_of(root)) and state.is_folder(txn)):
@@ -81,12 +84,12 @@ def stages(root: Path) -> list[Path]:
 
 
 def is_pending(root: Path) -> bool:
-    """Whether a write is under way or was interrupted: anything under `.duckkb/txn/`."""
+    """Return whether a write is in progress or was interrupted: anything under `.duckkb/txn/`."""
     return bool(stages(root))
 
 
 def list_sealed_stages(root: Path) -> list[Path]:
-    """The stages with a valid journal, sealed or being undone. Raises as `stages` and `load` do."""
+    """List the stages with a valid journal, sealed or being undone. Raises as `stages` and `load` do."""
     return [stage for stage in stages(root) if load(stage, SEALED) or load(stage, UNDO)]
 
 
@@ -100,10 +103,10 @@ def dump(journal: Journal) -> bytes:
 
 
 def load(stage: Path, name: str) -> Journal | None:
-    """The journal of that name; None where it is absent or torn.
+    """Read the journal of that name; return None if it is absent or torn.
 
-    Raises `errors.StateError` (`E_RECOVER`) where it is whole, but of another version or with targets that duckkb never
-    writes, and OSError where it cannot be read now: a journal that nobody has read is not torn.
+    Raises `errors.StateError` (`E_RECOVER`) if it is complete but has another version or targets that duckkb
+    never writes. Raises OSError if it cannot be read now: an unread journal is not torn.
     """
     try:
         body, digest, tail = (stage / name).read_bytes().split(b"\n")
@@ -134,7 +137,8 @@ def _build_foreign_error(stage: Path, name: str) -> errors.StateError:
 
 
 def is_target(path: str) -> bool:
-    """Whether duckkb may write this path: relative, `/` between parts, inside data/ or ontology/, nothing to resolve.
+    """Return whether duckkb may write this path: relative, `/` between parts, inside data/ or ontology/, nothing
+    to resolve.
 
     >>> is_target("data/nodes/note/20260101/part_007.jsonl"), is_target("data/../x"), is_target("config.yaml")
     (True, False, False)
@@ -149,7 +153,7 @@ def digest(data: bytes) -> str:
 
 
 def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
-    """Bytes and facts of a target, None where there is none. No link is followed on the way.
+    """Read the bytes and the status of a target, None if it is missing. Follows no link.
 
     Raises `errors.StateError`: `E_SYMLINK` for a link, `E_NOT_REGULAR` for anything else that is not a regular file.
     """
@@ -173,7 +177,7 @@ def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
 
 
 def check_parents(root: Path, path: str) -> None:
-    """Raises `errors.StateError` where a folder above a target is a link or no folder."""
+    """Raise `errors.StateError` if a folder above a target is a link or not a folder."""
     for parent in parents_of(path):
         if (root / parent).is_symlink():
             raise _build_file_error(parent, "E_SYMLINK")
@@ -182,7 +186,7 @@ def check_parents(root: Path, path: str) -> None:
 
 
 def parents_of(path: str) -> list[str]:
-    """The folders above a target, topmost first.
+    """Return the folders above a target, topmost first.
 
     >>> parents_of("data/nodes/note")
     ['data', 'data/nodes']
@@ -197,7 +201,7 @@ def _build_file_error(path: str, code: str) -> errors.StateError:
 
 
 def read_image(stage: Path, journal: Journal, entry: JournalEntry, side: str) -> bytes:
-    """The `old` or `new` bytes of an entry. Raises `errors.StateError` (`E_RECOVER`) where the stage no longer has them."""
+    """Read the `old` or `new` bytes of an entry. Raises `errors.StateError` (`E_RECOVER`) if the stage lacks them."""
     at = sum(e.old_size + e.new_size for e in journal.entries[: journal.entries.index(entry)])
     start, size, expected_digest = (at, entry.old_size, entry.old)
     if side == "new":
@@ -218,7 +222,7 @@ def read_image(stage: Path, journal: Journal, entry: JournalEntry, side: str) ->
 
 
 class Work(Struct, frozen=True):
-    """One stage that is being carried out or back. `rescued` collects the copies of third-state files as they are made."""
+    """A stage that is being completed or undone. `rescued` collects the copies of third-state files."""
 
     root: Path
     stage: Path
@@ -229,7 +233,9 @@ class Work(Struct, frozen=True):
 
 
 def forward(work: Work) -> None:
-    """Put every target where the journal leads, then retire it. Raises `errors.StateError` (`E_RECOVER`), OSError."""
+    """Set every target to its new content, then retire the journal. Raises `errors.StateError` (`E_RECOVER`),
+    OSError.
+    """
     entries = work.journal.entries
     work.on_step("make the seal durable")
     sync_folders([work.stage, work.stage.parent])
@@ -241,9 +247,9 @@ def forward(work: Work) -> None:
 
 
 def backward(work: Work) -> None:
-    """Put every target back where the journal found it, then retire it. Third-state files are rescued first.
+    """Restore every target to its old content, then retire the journal. Third-state files are rescued first.
 
-    Raises `errors.StateError` (`E_RECOVER`) where the old content is damaged, and OSError.
+    Raises `errors.StateError` (`E_RECOVER`) if the old content is damaged, and OSError.
     """
     if (work.stage / SEALED).exists():
         work.on_step("turn back")  # from here on, recovery carries the journal back too
@@ -257,7 +263,7 @@ def backward(work: Work) -> None:
 
 
 def discard(root: Path, stage: Path, on_step: Observer) -> None:
-    """Remove a stage that was never sealed, and the folders that were made for it."""
+    """Remove an unsealed stage and the folders made for it."""
     draft = load(stage, DRAFT)
     folders = draft.folders if draft else ()
     _prune(root, reversed(folders), on_step)
@@ -267,7 +273,7 @@ def discard(root: Path, stage: Path, on_step: Observer) -> None:
 
 
 def find_standing(root: Path, entry: JournalEntry) -> Standing:
-    """Where a target stands; one that became a link, or no regular file, is in a third state."""
+    """Return the state of a target; a link or a non-regular file is in the third state."""
     try:
         target = read_target(root, entry.path)
     except errors.StateError:
@@ -279,14 +285,14 @@ def find_standing(root: Path, entry: JournalEntry) -> Standing:
 
 
 def stop_at_third(root: Path, journal: Journal) -> None:
-    """Raises `errors.StateError` (`E_RECOVER`) naming every target that is in a third state."""
+    """Raise `errors.StateError` (`E_RECOVER`) that names every target in the third state."""
     strangers = [entry.path for entry in journal.entries if find_standing(root, entry) == "third"]
     if strangers:
         raise _build_third_state_error(strangers)
 
 
 def sync_folders(folders: Iterable[Path]) -> None:
-    """Make the names in folders durable, of those that are there."""
+    """Make the names in existing folders durable."""
     for folder in folders:
         if folder.is_dir():
             atomic_write.fsync_folder(folder)
@@ -307,7 +313,7 @@ def _build_third_state_error(paths: list[str]) -> errors.StateError:
 
 
 def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged_path: Path) -> None:
-    """Have a target hold the content of one side, which `staged_path` may hold already."""
+    """Set a target to the content of `side`, which `staged_path` may hold already."""
     target, expected_digest = work.root / entry.path, entry.new if side == "new" else entry.old
     now = find_standing(work.root, entry)
     if now == side:
@@ -328,7 +334,9 @@ def _bring(work: Work, entry: JournalEntry, side: Literal["old", "new"], staged_
 
 
 def _save_copy(work: Work, entry: JournalEntry) -> None:
-    """Copy a third-state file out of the way. The name holds its hash, so that a second try overwrites nothing else."""
+    """Copy a third-state file to the rescue folder. The name holds its hash, so that a retry overwrites no other
+    file.
+    """
     target = read_target(work.root, entry.path)
     if target is None:
         return
@@ -354,7 +362,7 @@ def _retire(work: Work, name: str) -> None:
 
 
 def _list_parent_folders(deleted_paths: Iterable[str]) -> list[str]:
-    """Folders above deleted files that may be empty now, deepest first."""
+    """List the folders above deleted files that may be empty now, deepest first."""
     names = {
         parent for path in deleted_paths for parent in parents_of(path) if parent.count("/") + 1 >= _LEAST_PRUNED_PARTS
     }
@@ -362,7 +370,7 @@ def _list_parent_folders(deleted_paths: Iterable[str]) -> list[str]:
 
 
 def _prune(root: Path, folders: Iterable[str], on_step: Observer) -> None:
-    """Remove folders that are empty."""
+    """Remove empty folders."""
     for folder in folders:
         on_step(f"prune {folder}")
         with contextlib.suppress(OSError):  # not empty, or gone already
@@ -370,7 +378,7 @@ def _prune(root: Path, folders: Iterable[str], on_step: Observer) -> None:
 
 
 def _clear(stage: Path, on_step: Observer) -> None:
-    """Remove a stage file by file, the draft last: until then it tells which folders were made."""
+    """Remove a stage file by file, the draft last: it lists the folders that were made."""
     if not stage.exists():
         return
     for path in sorted(stage.iterdir(), key=lambda path: (path.name == DRAFT, path.name)):

@@ -1,10 +1,11 @@
-"""The lock of a knowledge base: many readers or one writer, held by the kernel.
+"""The lock of a knowledge base: many readers or a single writer, enforced by the kernel.
 
-`kill -9` releases it, and the file is never unlinked: a lock on an unlinked file would exclude nobody. Where somebody else
-unlinked it (`git clean -dffx`), whoever waited for it begins anew with the file that is there.
+`kill -9` releases it, and the file is never unlinked: a lock on an unlinked file would exclude nobody. If
+somebody else unlinks it (`git clean -dffx`), a waiting process starts over with the new file.
 
-Whoever waits for the lock holds `.duckkb/turn` meanwhile: readers together, a writer alone. So no reader gets in while a
-writer waits, and readers that overlap without end cannot keep it waiting; nor can writers keep a reader waiting.
+A process that waits for the lock meanwhile holds `.duckkb/turn`: readers shared, a writer exclusively. So no
+reader gets in while a writer waits, and endlessly overlapping readers cannot starve it; nor can writers starve
+a reader.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ Mode = Literal["exclusive", "shared"]
 
 
 class Holder(Struct, frozen=True):
-    """Who holds the lock exclusively. `since` is UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
+    """The exclusive holder of the lock. `since` is UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
 
     pid: int
     host: str
@@ -46,9 +47,9 @@ class Holder(Struct, frozen=True):
 
 @contextmanager
 def exclusive(root: Path, timeout: float) -> Iterator[None]:
-    """Hold the lock alone; wait at most `timeout` seconds.
+    """Hold the lock exclusively; wait at most `timeout` seconds.
 
-    Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
+    Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` if no lock file can exist.
     """
     descriptor, _ = _acquire_lock_file(root, "exclusive", timeout)
     assert descriptor is not None, "without a lock file there is an error"
@@ -58,10 +59,12 @@ def exclusive(root: Path, timeout: float) -> Iterator[None]:
 
 @contextmanager
 def hold_shared(root: Path, timeout: float) -> Iterator[bool]:
-    """Hold the lock together with other readers; wait at most `timeout` seconds. Yields whether the base is read-only.
+    """Hold the lock shared with other readers; wait at most `timeout` seconds. Yields whether the base is
+    read-only.
 
-    A base that cannot be written is read without a lock file, as nobody could make one. Raises `errors.Unavailable` with
-    `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
+    A base that cannot be written is read without a lock file, because nobody could make one. Raises
+    `errors.Unavailable` with `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` if such a base has a sealed
+    journal that nobody can finish.
     """
     descriptor, read_only = _acquire_lock_file(root, "shared", timeout)
     with _release_at_end(descriptor) if descriptor is not None else contextlib.nullcontext():
@@ -72,9 +75,9 @@ def hold_shared(root: Path, timeout: float) -> Iterator[bool]:
 
 @contextmanager
 def hold_lock_shared(root: Path, timeout: float = 0.0) -> Iterator[None]:
-    """Hold the lock shared where there is a lock file, for a look that makes no file.
+    """Hold the lock shared if there is a lock file; make no file.
 
-    Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` where the lock file is not one.
+    Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` if the lock file is invalid.
     """
     try:
         descriptor = _open_lock(state.folder_of(root) / state.LOCK, os.O_RDONLY)
@@ -89,9 +92,10 @@ def hold_lock_shared(root: Path, timeout: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def job(root: Path, timeout: float) -> Iterator[None]:
-    """Hold what index jobs hold, one at a time and beside readers and writers; wait at most `timeout` seconds.
+    """Hold the lock of index jobs, a single job at a time beside readers and writers; wait at most `timeout`
+    seconds.
 
-    Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
+    Raises `errors.Unavailable`: `E_LOCKED` naming the running job, `E_READ_ONLY` or `E_IO` if no file can exist.
     """
     with _hold_lock(_open_to_write(root, state.JOB), "exclusive", timeout, _build_job_error):
         yield
@@ -99,10 +103,10 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
 @contextmanager
 def hold_lock_beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
-    """Hold the lock of a file of the user's own: that of a file beside it, `PATH.lock`, which is never removed; wait at most
+    """Hold the lock of a user's file by locking `PATH.lock` beside it, which is never removed; wait at most
     `timeout` seconds.
 
-    Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO), and OSError where there can be no lock file.
+    Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO), and OSError if no lock file can exist.
     """
 
     def refused(holder: Holder | None, wait_s: float) -> errors.Unavailable:
@@ -116,28 +120,28 @@ def hold_lock_beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
 
 @contextmanager
 def hold_watch(root: Path, timeout: float) -> Iterator[None]:
-    """Hold what one process at a time holds while it watches folders. Raises `errors.Unavailable` as `job` does."""
+    """Hold the lock of the only process that watches folders. Raises `errors.Unavailable` as `job` does."""
     with _hold_lock(_open_to_write(root, state.WATCH), "exclusive", timeout, _build_watch_error):
         yield
 
 
 def holder(root: Path) -> Holder | None:
-    """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
+    """Return the present exclusive holder of the lock, for `status`; None if there is none or it is unknown."""
     return _probe_lock(root, state.LOCK)[1]
 
 
 def is_held(root: Path) -> bool:
-    """Whether somebody holds the lock exclusively at this moment."""
+    """Return whether the lock is held exclusively now."""
     return _probe_lock(root, state.LOCK)[0]
 
 
 def is_job_running(root: Path) -> bool:
-    """Whether an index job runs on this base, here or on another machine that shares the folder."""
+    """Return whether an index job runs on this base, here or on another machine that shares the folder."""
     return _probe_lock(root, state.JOB)[0]
 
 
 def _probe_lock(root: Path, name: str) -> tuple[bool, Holder | None]:
-    """Whether somebody holds a lock exclusively, and who, if it says so."""
+    """Return whether a lock is held exclusively, and the holder if the file names it."""
     try:
         descriptor = _open_lock(state.folder_of(root) / name, os.O_RDONLY)
     except OSError:
@@ -153,7 +157,9 @@ def _probe_lock(root: Path, name: str) -> tuple[bool, Holder | None]:
 
 @contextmanager
 def _release_at_end(descriptor: int, *, signed: bool = False) -> Iterator[None]:
-    """Give a lock back at the end of the block, and close its file; where it is `signed`, our name stands in it until then."""
+    """Release a lock at the end of the block and close its file; if it is `signed`, the file names this process
+    until then.
+    """
     try:
         if signed:
             _sign(descriptor)
@@ -169,7 +175,7 @@ def _release_at_end(descriptor: int, *, signed: bool = False) -> Iterator[None]:
 
 
 def _acquire_lock_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
-    """The lock file, locked, and whether the base is read-only; None where there is no lock file that can be opened."""
+    """Return the locked file (None if no lock file can be opened), and whether the base is read-only."""
     deadline = time.monotonic() + timeout
     while True:
         descriptor, read_only = _open_to_read(root) if mode == "shared" else (_open_to_write(root, state.LOCK), False)
@@ -189,7 +195,9 @@ def _acquire_lock_file(root: Path, mode: Mode, timeout: float) -> tuple[int | No
 
 @contextmanager
 def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
-    """Hold the turn; False where it did not come in time. Whoever may not make its file waits without one."""
+    """Hold the turn; yield False if it did not come in time. A process that may not make its file waits without
+    it.
+    """
     try:
         descriptor = os.open(state.folder_of(root) / state.TURN, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o644)
     except OSError:
@@ -207,7 +215,7 @@ def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
 
 
 def _open_to_write(root: Path, name: str) -> int:
-    """A lock file, made where it is missing."""
+    """Open a lock file for writing; create it if it is missing."""
     path = state.ensure(root) / name
     try:
         return _open_lock(path, os.O_RDWR | os.O_CREAT)
@@ -216,10 +224,10 @@ def _open_to_write(root: Path, name: str) -> int:
 
 
 def _open_to_read(root: Path) -> tuple[int | None, bool]:
-    """The lock file, if any can be opened, and whether the base is read-only.
+    """Open the lock file if possible; return it and whether the base is read-only.
 
-    Another user's base may be readable with a lock file that only its owner can write: sharing that keeps us from
-    seeing the owner's writes half done.
+    Another user's base may be readable with a lock file that only its owner can write: a shared lock on it
+    hides the owner's half-finished writes.
     """
     try:
         descriptor = _open_to_write(root, state.LOCK)
@@ -247,7 +255,7 @@ def _open_lock(path: Path, flags: int, mode: int = 0o644) -> int:
 def _hold_lock(
     descriptor: int, mode: Mode, timeout: float, refusal: "Callable[[Holder | None, float], errors.Unavailable]"
 ) -> Iterator[None]:
-    """Hold an open file; where that cannot be, it is closed and the refusal raised."""
+    """Lock an open file; if that fails, close it and raise the refusal."""
     try:
         if not _wait(descriptor, mode, time.monotonic() + timeout):
             raise refusal(_read_holder(descriptor), timeout)
@@ -259,7 +267,7 @@ def _hold_lock(
 
 
 def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
-    """As `locks.wait_for_lock`. Raises `errors.Unavailable` (E_IO) where the file system gives no lock."""
+    """Wait as `locks.wait_for_lock` does. Raises `errors.Unavailable` (E_IO) if the file system supports no locks."""
     try:
         return locks.wait_for_lock(descriptor, exclusive=mode == "exclusive", deadline=deadline)
     except OSError as error:
@@ -293,7 +301,7 @@ def _build_error(message: str, remedy: str, holder: Holder | None) -> errors.Una
 
 
 def _sign(descriptor: int) -> None:
-    """Write who we are into the lock file. A full disk must not keep anybody from writing less: errors are dropped."""
+    """Write this process into the lock file. Ignores errors: a full disk must not prevent a deletion."""
     holder = Holder(os.getpid(), _find_host(), _describe_command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
@@ -309,7 +317,7 @@ def _find_host() -> str:
 
 
 def _describe_command() -> str:
-    """Program and verb; later arguments may hold a record's content, which others need not see."""
+    """Return the program and its verb; later arguments may hold record content, which others need not see."""
     program = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     verb = "" if len(sys.argv) < 2 else sys.argv[1][:40]
     name = "duckkb" if program == "__main__" else program
@@ -317,7 +325,9 @@ def _describe_command() -> str:
 
 
 def _read_holder(descriptor: int) -> Holder | None:
-    """What the lock file says. A killed writer leaves its name behind, so a process that is gone here does not count."""
+    """Read the holder from the lock file. A killed writer leaves its name behind, so a process that is gone here
+    does not count.
+    """
     try:
         candidate = Holder(**json.loads(os.pread(descriptor, _HOLDER_BYTES, 0)))
     except (OSError, ValueError, TypeError):

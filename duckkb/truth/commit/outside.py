@@ -1,7 +1,8 @@
-"""Files and folders that a caller names for us to write: which places no caller reaches, and how such a file is written.
+"""Guards files and folders that a caller names as output: which places are protected, and how such a file is
+written.
 
-A path that somebody types is a grant for what is theirs. What decides over truth, over what git or a forge will run, and
-over what this machine has accepted is not, whatever the path looks like and whoever asks.
+Typing a path grants access to the caller's own files. It never grants files that decide over truth, that git or
+a forge executes, or that record what this machine has accepted, whatever the path looks like and whoever asks.
 """
 
 import os
@@ -28,8 +29,9 @@ _OF_A_WORK_TREE = {
 
 
 def grant_outside_path(path: str | Path, root: Path, env: Environment) -> Path:
-    """A path that a caller named. Typing it is the grant; in a sandbox only paths inside the base `root` are. Raises
-    `errors.UsageError` (E_PATH)."""
+    """Return a path that a caller named. Typing it is the grant; a sandbox grants only paths inside the base
+    `root`. Raises `errors.UsageError` (E_PATH).
+    """
     target = sound(path)
     if env.sandbox and not target.resolve().is_relative_to(root.resolve()):
         raise refusal(path, "lies outside the knowledge base, and DUCKKB_SANDBOX is set", "give a path inside the base")
@@ -37,14 +39,16 @@ def grant_outside_path(path: str | Path, root: Path, env: Environment) -> Path:
 
 
 def sound(path: str | Path) -> Path:
-    """A path as given; raises `errors.UsageError` (E_PATH) for one that no system has."""
+    """Return the path; raise `errors.UsageError` (E_PATH) for a path that no system can have."""
     if "\0" in str(path):
         raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="give another path")
     return Path(path)
 
 
 def regular(path: str | Path, root: Path, env: Environment, wanted: str) -> Path:
-    """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
+    """Grant a path as `grant_outside_path` does, for a regular file to read; `wanted` names it in the message.
+    Raises `errors.UsageError` (E_PATH).
+    """
     target = grant_outside_path(path, root, env)
     if not target.is_file():
         problem = "is not a regular file" if target.exists() else "does not exist"
@@ -53,17 +57,19 @@ def regular(path: str | Path, root: Path, env: Environment, wanted: str) -> Path
 
 
 def writable(path: str | Path, root: Path, env: Environment) -> Path:
-    """As `granted`, for what is to be written: raises also what `refuse_protected_path` does."""
+    """Grant a path as `grant_outside_path` does, for writing: also raises what `refuse_protected_path` raises."""
     target = grant_outside_path(path, root, env)
     refuse_protected_path(target, env, root)
     return target
 
 
 def refuse_protected_path(path: str | Path, env: Environment, root: Path | None = None) -> None:
-    """Raise `errors.UsageError` (E_PATH) where a path leads to what callers do not write: files of git in any repository,
-    the truth, configuration and state of this base and of any other, what a forge runs, and what this machine accepted.
+    """Raise `errors.UsageError` (E_PATH) if a path leads to a protected file: files of git in any repository;
+    truth, configuration and state of this base and of any other; files that a forge runs; and what this machine
+    accepted.
 
-    Links on the way count, and one at its end: both the place where a name would be written and what it points to."""
+    Links on the way and at the end count: both the place where a name would be written and the target are checked.
+    """
     target = Path(path)
     places = {Path(os.path.realpath(target))}
     if target.name not in ("", ".."):
@@ -74,7 +80,7 @@ def refuse_protected_path(path: str | Path, env: Environment, root: Path | None 
 
 
 def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environment, *, force: bool) -> int:
-    """Write a file that a caller named, as `drafted`; returns how many pieces there were."""
+    """Write a file that a caller named, through `draft_file`; return the number of pieces."""
     count = 0
     with draft_file(named, root, env, force=force) as file:
         for piece in pieces:
@@ -85,9 +91,10 @@ def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environme
 
 @contextmanager
 def draft_file(named: str | Path, root: Path, env: Environment, *, force: bool) -> Iterator[BinaryIO]:
-    """A file beside the target that a caller named, moved into place at the end of the block, so that it is there whole or not
-    at all and no other name of an old file's bytes sees them change. Raises `errors.UsageError` (E_PATH), also as `writable`
-    does."""
+    """Yield a draft beside the target that a caller named; move it into place at the end of the block. The file is
+    there whole or not at all, and hard links of an old file do not see its bytes change. Raises
+    `errors.UsageError` (E_PATH), also as `writable` does.
+    """
     path = writable(named, root, env)
     if os.path.lexists(path) and not path.is_file():
         raise refusal(path, "is not a regular file", "give the path of a file")
@@ -103,12 +110,12 @@ def draft_file(named: str | Path, root: Path, env: Environment, *, force: bool) 
 
 
 def refusal(path: str | Path, why: str, remedy: str) -> UsageError:
-    """The error for a path that cannot be taken."""
+    """Return the error for a path that cannot be used."""
     return UsageError(f"{path} {why}", code="E_PATH", suggestion=remedy)
 
 
 def _find_reasons(place: Path, env: Environment, root: Path | None) -> Iterator[str]:
-    """Why a place is kept, as the end of a sentence; nothing for one that is the caller's own."""
+    """Yield why a place is protected, as the end of a sentence; nothing for a place of the caller's own."""
     if any(plain(part) in _ANYWHERE for part in place.parts):
         yield "is a place that only duckkb or git writes"
     for folder in (place, *place.parents):
@@ -124,13 +131,13 @@ def _find_reasons(place: Path, env: Environment, root: Path | None) -> Iterator[
 
 
 def plain(name: str) -> str:
-    """A name as file systems compare it that know no case, pass over invisible characters or cut a name's end."""
+    """Return a name as file systems compare it that ignore case and invisible characters or cut a name's end."""
     visible_name = "".join(character for character in name if unicodedata.category(character) != "Cf")
     return visible_name.partition(":")[0].rstrip(". ").casefold()
 
 
 def _is_git_folder(folder: Path) -> bool:
-    """Whether git keeps a repository or a linked work tree's own state in a folder, whatever its name is."""
+    """Return whether a folder of any name holds a git repository or the state of a linked work tree."""
     keeps = os.path.lexists(folder / "objects") or os.path.lexists(folder / "commondir")
     return keeps and os.path.lexists(folder / "HEAD")
 

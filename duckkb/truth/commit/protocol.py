@@ -1,11 +1,12 @@
-"""The commit protocol: several files change together or not at all, whatever dies in between.
+"""The commit protocol: several files change together or not at all, at whatever point a process dies.
 
     stage     new files, and the images of old and new, under .duckkb/txn/ID/         a crash here: discarded
     seal      the journal gets its name                                               <- the commit point
     carry out replace each target that is still old; puts first, deletes last         a crash here: finished by recover()
     retire    the journal goes, then the stage
 
-The caller of everything that writes holds the exclusive lock; `reading` and `writing` take it and recover first.
+Callers of everything that writes hold the exclusive lock; `lock_for_reading` and `lock_for_writing` take it and
+recover first.
 """
 
 import contextlib
@@ -55,8 +56,9 @@ _UNSEEN = "An interrupted write cannot be looked at"
 
 
 class FileChange(Struct, frozen=True):
-    """One file: its path from the root with `/`, the SHA-256 (hex) of its present content or None where it is absent,
-    and its new content, or None to delete it."""
+    """A file to change: its path from the root with `/`, the SHA-256 (hex) of its present content or None if it is
+    absent, and its new content, or None to delete it.
+    """
 
     path: str
     old: str | None
@@ -64,7 +66,9 @@ class FileChange(Struct, frozen=True):
 
 
 class Recovery(Struct, frozen=True):
-    """What was done about an interrupted write, and its targets. `rescued`: copies of files that stood in the way."""
+    """The outcome of recovering an interrupted write, and its targets. `rescued`: copies of files that stood in
+    the way.
+    """
 
     action: Literal["none", "discarded", "finished", "aborted"]
     files: tuple[str, ...] = ()
@@ -72,7 +76,7 @@ class Recovery(Struct, frozen=True):
 
 
 class _Target(Struct, frozen=True):
-    """A change that does change something, with what it found."""
+    """A change that has an effect, with the present content of its file."""
 
     change: FileChange
     before: bytes | None
@@ -91,8 +95,7 @@ def _ignore_step(step: str) -> None:
 
 @contextmanager
 def lock_for_reading(root: Path, timeout: float) -> Iterator[bool]:
-    """The lock, shared, over a base without an interrupted write: one that is found is recovered first. Yields whether the base
-    is read-only.
+    """Hold the lock shared; recover an interrupted write first. Yields whether the base is read-only.
 
     Raises as `lock.hold_shared` and `recover` do; waits at most `timeout` seconds for each lock.
     """
@@ -107,9 +110,10 @@ def lock_for_reading(root: Path, timeout: float) -> Iterator[bool]:
 
 @contextmanager
 def lock_for_writing(root: Path, timeout: float) -> Iterator[Recovery]:
-    """The lock, exclusive, after recovery; yields what was recovered. Raises as `lock.exclusive` and `recover` do.
+    """Hold the lock exclusively after recovery; yield what was recovered. Raises as `lock.exclusive` and `recover`
+    do.
 
-    A write that is interrupted (Ctrl-C, SIGTERM) ends here too: what was sealed is finished, else it is discarded.
+    A write that is interrupted (Ctrl-C, SIGTERM) also ends here: a sealed write is finished, any other discarded.
     """
     with lock.exclusive(root, timeout):
         recovery = recover(root)
@@ -121,15 +125,14 @@ def lock_for_writing(root: Path, timeout: float) -> Iterator[Recovery]:
 
 
 def commit(root: Path, changes: Iterable[FileChange], *, on_step: Observer = _ignore_step) -> dict[str, os.stat_result]:
-    """Make all changes or none; returns the facts of each file written, as they were when it was staged.
+    """Make all changes or none; return the status of each written file, as it was when staged.
 
-    A change to the content that is there already writes nothing. `on_step` is told the name of each step before it is
-    taken.
+    A change to content that is there already writes nothing. `on_step` gets the name of each step before it is taken.
 
-    Raises, with every file as it was: `errors.UsageError` (`E_PATH`), `errors.Conflict` (`E_STALE`) where a file is not
-    at `old`, `errors.StateError` (`E_SYMLINK`, `E_NOT_REGULAR`), `errors.Unavailable` (`E_IO`). Raises after the commit
-    point, with `details["committed"]` true and the journal kept: `errors.Unavailable` (`E_IO`), `errors.StateError`
-    (`E_RECOVER`).
+    Raises, with every file as it was: `errors.UsageError` (`E_PATH`), `errors.Conflict` (`E_STALE`) if a file
+    is not at `old`, `errors.StateError` (`E_SYMLINK`, `E_NOT_REGULAR`), `errors.Unavailable` (`E_IO`). Raises
+    after the commit point, with `details["committed"]` true and the journal kept: `errors.Unavailable`
+    (`E_IO`), `errors.StateError` (`E_RECOVER`).
     """
     change_list = _check_paths(list(changes))
     try:
@@ -145,10 +148,10 @@ def commit(root: Path, changes: Iterable[FileChange], *, on_step: Observer = _ig
 
 
 def recover(root: Path, *, on_step: Observer = _ignore_step) -> Recovery:
-    """Finish a write that was sealed, discard one that was not. Cheap where there is none.
+    """Finish a sealed write, discard an unsealed one. Cheap if there is none.
 
-    Raises `errors.StateError` (`E_RECOVER`) where a target is neither old nor new: everything is kept, and `forward` or
-    `abort` decide. Raises `errors.Unavailable` (`E_IO`) where the disk refused; the next call goes on.
+    Raises `errors.StateError` (`E_RECOVER`) if a target is neither old nor new: everything is kept until
+    `forward` or `abort`. Raises `errors.Unavailable` (`E_IO`) if the disk fails; the next call continues.
     """
     recovery = Recovery("none")
     state.sweep(root)
@@ -159,8 +162,10 @@ def recover(root: Path, *, on_step: Observer = _ignore_step) -> Recovery:
 
 
 def show(root: Path) -> dict[str, Any]:
-    """The interrupted write as plain values: `state` (`none`, `staged`, `sealed`, `undo`), `id`, and per file its path,
-    change (`put`, `delete`) and standing (`old`, `new`, `third`). Raises `errors.Unavailable` where it cannot be read."""
+    """Return the interrupted write as plain values: `state` (`none`, `staged`, `sealed`, `undo`), `id`, and per
+    file its path, change (`put`, `delete`) and standing (`old`, `new`, `third`). Raises `errors.Unavailable` if
+    it cannot be read.
+    """
     stage_and_journal = _stage_to_decide(root)
     if stage_and_journal is None:
         leftovers = journals.stages(root)
@@ -176,9 +181,10 @@ def show(root: Path) -> dict[str, Any]:
 
 
 def forward(root: Path, *, on_step: Observer = _ignore_step) -> Recovery:
-    """Finish a sealed write even where a target is in a third state; a copy of that file goes to `.duckkb/rescued/`.
+    """Finish a sealed write even if a target is in the third state; a copy of that file goes to
+    `.duckkb/rescued/`.
 
-    Raises `errors.StateError` (`E_RECOVER`) where the write is being undone already, and as `recover` does otherwise.
+    Raises `errors.StateError` (`E_RECOVER`) if the write is being undone already, otherwise as `recover` does.
     """
     return _finish_or_abort(root, on_step, "finished")
 
@@ -226,7 +232,7 @@ def _check_paths(changes: list[FileChange]) -> list[FileChange]:
 
 
 def _compare(root: Path, changes: list[FileChange]) -> tuple[list[_Target], dict[str, os.stat_result]]:
-    """What there is to do, puts first, and the facts of files that hold their new content already."""
+    """Return the targets to change, puts first, and the status of files that already hold their new content."""
     targets: list[_Target] = []
     facts: dict[str, os.stat_result] = {}
     stale: list[str] = []
@@ -267,7 +273,7 @@ def _plan_work(root: Path, targets: list[_Target], on_step: Observer) -> Work:
 
 
 def _seal(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
-    """Stage and seal, or leave everything as it was; returns the facts of the files staged."""
+    """Stage and seal, or leave everything unchanged; return the status of the staged files."""
     try:
         facts = _stage(work, targets)
         work.on_step("seal")
@@ -308,7 +314,7 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
 
 
 def _make_durable(work: Work) -> None:
-    """Have the stage survive a power cut, and the folders be there in which new parts will lie."""
+    """Make the stage durable, and create the folders of new parts."""
     stage = work.stage
     work.on_step("make the stage durable")
     # Up to the root: whoever made a folder on the way may have died before its name was durable.
@@ -320,10 +326,10 @@ def _make_durable(work: Work) -> None:
 
 
 def _refuse_other_device(work: Work) -> None:
-    """A rename that cannot work must fail before the commit point: other device, other mount, or no rights.
+    """Fail before the commit point if a rename cannot work: other device, other mount, or no rights.
 
-    The kernel looks at the mounts before it looks for the file, so renaming a file that is not there tells them apart
-    and changes nothing.
+    The kernel checks the mounts before it looks for the file, so renaming a missing file tells them apart and
+    changes nothing.
     """
     for folder in sorted({(work.root / entry.path).parent for entry in work.journal.entries}):
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -333,7 +339,7 @@ def _refuse_other_device(work: Work) -> None:
 
 
 def _carry_out(work: Work) -> None:
-    """Finish a sealed write. What fails once may pass (a full disk that was emptied), so it is tried once more."""
+    """Finish a sealed write. A failure may be temporary (a full disk that was emptied), so it is retried once."""
     try:
         try:
             journals.forward(work)

@@ -1,4 +1,4 @@
-"""Which other base the vector actions of this clone work on: a file in `.duckkb/`, so no clone brings one along."""
+"""The other base that this clone's vector actions use: a file in `.duckkb/`, so that no clone brings one along."""
 
 import json
 import os
@@ -12,13 +12,14 @@ MENDED_BY = "`duckkb vector set-database PATH`, or `.` for this base"
 
 
 def exists(root: Path) -> bool:
-    """Whether another base was set; reads nothing."""
+    """Return whether another base is set, without reading the file."""
     return os.path.lexists(state.folder_of(root) / state.VECTORS)
 
 
 def read(root: Path) -> Path:
-    """The folder that was set, resolved. Raises `errors.StateError` for a file that says nothing, or that was written for a
-    base in another place."""
+    """Return the folder that is set, resolved. Raises `errors.StateError` for an empty file, or a file that was
+    written for a base in another place.
+    """
     try:
         fields = json.loads(read_regular(state.folder_of(root) / state.VECTORS)[0])
         target, place = (root / str(fields["target"])).resolve(), fields["base"]
@@ -33,7 +34,7 @@ def read(root: Path) -> Path:
 
 
 def write(root: Path, target: Path | None) -> None:
-    """Set the folder, or let the base work on itself again. Raises `errors.Unavailable` (E_READ_ONLY, E_IO)."""
+    """Set the folder; None lets the base use itself again. Raises `errors.Unavailable` (E_READ_ONLY, E_IO)."""
     path = state.ensure(root) / state.VECTORS
     if target is None:
         try:

@@ -1,7 +1,7 @@
-"""Files as parts: a document is a part with one record, and what it links to another part, of edges.
+"""Reads documents as parts: a document is a part with a single record, and its links are another part, of edges.
 
-A part of edges is called as its file with `#links` behind the name. Nothing of either is stored: what a file says is its
-record. A file that cannot be read as what it should be is a record that says so, never a part that stops the base.
+A part of edges is named as its file with `#links` after the name. Neither is stored: the content of a file is
+its record. An unreadable file is a record that says so, never a part that stops the base.
 """
 
 import hashlib
@@ -38,12 +38,12 @@ Seen = tuple[str, os.stat_result]
 
 
 def file_of(path: str) -> str:
-    """The file of a part."""
+    """Return the file of a part."""
     return path.removesuffix(LINKS)
 
 
 def type_at(ontology: Ontology, path: str) -> RecordType | None:
-    """The type whose records a path holds, by where it lies; None for what is no part of any."""
+    """Return the type of the records at a path; None if the path belongs to no type."""
     if address := parse_part(path):
         kind = ontology.find_by_table(address.kind, address.table)
         return kind if kind is not None and kind.source is None else None
@@ -57,14 +57,16 @@ def type_at(ontology: Ontology, path: str) -> RecordType | None:
 
 
 def parts_in(ontology: Ontology, path: str) -> Iterator[tuple[str, RecordType]]:
-    """The parts that a file holds, with their types."""
+    """Yield the parts in a file, with their types."""
     for part in (path, path + LINKS):
         if kind := type_at(ontology, part):
             yield part, kind
 
 
 def find_part(kind: RecordType, file: str) -> str | None:
-    """The part that a file is of a type of documents, or of their links; None where it is none of its documents."""
+    """Return the part of a file for a type of documents or of their links; None if the file is not one of its
+    documents.
+    """
     assert kind.source is not None, "asked of documents"
     inner = find_inner_path(kind.source, file_of(file))
     if inner is None or not is_document(kind.source, inner):
@@ -73,15 +75,17 @@ def find_part(kind: RecordType, file: str) -> str | None:
 
 
 def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
-    """Where the documents of some types lie that git may know: those of folders in the base."""
+    """Return the folders of documents inside the base, which git may track."""
     sources = (kind.source for kind in kinds)
     return tuple(dict.fromkeys(source.path for source in sources if source is not None and not source.is_outside))
 
 
 class WalkNotes(Struct):
-    """What a walk through the folder of a source notes: what lies in each folder, the .gitignore files that were looked for,
-    whether part of the folder could not be looked at, and what was `left_out`: paths in the folder, those of folders with a
-    final `/`, and why (`hidden`, `reserved`, `gitignore`, `repository`, `pattern`, `ignore`, `link`, `name`, `unreadable`)."""
+    """Notes of a walk through the folder of a source: the content of each folder, the .gitignore files that were
+    looked for, whether part of the folder was inaccessible, and what was `left_out`. Its keys are paths in the
+    folder, with a final `/` for folders; its values are `hidden`, `reserved`, `gitignore`, `repository`,
+    `pattern`, `ignore`, `link`, `name` or `unreadable`.
+    """
 
     listed: dict[str, Listing] = {}
     ignore_files: dict[str, os.stat_result | None] = {}
@@ -90,9 +94,10 @@ class WalkNotes(Struct):
 
 
 def walk(root: Path, source: DocumentSource, notes: WalkNotes | None = None) -> Iterator[Seen | Finding]:
-    """The documents of a source in the order of their paths, as parts name them, with what the file system says of each; and
-    findings for links, which are not followed, for what else is no file, for a folder that cannot be listed (E_IO), and for
-    a source that is not there (E_SOURCE_MISSING)."""
+    """Yield the documents of a source in the order of their paths, named as parts, with their status. Yields
+    findings for links, which are not followed, for other non-files, for a folder that cannot be listed (E_IO),
+    and for a missing source (E_SOURCE_MISSING).
+    """
     yield from _Walk(root / source.path, source, WalkNotes() if notes is None else notes).run()
 
 
@@ -181,7 +186,7 @@ class _Walk:
         )
 
     def _collect_outer_ignores(self) -> Binding:
-        """The .gitignore files between the folder and the top of the repository that it lies in, if any."""
+        """Collect the .gitignore files between the folder and the top of its repository, if any."""
         bindings, lead, folder = list[tuple[str, int, IgnoreFile]](), "", self._top.resolve()
         while not os.path.lexists(folder / ".git"):
             if folder.parent == folder:
@@ -202,15 +207,16 @@ class _Walk:
 
 
 class DocumentLines(Struct, frozen=True):
-    """What a part of a document holds, as a part of records would, and for each line the one of the file where that stands: it
-    belongs to no record, as it moves with the text above it. There are none for a part of records."""
+    """The lines of a document's part, in the form of a part of records, and for each line its line number in the
+    file. The number belongs to no record, because it moves with the text above it. A part of records has none.
+    """
 
     data: bytes
     numbers: tuple[int, ...]
 
 
 def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, DocumentLines]:
-    """What the bytes of a file of documents are at the paths of its parts."""
+    """Return the lines that the bytes of a document file give at the paths of its parts."""
     return {
         path: DocumentLines(part.rows.read().text, tuple(row.line_no for row in part.rows))
         for path, part in _build_parts(wanted, raw, Stamp(-1, 0, 0, 0))
@@ -218,13 +224,14 @@ def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, Document
 
 
 def place_rows_in_file(rows: Iterable[StoredRow], numbers: Sequence[int] | None) -> list[StoredRow]:
-    """Rows of the lines that `lines_of` gives, where they stand in the file; as they are for a part of records (None)."""
+    """Return rows with their line numbers in the file; unchanged for a part of records (None)."""
     return [row.place_at_line(numbers[row.line_no - 1]) for row in rows] if numbers else [*rows]
 
 
 def parts_at(wanted: Mapping[str, RecordType], raw: bytes, limits: Limits, stamp: Stamp) -> dict[str, Part]:
-    """The parts that the bytes of one file make, at their paths and of their types: one of records, or of a document that
-    and its links."""
+    """Return the parts that the bytes of a file make, by path and type: a part of records, or a document and its
+    links.
+    """
     if any(kind.source is not None for kind in wanted.values()):
         return dict(_build_parts(wanted, raw, stamp))
     return {path: part_of(path, kind, raw, limits, stamp) for path, kind in wanted.items()}
@@ -249,7 +256,7 @@ def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> I
 
 
 def _can_link(source: DocumentSource, to: str) -> bool:
-    """Whether a link is one between documents: pictures and what else is none are not looked for."""
+    """Return whether a link can lead to a document; pictures and other non-documents are not looked up."""
     name = wiki_name(to)
     if name is None:
         return is_document(source, to)

@@ -1,4 +1,4 @@
-"""Who a record is: its identity, the `__id` that follows from it, and its times."""
+"""Computes the identity of a record, the `__id` that follows from it, and its times."""
 
 import hashlib
 import json
@@ -27,22 +27,23 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:
 
 
 class IdentityError(InvalidRecord):
-    """An identity that cannot be: `findings` names every field that is wrong."""
+    """An invalid identity; `findings` names every wrong field."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__("the record has no usable identity", findings=tuple(findings))
 
 
 def hash_id(kind: str, table: str, identity: Identity, salt: int = 0) -> int:
-    """The `__id` of an identity: 53 bits of SHA-256 over `["duckkb/1", kind, table, [components], salt]`, never zero.
+    """Return the `__id` of an identity: 53 bits of SHA-256 over `["duckkb/1", kind, table, [components], salt]`,
+    never zero.
 
-    `kind` is `node` or `edge`. A salt whose value is zero is passed over.
+    `kind` is `node` or `edge`. A salt whose value is zero is skipped.
     """
     return free_id(kind, table, identity, lambda value: False, salt)
 
 
 def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bool], salt: int = 0) -> int:
-    """The id at the smallest salt, from the given one on, that is neither zero nor `taken` in the table."""
+    """Return the id with the smallest salt, from `salt` on, that is neither zero nor `taken` in the table."""
     while not (value := _digest(kind, table, identity, salt)) or taken(value):
         salt += 1
     return value
@@ -58,7 +59,8 @@ def _digest(kind: str, table: str, identity: Identity, salt: int) -> int:
 
 
 def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generated | None) -> dict[str, Any]:
-    """The fields with the identity that follows from them (`uuid5`), where a record comes without one; else as they are.
+    """Add the identity that follows from the fields (`uuid5`) to a record without an identity; otherwise return it
+    unchanged.
 
     >>> from duckkb.ontology.model import Generated
     >>> with_key({"text": "a"}, ["key"], Generated("uuid5", "text", "6ba7b811-9dad-11d1-80b4-00c04fd430c8"))["key"]
@@ -77,7 +79,7 @@ def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generat
 
 
 def identity_of(kind: RecordType, fields: Mapping[str, Any]) -> Identity:
-    """The identity that a record's fields spell; raises `IdentityError` naming every field that is wrong."""
+    """Return the identity in a record's fields; raises `IdentityError` naming every wrong field."""
     names = kind.identity_fields
     if len(names) == 1 and type(only := fields.get(names[0])) is str and not scalar_problem(only):
         return (only,)
@@ -88,7 +90,7 @@ def identity_of(kind: RecordType, fields: Mapping[str, Any]) -> Identity:
 
 
 def identity_findings(names: Sequence[str], fields: Mapping[str, Any], *, edge: bool) -> list[Finding]:
-    """What is wrong with the identity fields, one finding (E_IDENTITY) a field; empty when nothing is."""
+    """Return the problems of the identity fields, a finding (E_IDENTITY) for each wrong field."""
     if len(names) == 1 and type(only := fields.get(names[0])) is str and not scalar_problem(only):
         return []  # nearly all of them, and there may be millions
     findings = []
@@ -100,7 +102,7 @@ def identity_findings(names: Sequence[str], fields: Mapping[str, Any], *, edge: 
 
 
 def _end_problem(value: Any) -> str:
-    """As `scalar_problem`, for the end of an edge: also an array of scalars or `{"type", "id"}`."""
+    """Check the end of an edge as `scalar_problem` does; also accept an array of scalars and `{"type", "id"}`."""
     if isinstance(value, Mapping):
         if set(value) != {"type", "id"} or not isinstance(value["type"], str) or isinstance(value["id"], Mapping):
             return 'is an object other than {"type": TYPE, "id": IDENTITY}'
@@ -111,10 +113,10 @@ def _end_problem(value: Any) -> str:
 
 
 def scalar_problem(value: Any) -> str:
-    """Why a value cannot be a component of an identity, as the rest of a sentence; empty when it can.
+    """Return why a value cannot be a component of an identity, as the rest of a sentence; empty if it can.
 
-    A component is an int64 or a string: not empty, NFC, at most 1,024 bytes of UTF-8, without control characters, line
-    separators and bidirectional controls.
+    A component is an int64 or a string: not empty, NFC, at most 1,024 bytes of UTF-8, without control
+    characters, line separators and bidirectional controls.
     """
     if type(value) is int:
         return "" if INT64_MIN <= value <= INT64_MAX else "is an integer past int64"
@@ -142,13 +144,14 @@ def _describe_type(value: Any) -> str:
 
 
 def is_time(value: Any) -> bool:
-    """Whether a value is a canonical time: text of the form `YYYY-MM-DDTHH:MM:SS.ffffffZ` that exists."""
+    """Return whether a value is a canonical time: text of the form `YYYY-MM-DDTHH:MM:SS.ffffffZ` that exists."""
     return type(value) is str and canonical_time(value)
 
 
 @lru_cache(maxsize=4096)
 def canonical_time(text: str) -> bool:
-    """Whether a text is `YYYY-MM-DDTHH:MM:SS.ffffffZ` and a moment that exists. (One import has one time: cached.)
+    """Return whether a text is `YYYY-MM-DDTHH:MM:SS.ffffffZ` and an existing time. Cached, because an import has a
+    single time.
 
     >>> canonical_time("2026-02-28T23:59:59.000001Z"), canonical_time("2026-02-30T00:00:00.000000Z")
     (True, False)
@@ -163,7 +166,7 @@ def canonical_time(text: str) -> bool:
 
 
 def day_of(created_at: str) -> str:
-    """The UTC day of a canonical time, as a folder is named.
+    """Return the UTC day of a canonical time in the form of a folder's name.
 
     >>> day_of("2026-01-31T23:59:59.000001Z")
     '20260131'
@@ -172,7 +175,7 @@ def day_of(created_at: str) -> str:
 
 
 def day_start(day: str) -> str:
-    """The first moment of a day folder's day.
+    """Return the first moment of a day folder's day.
 
     >>> day_start("20260131")
     '2026-01-31T00:00:00.000000Z'
@@ -181,9 +184,10 @@ def day_start(day: str) -> str:
 
 
 def next_time(now: str, old: str) -> str:
-    """The `__updated_at` of a change: `now`, but at least one microsecond after `old`, so that no clock goes backwards.
+    """Return the `__updated_at` of a change: `now`, but at least one microsecond after `old`, so that no clock
+    goes backwards.
 
-    After the last microsecond of the year 9999 nothing comes: that time stays.
+    The last microsecond of the year 9999 stays as it is.
 
     >>> next_time("2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.999999Z")
     '2026-01-01T00:00:01.000000Z'

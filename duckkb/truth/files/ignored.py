@@ -1,7 +1,8 @@
-"""Which files of a document collection the .gitignore files of a state leave out, the same on disk and in git.
+"""Decides which files of a document collection the .gitignore files of a state exclude, equally on disk and in
+git.
 
-They bind from the top of the repository down to the folder of the file. A folder that is left out is not looked into, but for
-that of the collection itself, which somebody asked for.
+They apply from the top of the repository down to the folder of the file. An excluded folder is not searched,
+except the collection's own folder, which was requested explicitly.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,17 +25,17 @@ _File = TypeVar("_File")
 
 
 def parse_ignore_file(raw: bytes) -> IgnoreFile | None:
-    """Read the bytes of a .gitignore; None for an empty one, and for one of more than a MiB."""
+    """Parse the bytes of a .gitignore; None for an empty file and for a file of more than a MiB."""
     return IgnoreFile(raw.decode("utf-8", "replace").split("\n")) if raw and len(raw) <= _MOST_BYTES else None
 
 
 def bind(binding: Binding, folder: str, lines: IgnoreFile | None) -> Binding:
-    """Add the .gitignore of a folder, by its path in that of the collection, to those above it."""
+    """Add the .gitignore of a folder, by its path in the collection's folder, to those above it."""
     return (*binding, ("", len(folder) + 1 if folder else 0, lines)) if lines else binding
 
 
 def is_ignored(path: str, is_folder: bool, binding: Binding) -> bool:
-    """Whether the last line that names a path, of the innermost file that has one, leaves it out."""
+    """Return whether the last line that matches a path, in the innermost file with such a line, excludes it."""
     for lead, start, lines in reversed(binding):
         verdict = lines.leaves_out(lead + path[start:], is_folder)
         if verdict is not None:
@@ -43,8 +44,9 @@ def is_ignored(path: str, is_folder: bool, binding: Binding) -> bool:
 
 
 def places_above(root: Path, kinds: Iterable[RecordType]) -> tuple[str, ...]:
-    """The paths at which a .gitignore above the folders of some collections may lie, up to the top of the repository, relative
-    to the base (`../.gitignore`). Those in the folders lie among the documents."""
+    """Return where a .gitignore above the folders of some collections may lie, up to the top of the repository,
+    relative to the base (`../.gitignore`). Those in the folders lie among the documents.
+    """
     sources = {kind.source for kind in kinds if kind.source is not None}
     heeding = [source for source in sources if source.gitignore and not source.is_outside]
     if not heeding:
@@ -54,8 +56,9 @@ def places_above(root: Path, kinds: Iterable[RecordType]) -> tuple[str, ...]:
 
 
 class IgnoreFiles:
-    """The .gitignore files of a state of the base, by their paths as `places_above` has them; `prefix` is the folder of the
-    base in its repository, with a final `/`."""
+    """The .gitignore files of a state of the base, by their paths as in `places_above`; `prefix` is the folder of
+    the base in its repository, with a final `/`.
+    """
 
     def __init__(self, prefix: str = "", files: Mapping[str, bytes] | None = None) -> None:
         self._prefix, self._files = prefix, {**(files or {})}
@@ -63,7 +66,9 @@ class IgnoreFiles:
 
     @classmethod
     def read(cls, root: Path, entries: "Mapping[str, TreeEntry]") -> "IgnoreFiles":
-        """Those among the files of a revision, with one question to git where there are any. Raises `errors.Unavailable` (E_GIT)."""
+        """Read the .gitignore files of a revision, with at most a single call of git. Raises `errors.Unavailable`
+        (E_GIT).
+        """
         files = {path: entry for path, entry in entries.items() if is_ignore_file(path)}
         if not files:
             return cls()
@@ -74,7 +79,7 @@ class IgnoreFiles:
         return cls(_prefix(root), revisions.contents(root, files))
 
     def changed(self, root: Path, paths: Iterable[str], new: Mapping[str, bytes]) -> "IgnoreFiles":
-        """Those of a state in which the files at some paths are others: as in `new`, or gone."""
+        """Return the .gitignore files of a state in which the files at some paths differ: as in `new`, or deleted."""
         ignore_paths = {path for path in paths if is_ignore_file(path)}
         if not ignore_paths:
             return self
@@ -82,7 +87,7 @@ class IgnoreFiles:
         return IgnoreFiles(_prefix(root), files | {path: new[path] for path in ignore_paths if path in new})
 
     def leaves_out(self, source: DocumentSource, path: str) -> bool:
-        """Whether a file, by its path from the base, is left out, or a folder that it lies in."""
+        """Return whether a file, by its path from the base, or a folder above it is excluded."""
         inner = find_inner_file(source, path) if self._files and source.gitignore else None
         if inner is None:
             return False
@@ -90,14 +95,16 @@ class IgnoreFiles:
         return binding is None or is_ignored(inner, False, binding)
 
     def serve(self, ontology: Ontology, files: Mapping[str, _File]) -> dict[str, _File]:
-        """The files that are left out of no collection of an ontology."""
+        """Return the files that no collection of an ontology excludes."""
         sources = [kind.source for kind in ontology.nodes.values() if kind.source is not None] if self._files else []
         return {
             path: file for path, file in files.items() if not any(self.leaves_out(source, path) for source in sources)
         }
 
     def _bind_folder(self, source: DocumentSource, folder: str) -> Binding | None:
-        """What binds a folder of a collection; None where that is left out itself."""
+        """Return the .gitignore files that apply to a folder of a collection; None if the folder itself is
+        excluded.
+        """
         if (source.path, folder) in self._bindings:
             return self._bindings[source.path, folder]
         names, binding = folder.split("/") if folder else [], self._bind_top(source)
@@ -120,13 +127,14 @@ class IgnoreFiles:
 
 
 def is_ignore_file(path: str) -> bool:
-    """Whether a path is that of a .gitignore."""
+    """Return whether a path is that of a .gitignore."""
     return path.rpartition("/")[2] == GITIGNORE
 
 
 def _list_outer_files(prefix: str, source: DocumentSource) -> list[tuple[str, str]]:
-    """The .gitignore files above the folder of a collection, the outermost first, each with what stands before the paths of
-    documents as it has them."""
+    """List the .gitignore files above the folder of a collection, outermost first, each with the prefix of the
+    documents' paths relative to it.
+    """
     outside = prefix.split("/")[:-1]
     inside = [] if source.path == "." else source.path.split("/")
     folders = ["../" * up for up in range(len(outside), 0, -1)]

@@ -1,8 +1,9 @@
-"""The codec of truth: one record, one canonical line.
+"""The codec of truth: converts a record to a canonical line and back.
 
-A line is canonical when `encode(decode(line).values) == line`. Reading is fast where that holds: parse, write again,
-compare the bytes. Equal bytes prove nothing about order, nulls, ranges, depth, identities and code points that a reviewer
-could not see, so those are checked as well; every line in doubt goes to `duckkb.truth.files.strict`.
+A line is canonical when `encode(decode(line).values) == line`. Reading is fast for canonical lines: parse,
+write again, compare the bytes. Equal bytes prove nothing about order, nulls, ranges, depth, identities and code
+points that a reviewer could not see, so those are checked as well; every doubtful line goes to
+`duckkb.truth.files.strict`.
 """
 
 import hashlib
@@ -53,14 +54,16 @@ _TOGETHER, _TOGETHER_BYTES = 1_000, 1 << 20
 
 
 class Decoded(NamedTuple):
-    """A line's values without top-level nulls, and whether the line is byte for byte what `encode` makes of them."""
+    """A line's values without top-level nulls, and whether the line equals what `encode` makes of them, byte for
+    byte.
+    """
 
     values: dict[str, Any]
     canonical: bool
 
 
 def decode(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
-    """One stored line, without its LF. Raises `LineError` with everything that is wrong with it."""
+    """Decode a stored line without its LF. Raises `LineError` with everything that is wrong with it."""
     if len(raw) <= limits.max_record_bytes:
         try:
             values = orjson.loads(raw)
@@ -73,14 +76,17 @@ def decode(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
 
 
 def are_compact(lines: Sequence[bytes], limits: Limits) -> bool:
-    """Whether lines, without their LFs, are for certain JSON as it is written here: each value once, without blanks, and
-    nothing unseen in them. All are looked at together, in a third of the time that their records would take."""
+    """Return whether lines, without their LFs, are certainly JSON as written here: each a single value, without
+    blanks or invisible characters. Checks all lines together, in a third of the time that decoding them would
+    take.
+    """
     return _compact(lines, limits) is not None
 
 
 def canonical_values(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> list[dict[str, Any]] | None:
-    """The values of lines, without their LFs, that are all canonical: what `decode` says of each, in less time than it takes.
-    None where that is not certain."""
+    """Return the values of canonical lines, without their LFs, as `decode` does, but faster. Returns None unless
+    all lines are certainly canonical.
+    """
     values, depth = _compact(lines, limits), limits.depth
     return (
         values if values is not None and all(_is_sound(line_values, shape, depth) for line_values in values) else None
@@ -88,7 +94,7 @@ def canonical_values(lines: Sequence[bytes], shape: LineShape, limits: Limits) -
 
 
 def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iterator[Decoded | LineError]:
-    """What `decode` says of each line, or raises."""
+    """Yield for each line what `decode` returns or raises."""
     for some in _split_slabs(lines):
         values = canonical_values(some, shape, limits)
         if values is not None:
@@ -102,7 +108,7 @@ def decode_all(lines: Sequence[bytes], shape: LineShape, limits: Limits) -> Iter
 
 
 def _split_slabs(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Lines that are looked at together, which takes several times the memory that they do."""
+    """Split lines into groups to be checked together, because checking takes several times their memory."""
     start = size = 0
     for at, line in enumerate(lines):
         size += len(line)
@@ -114,7 +120,7 @@ def _split_slabs(lines: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def _compact(lines: Sequence[bytes], limits: Limits) -> list[Any] | None:
-    """The values of lines that are JSON as it is written here; None where it is not certain that all are."""
+    """Return the values of lines that are JSON as written here; None unless that is certain of all."""
     if not lines:
         return []
     try:
@@ -125,12 +131,14 @@ def _compact(lines: Sequence[bytes], limits: Limits) -> list[Any] | None:
 
 
 class _Uncertain(Exception):
-    """Whether each of some lines is one value cannot be told from all of them."""
+    """Parsing lines together cannot tell whether each of them is a single value."""
 
 
 def _parse_together(lines: Sequence[bytes], limits: Limits) -> tuple[bytes, list[Any]]:
-    """Lines as one text, and its values: those of the lines, and between any two `_BETWEEN`. Raises `_Uncertain`, and what orjson
-    raises. Lines that are no values each but are so together do not pass: what lies between them would not stand by itself."""
+    """Join lines to a text and parse it; return both. `_BETWEEN` stands between the values of any two lines. Lines
+    that are values only together do not pass: the separators would not be values. Raises `_Uncertain`, and what
+    orjson raises.
+    """
     if not lines or max(map(len, lines)) > limits.max_record_bytes:
         raise _Uncertain
     text = b"[%b]" % (b',"%b",' % _BETWEEN.encode()).join(lines)
@@ -141,10 +149,11 @@ def _parse_together(lines: Sequence[bytes], limits: Limits) -> tuple[bytes, list
 
 
 def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.HARD_DEPTH) -> bytes:
-    """The canonical line, without its LF, of `__id`, the times and the business fields, as far as they are given.
+    """Return the canonical line, without its LF, of the given `__id`, times and business fields.
 
-    Top-level nulls are left out. Raises ValueError for what a line cannot hold: a value that JSON has not, a number that
-    is not finite or past int64, half of a surrogate pair, more than `max_depth` levels (by default any that a base may allow).
+    Top-level nulls are left out. Raises ValueError for values that a line cannot hold: a non-JSON value, a
+    number that is not finite or past int64, half of a surrogate pair, more than `max_depth` levels (by default
+    the most that any base allows).
     """
     fields = {
         name: value if type(value) is str else _normalize_value(value, max_depth - 1, name)
@@ -159,14 +168,16 @@ def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.
 
 
 def record_line(record: Record, shape: LineShape, max_depth: int = strict.HARD_DEPTH) -> bytes:
-    """The canonical line of a record."""
+    """Return the canonical line of a record."""
     values = {ID: record.id, **record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
     return encode(values, shape, max_depth)
 
 
 def record_lines(records: Sequence[Record], shape: LineShape, limits: Limits) -> list[bytes] | None:
-    """The canonical lines of records, written and read again together: what `record_line` makes of each, and `decode` takes.
-    None where one of them has a value that is written in another way than orjson does, or is wrong; then they are looked at one by one."""
+    """Return the canonical lines of records, encoded and decoded together, as `record_line` and `decode` would.
+    Returns None if a value is invalid or orjson writes it differently; then the caller encodes records
+    separately.
+    """
     values = [_arrange_fields(record, shape.identity) for record in records]
     try:
         if not all(_has_plain_values(fields.values(), limits.depth - 1) for fields in values):
@@ -180,7 +191,7 @@ def record_lines(records: Sequence[Record], shape: LineShape, limits: Limits) ->
 
 
 def _arrange_fields(record: Record, identity: tuple[str, ...]) -> dict[str, Any]:
-    """What a line has of a record, in the order in which it has it."""
+    """Return the fields of a record's line in their order."""
     values = {ID: record.id, **record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
     names, values_of = _order_of_all(identity, tuple(values))
     return dict(zip(names, values_of(values), strict=True))
@@ -190,26 +201,27 @@ def _arrange_fields(record: Record, identity: tuple[str, ...]) -> dict[str, Any]
 def _order_of_all(
     identity: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[list[str], Callable[[Any], tuple[Any, ...]]]:
-    """The names of a whole record's line, of which there are three at least, as it has them, and what takes their values."""
+    """Return the names in a whole record's line, at least three, in order, and a function that takes their values."""
     ordered_names = _order(identity, names)
     return ordered_names, itemgetter(*ordered_names)
 
 
 def etag(line: bytes) -> str:
-    """The version of a record: 16 hex digits of the SHA-256 of its canonical line."""
+    """Return the version of a record: 16 hex digits of the SHA-256 of its canonical line."""
     return hashlib.sha256(line).hexdigest()[:16]
 
 
 def parse_json(raw: bytes, limits: Limits) -> Any:
-    """One JSON value as a caller gives it, strictly; raises `LineError` with everything that is wrong with it."""
+    """Parse a JSON value of a caller strictly; raises `LineError` with everything that is wrong with it."""
     return strict.parse_value(raw, limits)
 
 
 def parse_objects(raw: bytes | Iterable[bytes], limits: Limits) -> Iterator[tuple[int, dict[str, Any] | LineError]]:
-    """JSON Lines as a caller gives them, whole or as a stream of pieces: the number of each line and its object or error.
+    """Parse JSON Lines of a caller, whole or as a stream of pieces; yield the number of each line and its object
+    or error.
 
-    Blank lines are skipped and CR LF is taken for LF; a byte order mark is an error of the first line. A line over the
-    limit is an error and never held in memory whole.
+    Blank lines are skipped and CR LF is taken for LF; a byte order mark is an error of the first line. A line
+    over the limit is an error and never held in memory whole.
     """
     pieces = [raw] if isinstance(raw, bytes) else raw
     some: list[tuple[int, bytes | LineError]] = []
@@ -227,8 +239,9 @@ def parse_objects(raw: bytes | Iterable[bytes], limits: Limits) -> Iterator[tupl
 
 
 def _is_canonical(raw: bytes, values: dict[str, Any], shape: LineShape, depth: int) -> bool:
-    """Whether a line that orjson could read, in which nothing is unseen, is certainly canonical; False also where only the
-    strict parser can tell."""
+    """Return whether a line that orjson could read, without invisible characters, is certainly canonical; False
+    also if only the strict parser can tell.
+    """
     try:
         same = orjson.dumps(values) == raw
     except orjson.JSONEncodeError:
@@ -237,7 +250,7 @@ def _is_canonical(raw: bytes, values: dict[str, Any], shape: LineShape, depth: i
 
 
 def _is_sound(values: Any, shape: LineShape, depth: int) -> bool:
-    """Whether the values of a line that JSON would write again as it is are those of a canonical one."""
+    """Return whether the values of a line that round-trips as JSON are those of a canonical line."""
     return (
         type(values) is dict
         and _is_orderly(shape.identity, tuple(values))
@@ -250,14 +263,14 @@ def _is_sound(values: Any, shape: LineShape, depth: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_orderly(identity: tuple[str, ...], names: tuple[str, ...]) -> bool:
-    """Right names in the right order. Few sets of names occur in a table, so this is nearly always remembered."""
+    """Return whether the names are valid and in order. Cached, because a table has few sets of names."""
     is_in_order = list(names) == LineShape(identity).order(names)
     return is_in_order and set(identity) <= set(names) and not name_findings(names)
 
 
 @lru_cache(maxsize=4096)
 def _order(identity: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
-    """The names as a line has them."""
+    """Return the names in the order of a line."""
     return LineShape(identity).order(names)
 
 
@@ -275,8 +288,9 @@ def _has_unseen(raw: bytes) -> bool:
 
 
 def _has_plain_values(values: Iterable[Any], depth: int, *, in_order: bool = True) -> bool:
-    """Nothing that orjson takes but a canonical line has not: integers past int64, floats of another form, keys without
-    order (unless that is asked of nobody), more than `depth` levels below."""
+    """Return whether values have nothing that orjson accepts but a canonical line forbids: integers past int64,
+    floats of another form, unsorted keys (unless `in_order` is False), more than `depth` levels below.
+    """
     for value in values:
         kind = type(value)
         if kind is str or kind is bool or value is None:
@@ -312,7 +326,9 @@ def _has_sound_id_and_times(values: dict[str, Any]) -> bool:
 
 
 def _normalize_value(value: Any, depth: int, name: str) -> Any:
-    """A value as orjson must write it: nested keys sorted, unusual floats in our form. Raises ValueError naming the field."""
+    """Return a value as orjson must write it: nested keys sorted, unusual floats in canonical form. Raises
+    ValueError naming the field.
+    """
     if type(value) is int and INT64_MIN <= value <= INT64_MAX:
         return value
     if value is None or isinstance(value, (str, bool)):
@@ -341,12 +357,12 @@ def _normalize_number(value: int | float, name: str) -> Any:
 
 
 def _has_common_form(value: float) -> bool:
-    """Whether a float is written without exponent, which all versions of orjson do alike."""
+    """Return whether a float is written without exponent, which all versions of orjson do alike."""
     return value == 0 or 1e-5 <= abs(value) < 1e16
 
 
 def _format_float(value: float) -> str:
-    """A finite float with an exponent, as ryu prints it: the shortest digits that read back, `1e16`, `1.5e-7`.
+    """Format a finite float with an exponent as ryu does: the shortest digits that read back, `1e16`, `1.5e-7`.
 
     orjson 3.12 and older print this; 3.13 writes `1e+16`. Lines must not depend on a library's version.
     """
@@ -361,7 +377,7 @@ def _escape_controls(data: bytes) -> bytes:
 
 
 def _split_lines(pieces: Iterable[bytes], longest: int) -> Iterator[bytes | LineError]:
-    """Lines without LF. Of a line over `longest` bytes no more is kept than it takes to know that."""
+    """Yield lines without LF. Of a line over `longest` bytes it keeps only what proves the excess."""
     buffer = b""
     over = False
     for piece in pieces:
@@ -391,7 +407,7 @@ def _read_objects(
 
 
 def _parse_batch(lines: Sequence[bytes], limits: Limits) -> list[dict[str, Any]] | None:
-    """The objects of lines that are all written back as they were given, looked at together; None where that is not certain."""
+    """Return the objects of lines that all round-trip exactly, parsed together; None unless that is certain."""
     try:
         text, values = _parse_together(lines, limits)
         objects = values[::2]
@@ -403,7 +419,9 @@ def _parse_batch(lines: Sequence[bytes], limits: Limits) -> list[dict[str, Any]]
 
 
 def _parse_object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
-    """An object that is written back as it was given is sound but for ranges and depth; others are read strictly."""
+    """Parse an object. An object that round-trips exactly needs only checks of ranges and depth; others are parsed
+    strictly.
+    """
     try:
         values = orjson.loads(raw) if len(raw) <= limits.max_record_bytes else None
         if (
@@ -421,11 +439,12 @@ def _parse_object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
 
 
 def _is_round_trip(values: Any, raw: bytes) -> bool:
-    """Whether a text that orjson could read is, but for blanks, what orjson or `json.dumps` writes of its values.
+    """Return whether a text that orjson could read equals, apart from blanks, what orjson or `json.dumps` writes
+    of its values.
 
-    Blanks count for nothing here: what is left has the same tokens in the same order on both sides, as a quote or a comma
-    stands between any two that could run into each other. So no key was given twice, which would leave fewer of them, and
-    no number or text was written in another way.
+    Blanks do not matter here: the rest has the same tokens in the same order on both sides, because a quote or
+    a comma separates any two that could run together. So no key is repeated, which would leave fewer of them,
+    and no number or text was written in another way.
     """
     dump = orjson.dumps(values)
     if dump == raw or dump.translate(None, _BLANKS) == (bare := raw.translate(None, _BLANKS)):

@@ -1,7 +1,7 @@
-"""One part: the file as it was read, its rows, and what is known of each line without decoding it.
+"""A part: the file as it was read, its rows, and what is known of each line without decoding it.
 
-A part is held as its lines with their ids and identities, and makes records of those lines alone that are asked for.
-Where the lines lie in the store, not even they are held.
+A part holds its lines with their ids and identities, and decodes only the requested lines to records. If the
+lines are in the store, the part holds none of them.
 """
 
 import gc
@@ -36,9 +36,9 @@ _AT_ONCE = 64  # rows of a part that are read together by who goes through them
 class StoredRow(Struct, frozen=True):
     """A record and the line that holds it.
 
-    `line` is canonical, with `__id` and times, without LF, whatever the file has. `complete` says that the file has id and
-    times too, `canonical` that what it has is in canonical form. `path` is relative to the knowledge base; lines count
-    from 1.
+    `line` is canonical, with `__id` and times, without LF, whatever the file has. `complete` says that the file
+    also has id and times, `canonical` that its line is in canonical form. `path` is relative to the knowledge
+    base; lines count from 1.
     """
 
     record: Record
@@ -54,34 +54,36 @@ class StoredRow(Struct, frozen=True):
 
     @property
     def order(self) -> tuple[tuple[Any, ...], int]:
-        """Sorts the lines of a part: by identity, then `__id`."""
+        """Return the sort key of a part's lines: identity, then `__id`."""
         return identity_key(self.record.identity), self.record.id
 
     @property
     def as_stored(self) -> bool:
-        """Whether the file has exactly `line`."""
+        """Return whether the file has exactly `line`."""
         return self.complete and self.canonical
 
     def place_at_line(self, number: int) -> "StoredRow":
-        """The row where that is the number of its line, as the file has it."""
+        """Return the row at this line number of its file."""
         if self.line_no == number and self.as_stored:
             return self
         return StoredRow(self.record, self.line, self.path, number)
 
 
 def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
-    """A record of a complete and sound line's values; takes `__id` and the times out of them and keeps the rest."""
+    """Build a record from the values of a complete and valid line; takes `__id` and the times out of them and
+    keeps the rest.
+    """
     identity, created_at = identity_in(kind, values), values.pop(CREATED_AT)
     return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
 
 
 def row_in(kind: RecordType, line: bytes) -> StoredRow:
-    """The row of a canonical line that lies in no file here."""
+    """Return the row of a canonical line that lies in no file here."""
     return StoredRow(record_of(kind, orjson.loads(line)), line, "", 0)
 
 
 def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
-    """The identity that the values of a sound line spell."""
+    """Return the identity in the values of a valid line."""
     names = kind.identity_fields
     if len(names) == 1 and type(only := values[names[0]]) is str:  # nearly all of them, and there may be millions
         return (only,)
@@ -89,24 +91,26 @@ def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """Spell an identity as JSON: equal ones alike, different ones not. Raises TypeError for half a character, which no
-    line can hold."""
+    """Encode an identity as JSON, equal identities alike and different ones differently. Raises TypeError for half
+    a character, which no line can hold.
+    """
     return orjson.dumps([component if type(component) is str else component_value(component) for component in identity])
 
 
 def identity_of(spelled: bytes) -> Identity:
-    """Read an identity that `encode_identity` wrote. Raises ValueError."""
+    """Decode an identity that `encode_identity` wrote. Raises ValueError."""
     return tuple([component_of(component) for component in orjson.loads(spelled)])
 
 
 def etag(line: bytes) -> bytes:
-    """What guards a line: the first 8 bytes of its SHA-256."""
+    """Return the first 8 bytes of a line's SHA-256, which detect damage."""
     return hashlib.sha256(line).digest()[:8]
 
 
 class PartLines(Struct):
-    """Rows of a part by column: ids, identities as JSON, canonical lines without LF, and the numbers of the lines in
-    the file. `flags` say which rows the file has complete and canonical; empty where it has all of them so."""
+    """Rows of a part by column: ids, identities as JSON, canonical lines without LF, and the numbers of the lines
+    in the file. `flags` say which rows the file has complete and canonical; empty if it has all of them so.
+    """
 
     ids: Sequence[int]
     identities: list[bytes]
@@ -116,7 +120,7 @@ class PartLines(Struct):
 
     @classmethod
     def of(cls, rows: Sequence[StoredRow]) -> "PartLines":
-        """Take the columns of these rows."""
+        """Build the columns of these rows."""
         ids = array("q", [row.record.id for row in rows])
         identities = [encode_identity(row.record.identity) for row in rows]
         columns = cls(ids, identities, [row.line for row in rows], range(1, len(rows) + 1))
@@ -126,7 +130,7 @@ class PartLines(Struct):
         return columns
 
     def cut(self, start: int, stop: int | None) -> "PartLines":
-        """The rows at these places."""
+        """Return the rows from `start` to `stop`."""
         if start == 0 and (stop is None or stop >= len(self.ids)):
             return self
         rows = slice(start, stop)
@@ -134,18 +138,19 @@ class PartLines(Struct):
 
     @property
     def row_flags(self) -> bytes:
-        """`flags`, of each row."""
+        """Return the `flags` of each row."""
         return self.flags or bytes([AS_STORED]) * len(self.ids)
 
     @property
     def text(self) -> bytes:
-        """The file with these lines."""
+        """Return the bytes of a file with these lines."""
         return b"".join([line + b"\n" for line in self.lines])
 
 
 class PartRows:
-    """The rows of a part in the order of its lines, each decoded when it is asked for. They are in memory, unless a
-    part of the store reads them there; `number` is then the one that it has in the store, else 0."""
+    """The rows of a part in the order of its lines, each decoded on request. They are in memory, unless a part of
+    the store reads them there; `number` is then its number in the store, else 0.
+    """
 
     number = 0
 
@@ -154,11 +159,11 @@ class PartRows:
 
     @classmethod
     def of(cls, kind: RecordType, path: str, rows: Sequence[StoredRow] = ()) -> "PartRows":
-        """Rows in memory."""
+        """Return rows in memory."""
         return PartRows(kind, path, PartLines.of(rows))
 
     def read(self, start: int = 0, stop: int | None = None) -> PartLines:
-        """The rows at these places by column."""
+        """Return the rows from `start` to `stop` by column."""
         return self._lines.cut(start, stop)
 
     @property
@@ -167,12 +172,12 @@ class PartRows:
 
     @property
     def etags(self) -> Sequence[bytes]:
-        """What guards each line."""
+        """Return the etag of each line."""
         return [etag(line) for line in self.read().lines]
 
     @property
     def identities(self) -> Sequence[Identity]:
-        """No line is decoded for them."""
+        """Return the identity of each row without decoding lines."""
         return [identity_of(spelled) for spelled in self._lines.identities]
 
     def __len__(self) -> int:
@@ -191,7 +196,7 @@ class PartRows:
         return self._build_row(self._lines, range(len(self))[index])
 
     def iter_behind(self, start: int) -> Iterator[StoredRow]:
-        """The rows from a place on, few of them read at first: most who ask take a few of each part."""
+        """Yield the rows from a place on; read few at first, because most callers take few of each part."""
         size = 1
         while start < len(self):
             yield from self._iter_rows(self.read(start, start + size))
@@ -199,16 +204,16 @@ class PartRows:
 
     @property
     def records(self) -> Iterator[Record]:
-        """The records of the rows."""
+        """Yield the records of the rows."""
         return (record_of(self._kind, values) for values in self.values)
 
     @property
     def values(self) -> Iterator[dict[str, Any]]:
-        """What the lines hold, ids and times as well."""
+        """Yield the values of the lines, including ids and times."""
         return map(orjson.loads, self.read().lines)
 
     def among(self, ids: Container[int]) -> Iterator[StoredRow]:
-        """The rows with one of these ids, decoded as they are taken."""
+        """Yield the rows with these ids, decoded as they are taken."""
         places = [at for at, record_id in enumerate(self.ids) if record_id in ids]
         if len(places) <= _FEW:
             yield from (self[at] for at in places)
@@ -217,29 +222,29 @@ class PartRows:
             yield from (self._build_row(lines, at) for at in places)
 
     def having(self, text: bytes) -> Iterator[StoredRow]:
-        """The rows in whose lines these bytes stand."""
+        """Yield the rows whose lines contain these bytes."""
         lines = self.read()
         return (self._build_row(lines, at) for at, line in enumerate(lines.lines) if text in line)
 
     def names_at(self, at: int) -> tuple[int, bytes]:
-        """The id and the identity, as JSON, of the row at a place."""
+        """Return the id and the identity, as JSON, of the row at a place."""
         return self._lines.ids[at], self._lines.identities[at]
 
     def has(self, key: int | bytes, at: int) -> bool:
-        """Whether the row at a place has this id, or this identity as JSON."""
+        """Return whether the row at a place has this id, or this identity as JSON."""
         return at < len(self) and key == self.names_at(at)[isinstance(key, bytes)]
 
     def kept(self, gone: Container[int]) -> list[int]:
-        """The places of the rows without those lines of the file."""
+        """Return the places of the rows except those with the line numbers `gone`."""
         return [at for at, number in enumerate(self.read().numbers) if number not in gone]
 
     def is_complete(self, at: int) -> bool:
-        """Whether the file has the id and the times of a row."""
+        """Return whether the file has the id and the times of a row."""
         flags = self.read().flags
         return not flags or bool(flags[at] & _COMPLETE)
 
     def laid(self, items: "Sequence[int | StoredRow]") -> "PartRows":
-        """The rows of the part once it has these lines: those at places of now, and others."""
+        """Return the rows of the part with these lines: a number is the place of a present row, a row is new."""
         now, new = self.read(), PartLines.of([item for item in items if not isinstance(item, int)])
         new_places = iter(range(len(new.ids)))
         places = [(now, item) if isinstance(item, int) else (new, next(new_places)) for item in items]
@@ -259,7 +264,7 @@ class PartRows:
 
 
 def decode_row(kind: RecordType, path: str, lines: PartLines, at: int) -> StoredRow:
-    """Decode one row of a part."""
+    """Decode a row of a part."""
     line = lines.lines[at]
     record, number = record_of(kind, orjson.loads(line)), lines.numbers[at]
     if not lines.flags:
@@ -269,8 +274,9 @@ def decode_row(kind: RecordType, path: str, lines: PartLines, at: int) -> Stored
 
 
 class Stamp(Struct, frozen=True):
-    """What tells cheaply whether a file changed: size in bytes, mtime in ns, inode, when it was read, in ns, and ctime in
-    ns, which nobody can set back as they can the mtime; 0 where it is not known."""
+    """Numbers that tell cheaply whether a file changed: size in bytes, mtime in ns, inode, the time of reading in
+    ns, and ctime in ns, which nobody can set back as they can the mtime; 0 if it is unknown.
+    """
 
     size: int
     mtime_ns: int
@@ -280,21 +286,21 @@ class Stamp(Struct, frozen=True):
 
     @classmethod
     def of(cls, status: os.stat_result, read_ns: int) -> "Stamp":
-        """The stamp of a file read at `read_ns`."""
+        """Return the stamp of a file read at `read_ns`."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, read_ns, status.st_ctime_ns)
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """What makes it: `Stamp(*numbers)`."""
+        """Return the numbers of the stamp: `Stamp(*numbers)` rebuilds it."""
         return self.size, self.mtime_ns, self.inode, self.read_ns, self.ctime_ns
 
     @property
     def is_racy(self) -> bool:
-        """Whether the file was written so shortly before it was read that only its digest tells."""
+        """Return whether the file was written so shortly before it was read that only its digest can tell."""
         return max(self.mtime_ns, self.ctime_ns) > self.read_ns - _GRANULARITY_NS
 
     def vouches(self, status: os.stat_result) -> bool:
-        """Whether the file is surely the one that was read, so that its digest need not be asked."""
+        """Return whether the file is certainly unchanged, so that its digest need not be computed."""
         is_same = (
             self.size == status.st_size
             and self.mtime_ns == status.st_mtime_ns
@@ -305,10 +311,10 @@ class Stamp(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """One JSONL file as it was read.
+    """A JSONL file as it was read.
 
-    `digest` is the SHA-256 of its bytes in hex. `findings` are the lines that cannot be read; `rows` are the others, in
-    file order. `canonical` says that every line, the last LF and the absence of blank lines are as they should be,
+    `digest` is the SHA-256 of its bytes in hex. `findings` are the unreadable lines; `rows` are the others, in
+    file order. `canonical` says that every line is canonical, the last LF is there and no line is blank;
     `sorted` that the rows are in the order of identity, then `__id`.
     """
 
@@ -324,8 +330,9 @@ class Part(Struct, frozen=True):
 
 @contextmanager
 def pause_collector() -> Iterator[None]:
-    """Without Python's collector: while many records are made it would walk all of them again and again, a third of the
-    time."""
+    """Pause Python's garbage collector: while many records are made it would walk all of them again and again, a
+    third of the time.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -336,8 +343,9 @@ def pause_collector() -> Iterator[None]:
 
 
 class Lines(Struct):
-    """The lines of one part, read one after the other: `rows` in file order, `findings` for those that cannot be read, and
-    whether all of it is `canonical`. Lines whose bytes are in `known` are passed over, counted but not decoded."""
+    """The lines of a part, read one after the other: `rows` in file order, `findings` for unreadable lines, and
+    whether all of it is `canonical`. Lines whose bytes are in `known` are counted but not decoded.
+    """
 
     path: str
     kind: RecordType
@@ -348,7 +356,7 @@ class Lines(Struct):
     canonical: bool = True
 
     def read(self, raw: bytes) -> None:
-        """Take in the bytes of the file."""
+        """Read the bytes of the file."""
         if raw.startswith(_POINTER):
             self.findings.append(
                 Finding("E_POINTER", "the file is a Git LFS pointer", self.path, 1, remedy=CODES["E_POINTER"].remedy)
@@ -400,7 +408,7 @@ def _place_in_file(finding: Finding, path: str, line: int) -> Finding:
 
 
 def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
-    """The part that holds these bytes."""
+    """Return the part that holds these bytes."""
     lines = Lines(path, kind, limits)
     lines.read(raw)
     order = [row.order for row in lines.rows]

@@ -1,4 +1,4 @@
-"""Reading truth: what lies below `data/`, what stands in its parts, and which of them changed since.
+"""Reads truth: the files below `data/`, the lines in its parts, and which parts changed since.
 
 Nothing below `data/` is followed, waited for or trusted: links, FIFOs, devices and unknown files are findings.
 """
@@ -43,8 +43,9 @@ _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
 
 
 class Survey(Struct):
-    """The parts of the ontology's types with their stat and type, in path order, what else was found, and what lies in each
-    folder that was looked at. `is_partial`: a folder of documents is not there, or cannot be listed."""
+    """The parts of the ontology's types with their status and type, in path order, other findings, and the content
+    of each folder that was examined. `is_partial`: a folder of documents is missing or cannot be listed.
+    """
 
     files: dict[str, os.stat_result] = {}
     kinds: dict[str, RecordType] = {}
@@ -55,7 +56,7 @@ class Survey(Struct):
     _placed: list[tuple[str, os.stat_result]] = []
 
     def still_holds(self, root: Path) -> bool:
-        """Whether all of it lies there as it was seen: of many small files a third of what seeing it anew takes."""
+        """Return whether everything is still as surveyed; for many small files this takes a third of a new survey."""
         try:
             return (
                 not self.is_partial
@@ -84,7 +85,7 @@ def _is_same(status: os.stat_result, earlier_status: os.stat_result) -> bool:
 
 
 def _is_same_file(path: str, earlier_status: os.stat_result | None) -> bool:
-    """Whether a file that may be none is as it was seen."""
+    """Return whether a path, which may be missing, is unchanged."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -93,7 +94,7 @@ def _is_same_file(path: str, earlier_status: os.stat_result | None) -> bool:
 
 
 def survey(root: Path, ontology: Ontology) -> Survey:
-    """Look at every path below `data/`, open none and follow no link. An absent `data/` holds nothing.
+    """List every path below `data/` without opening files or following links. An absent `data/` holds nothing.
 
     Raises `Unavailable` (E_IO) for a folder that cannot be listed.
     """
@@ -101,10 +102,10 @@ def survey(root: Path, ontology: Ontology) -> Survey:
 
 
 def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = None) -> Tree:
-    """Read every part of the types in the ontology. An absent `data/` is an empty tree. `found` is what was just seen there.
+    """Read every part of the types in the ontology. An absent `data/` is an empty tree. `found` is a fresh survey.
 
-    Lines that cannot be read are the findings of their part, the rest of the file is there. Raises `Unavailable` (E_IO)
-    for a folder that cannot be listed.
+    Unreadable lines are findings of their part; the rest of the file is loaded. Raises `Unavailable` (E_IO) for
+    a folder that cannot be listed.
     """
     found = found or survey(root, ontology)
     with pause_collector():
@@ -113,8 +114,8 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
 
 
 def read_parts(root: Path, wanted: Mapping[str, RecordType], limits: Limits) -> Iterator[Part]:
-    """Read parts, in their order, each file once for those of it that stand together. One that is gone is left out, one that
-    cannot be opened is a part with a finding.
+    """Read parts in their order; consecutive parts of the same file read it once. A missing part is skipped; a
+    part that cannot be opened has a finding.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
@@ -123,7 +124,7 @@ def read_parts(root: Path, wanted: Mapping[str, RecordType], limits: Limits) -> 
 
 
 def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part | None:
-    """Read one part as `read_parts` does; None where it is gone."""
+    """Read a part as `read_parts` does; None if it is missing."""
     return next(read_parts(root, {path: kind}, limits), None)
 
 
@@ -146,7 +147,9 @@ def _read_file(root: Path, file: str, kinds: Mapping[str, RecordType], limits: L
 
 
 def _read_when_stable(root: Path, path: str) -> tuple[bytes, os.stat_result]:
-    """The bytes of a file. One that is empty while git changes files is waited for: git makes a file before it fills it."""
+    """Read the bytes of a file. Waits for an empty file while git changes files: git creates a file before it
+    fills it.
+    """
     for _ in range(_PATIENCE):
         raw, status = read_regular(root / path)
         if raw or time.time_ns() - status.st_mtime_ns > _YOUNG_NS:
@@ -175,9 +178,10 @@ def _mark_empty(part: Part, root: Path) -> Part:
 
 
 def list_changed_parts(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
-    """Paths of parts that are new, gone, or hold other bytes than the tree was read from. Cheap where nothing changed.
+    """List the paths of parts that are new, deleted, or differ from what the tree was read from. Cheap if nothing
+    changed.
 
-    What lies beside the parts is noted as it is now (`tree.findings`). `found` is what was just seen there.
+    Updates the findings beside the parts (`tree.findings`). `found` is a fresh survey.
     """
     if found is None and tree.seen is not None and tree.seen.still_holds(root):
         return []
@@ -196,7 +200,7 @@ def list_changed_parts(tree: Tree, root: Path, found: Survey | None = None) -> l
 
 
 def is_edited_again(tree: Tree, root: Path) -> bool:
-    """Whether a part that was taken in last is not what it was: told without looking at all others."""
+    """Return whether a recently replaced part has changed again, without looking at all others."""
     return any(_has_edits(tree, root, path) for path in tree.lately)
 
 
@@ -210,8 +214,9 @@ def _has_edits(tree: Tree, root: Path, path: str) -> bool:
 
 
 def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:
-    """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type.
-    `found` is what was just seen there."""
+    """Read parts again, for `Tree.replace`; None for a path that is no longer a part: deleted, behind a link, of
+    no known type. `found` is a fresh survey.
+    """
     paths = list(paths)
     kinds = (found or survey(root, tree.ontology)).kinds if paths else {}
     found_parts = read_parts(root, {path: kinds[path] for path in paths if path in kinds}, tree.limits)
@@ -251,7 +256,7 @@ class _Surveyor:
         return self._found
 
     def _walk_collection(self, kind: NodeType, source: DocumentSource) -> None:
-        """The documents of a collection, each with what it links to."""
+        """Add the documents of a collection, each with its links."""
         links = next(
             (edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None
         )
