@@ -1,4 +1,6 @@
-"""Where a record lives: `data/nodes/TABLE/YYYYMMDD/part_NNN.jsonl`, `data/edges/LABEL/...`, and the format's number."""
+"""The layout of records: `data/nodes/TABLE/YYYYMMDD/part_NNN.jsonl`, `data/edges/LABEL/...`, and the format's
+number.
+"""
 
 import errno
 import hashlib
@@ -60,7 +62,9 @@ _PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/" + _PART_NAME)
 
 
 class PartAddress(Struct, frozen=True):
-    """The place of a part: the kind and table or label of its records, the UTC day of their creation, and its number."""
+    """The place of a part: the kind and table or label of its records, the UTC day of their creation, and its
+    number.
+    """
 
     kind: Kind
     table: str
@@ -73,7 +77,7 @@ class PartAddress(Struct, frozen=True):
 
 
 def part_path(kind: Kind, table: str, day: str, number: int) -> str:
-    """The path of a part, relative to the knowledge base.
+    """Return the path of a part, relative to the knowledge base.
 
     >>> part_path("node", "characters", "20260101", 7)
     'data/nodes/characters/20260101/part_007.jsonl'
@@ -82,13 +86,13 @@ def part_path(kind: Kind, table: str, day: str, number: int) -> str:
 
 
 def part_folder(kind: Kind, table: str) -> str:
-    """The folder of a table's or label's day folders, relative to the knowledge base."""
+    """Return the folder of a table's or label's day folders, relative to the knowledge base."""
     return f"{DATA}/{FOLDERS[kind]}/{table}"
 
 
 @lru_cache(4096)
 def parse_part(path: str) -> PartAddress | None:
-    """The inverse of `part_path`; None for every other path."""
+    """Parse a part's path, the inverse of `part_path`; None for every other path."""
     match = _PART.fullmatch(path)
     if not match or not safe_table_name(match[2]) or not is_day(match[3]):
         return None
@@ -97,12 +101,13 @@ def parse_part(path: str) -> PartAddress | None:
 
 @lru_cache(maxsize=4096)
 def is_part(name: str) -> bool:
-    """Whether a file in the folder of a day is named as a part is."""
+    """Return whether a file in a day folder has the name of a part."""
     return _PART_FILE.fullmatch(name) is not None
 
 
 def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
-    """The table, if any, whose parts a path is or would lead to if it were a folder; None for a path that leads to none.
+    """Return the table, if any, whose parts a path is, or would contain as a folder; None for a path that leads to
+    none.
 
     >>> leads_to_parts("data/nodes"), leads_to_parts("data/nodes/note/20260101"), leads_to_parts("data/indices")
     ([], [('node', 'note')], None)
@@ -117,13 +122,13 @@ def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
 
 @lru_cache(maxsize=4096)
 def safe_table_name(name: str) -> bool:
-    """Whether a table or label may be the name of a folder on every system."""
+    """Return whether a table or label may be the name of a folder on every system."""
     return is_table_name(name)
 
 
 @lru_cache(maxsize=4096)
 def is_day(name: str) -> bool:
-    """Whether a folder's name is a day that exists, `YYYYMMDD`."""
+    """Return whether a folder's name is an existing day, `YYYYMMDD`."""
     if not re.fullmatch("[0-9]{8}", name):
         return False
     try:
@@ -134,12 +139,12 @@ def is_day(name: str) -> bool:
 
 
 def is_cut_off(raw: bytes) -> bool:
-    """Whether a part holds nothing, and nobody said that it should."""
+    """Return whether a part is empty without a statement that it should be."""
     return raw != EMPTIED and not raw.strip()
 
 
 def base_number(clone_id: str, branch: str) -> int:
-    """The number of the part of a day to which a clone and branch add: two branches rarely open one file.
+    """Return the number of the day's part to which a clone and branch add: two branches rarely open the same file.
 
     SHA-256 of clone id, NUL and branch, as a big-endian integer modulo 1,000.
     """
@@ -148,13 +153,14 @@ def base_number(clone_id: str, branch: str) -> int:
 
 
 def format_bytes() -> bytes:
-    """What data/FORMAT.json holds."""
+    """Return the content of data/FORMAT.json."""
     return b'{"format":%d}\n' % FORMAT
 
 
 def read_format(root: Path) -> int:
-    """The number in data/FORMAT.json, 1 where there is none. Raises `StateError` (E_FORMAT) for one not known
-    here, `Unavailable` (E_IO) where it cannot be read."""
+    """Read the number in data/FORMAT.json, 1 if the file is missing. Raises `StateError` (E_FORMAT) for an unknown
+    number, `Unavailable` (E_IO) if it cannot be read.
+    """
     try:
         if not stat.S_ISDIR((root / DATA).lstat().st_mode):
             return FORMAT  # no folder of ours, which reading the parts will say
@@ -168,7 +174,7 @@ def read_format(root: Path) -> int:
 
 
 def check_format(raw: bytes) -> int:
-    """The number in what data/FORMAT.json holds; raises `StateError` (E_FORMAT) for one not known here."""
+    """Return the number in the content of data/FORMAT.json; raises `StateError` (E_FORMAT) for an unknown number."""
     try:
         number = json.loads(raw)["format"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -188,14 +194,15 @@ Listing = frozenset[tuple[str, int, bool]]
 
 
 def list_folder(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
-    """The entries of a folder in the order of their names, also as what they are known by; none where there is none. Raises
-    OSError for what cannot be listed."""
+    """Return the entries of a folder by name, and a listing to compare later; empty if it is missing. Raises
+    OSError if it cannot be listed.
+    """
     entries = _scan_entries(folder)
     return sorted(entries, key=attrgetter("name")), _summarize_entries(entries)
 
 
 def is_as_listed(folder: str, known: Listing) -> bool:
-    """Whether what lies in a folder is what was known of it; raises as `listing` does."""
+    """Return whether a folder still matches a listing; raises as `list_folder` does."""
     return _summarize_entries(_scan_entries(folder)) == known
 
 
@@ -212,9 +219,10 @@ def _summarize_entries(entries: Iterable[os.DirEntry[str]]) -> Listing:
 
 
 def read_regular(path: Path) -> tuple[bytes, os.stat_result]:
-    """The bytes of a regular file with its stat; raises OSError for links, FIFOs, devices and folders, and waits for none.
+    """Read a regular file with its status; raises OSError for links, FIFOs, devices and folders, and waits for
+    none.
 
-    A file that changes while it is read is read again, a few times: bytes and stat belong together.
+    A file that changes while it is read is read again, a few times: bytes and status belong together.
     """
     with open_without_blocking(path) as file:
         after = os.fstat(file.fileno())

@@ -1,4 +1,4 @@
-"""`.duckkb/`: what is local to one clone. All of it can be thrown away, but for a sealed journal under `txn/`."""
+"""The local state of a clone in `.duckkb/`. All of it can be thrown away, except a sealed journal under `txn/`."""
 
 import contextlib
 import errno
@@ -42,7 +42,7 @@ def folder_of(root: Path) -> Path:
 
 
 def is_folder(path: Path) -> bool:
-    """A folder of its own: a link to one does not count."""
+    """Return whether the path is a folder itself, not a link to one."""
     try:
         return stat.S_ISDIR(path.lstat().st_mode)
     except OSError:
@@ -50,9 +50,9 @@ def is_folder(path: Path) -> bool:
 
 
 def ensure(root: Path) -> Path:
-    """Make `.duckkb/` with a `.gitignore` of its own, and return it.
+    """Create `.duckkb/` with a `.gitignore` of its own, and return it.
 
-    Raises `errors.Unavailable`: `E_READ_ONLY` where it may not be made or is a link, `E_IO` where the disk refused.
+    Raises `errors.Unavailable`: `E_READ_ONLY` if it may not be created or is a link, `E_IO` if the disk fails.
     """
     folder = folder_of(root)
     ignore = folder / ".gitignore"
@@ -74,14 +74,14 @@ def ensure(root: Path) -> Path:
 
 
 def refuse_unwritable(root: Path) -> None:
-    """Raise `errors.Unavailable` (E_READ_ONLY, E_IO) where a base cannot take a write."""
+    """Raise `errors.Unavailable` (E_READ_ONLY, E_IO) if a base cannot take a write."""
     for folder in (root, root / DATA, ensure(root)):
         if folder.is_dir() and not os.access(folder, os.W_OK):
             raise refusal(f"{folder} cannot be written", PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def _write_ignore(path: Path) -> None:
-    """Only into a file of its own: a folder that came from elsewhere may hold a link or a FIFO there."""
+    """Write only into a regular file: a foreign folder may hold a link or a FIFO there."""
     with contextlib.suppress(FileNotFoundError):
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
@@ -93,7 +93,7 @@ def _write_ignore(path: Path) -> None:
 
 
 def clone_id(root: Path) -> str:
-    """The UUID of this clone, made when first asked for. Of two processes that ask at once, both get the same one.
+    """Return the UUID of this clone, created at the first request. Concurrent processes get the same UUID.
 
     Raises `errors.Unavailable` as `ensure` does.
     """
@@ -119,18 +119,20 @@ def _read_clone_id(path: Path) -> str | None:
 
 
 def remember_emptying(root: Path, commit: str | None) -> None:
-    """Remember that a write took the last record while HEAD was this commit, so that no `data/` is missing here."""
+    """Record that a write deleted the last record while HEAD was this commit, so that `data/` does not count as
+    missing.
+    """
     write_atomic(ensure(root) / "emptied", f"{commit or ''}\n".encode())
 
 
 def forget_emptying(root: Path) -> None:
-    """Forget it: there are records again, or there always were."""
+    """Delete that note: there are records again, or there always were."""
     with contextlib.suppress(OSError):
         (folder_of(root) / "emptied").unlink()
 
 
 def is_emptied(root: Path, commit: str | None) -> bool:
-    """Whether the base was emptied on purpose, and HEAD has not moved since."""
+    """Return whether the base was emptied on purpose, and HEAD has not moved since."""
     try:
         return (folder_of(root) / "emptied").read_text("utf-8") == f"{commit or ''}\n"
     except (OSError, ValueError):
@@ -138,16 +140,18 @@ def is_emptied(root: Path, commit: str | None) -> bool:
 
 
 def sweep(root: Path) -> None:
-    """Remove drafts in local state whose writers died; the caller holds the exclusive lock, under which nobody else makes any."""
+    """Remove drafts in local state whose writers died; the caller holds the exclusive lock, so that no new drafts
+    appear.
+    """
     with contextlib.suppress(OSError):
         for draft in folder_of(root).glob(atomic_write.DRAFTS):
             draft.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int | None = None) -> None:
-    """Replace one file as `atomic_write.replace_file` does.
+    """Replace a file as `atomic_write.replace_file` does.
 
-    Raises `errors.Unavailable` (`E_READ_ONLY`, `E_IO`); the old file is then as it was.
+    Raises `errors.Unavailable` (`E_READ_ONLY`, `E_IO`); the old file stays unchanged then.
     """
     try:
         atomic_write.replace_file(path, data, mode=mode, durable=durable)
@@ -156,23 +160,25 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int | N
 
 
 def refusal(what: str, error: OSError) -> errors.Unavailable:
-    """The error to raise where a disk or file system refused: `E_READ_ONLY` for want of rights, else `E_IO`."""
+    """Return the error for a failed disk or file system: `E_READ_ONLY` for missing rights, else `E_IO`."""
     code = "E_READ_ONLY" if error.errno in _NOT_PERMITTED else "E_IO"
     remedy = "Write from a checkout that you own." if code == "E_READ_ONLY" else remedy_of(error, "mend the disk")
     return errors.Unavailable(f"{what}: {error.strerror or error}.", code=code, suggestion=remedy)
 
 
 def remedy_of(error: OSError, mending: str) -> str:
-    """What to do where a disk or file system refused: no space that is freed makes a folder of a file, so another path is needed
-    where this one is what is wrong; `mending` is what helps else."""
+    """Return what to do after a failure of a disk or file system: use another path if the path itself is wrong,
+    because freed space does not turn a file into a folder; otherwise `mending`.
+    """
     if error.errno in _WRONG_PATH:
         return "Give another path, or move the file or folder that stands there or on the way there."
     return f"Free space or {mending}, then repeat."
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:
-    """The type of the file system that holds `path`, `ext4` for one; empty where nobody tells. `mounts` is the text of
-    mountinfo."""
+    """Return the type of the file system that holds `path`, such as `ext4`; empty if unknown. `mounts` is the text
+    of mountinfo.
+    """
     try:
         lines = MOUNTS.read_text("utf-8", "surrogateescape") if mounts is None else mounts
     except OSError:
@@ -192,7 +198,8 @@ def file_system(path: Path, mounts: str | None = None) -> str:
 
 
 def is_remote(kind: str) -> bool:
-    """Whether a file system of this type may be shared with other machines, where a kernel's lock may hold nobody else.
+    """Return whether a file system of this type may be shared between machines, where a kernel's lock may exclude
+    nobody.
 
     >>> is_remote("nfs4"), is_remote("fuse.sshfs"), is_remote("fuseblk"), is_remote("ext4")
     (True, True, False, False)

@@ -1,7 +1,7 @@
-"""From a changeset to the bytes of the parts that change: one line of diff for one record.
+"""Renders a changeset to the bytes of the parts that change: each changed record is a single line of the diff.
 
-A record stays in the file it was loaded from. Of a part that changes, records that do not are copied as the bytes they
-are; lines that a person wrote (without id or times, or not in canonical form) are completed and put right on the way.
+A record stays in its file. In a part that changes, unchanged records are copied byte for byte; lines that a
+person wrote (without id or times, or not in canonical form) are completed and made canonical.
 """
 
 import hashlib
@@ -34,8 +34,9 @@ _order = attrgetter("order")
 
 
 class Writer(Struct, frozen=True):
-    """Where a clone and branch put new records: the number of their part of the day (`layout.base_number`; 0 where
-    `layout.part` is `fixed`), and how much a part takes, in records and bytes."""
+    """Where a clone and branch put new records: the number of their part of the day (`layout.base_number`; 0 if
+    `layout.part` is `fixed`), and the limits of a part, in records and bytes.
+    """
 
     number: int = 0
     max_records: int = PART_RECORDS
@@ -43,8 +44,9 @@ class Writer(Struct, frozen=True):
 
 
 class RenderedPart(Struct, frozen=True):
-    """A part as it is to be. `before` is the digest of the file now, None where there is none; `data` None deletes it; `come`
-    are those of its rows that a changeset brings."""
+    """The new state of a part. `before` is the digest of the present file, None if there is none; `data` None
+    deletes it; `come` are those of its rows that a changeset adds.
+    """
 
     path: str
     kind: RecordType
@@ -54,7 +56,7 @@ class RenderedPart(Struct, frozen=True):
     come: Sequence[StoredRow] = ()
 
     def stored(self, status: os.stat_result) -> Part | None:
-        """The part as it lies on disk once written, for `Tree.replace`; None where it was deleted."""
+        """Return the part as it lies on disk once written, for `Tree.replace`; None if it was deleted."""
         if self.data is None:
             return None
         # Read and written at one moment: until it is read again only its digest vouches for it.
@@ -65,16 +67,17 @@ class RenderedPart(Struct, frozen=True):
 def render(
     tree: Tree, changeset: Changeset, writer: Writer, places: Mapping[tuple[str, int], str] | None = None
 ) -> list[RenderedPart]:
-    """The parts that a changeset changes, in path order; none whose bytes stay the same.
+    """Render the parts that a changeset changes, in path order; skip parts whose bytes stay the same.
 
-    `places` has the parts, by type and id, of records that are to stand in one that they would not come to by themselves.
+    `places` gives the parts, by type and id, of records that must go elsewhere than the defaults.
 
-    A change to an identity that stands in several lines leaves one, at the first one's place. Inserts go, in the order of
-    their identities, to the writer's part of the day of their creation and, when it is full, to the next number. A part
-    that loses its last record is deleted. The order of the changes makes no difference.
+    A change to an identity with several lines leaves a single line, at the first one's place. Inserts go, in
+    the order of their identities, to the writer's part of the day of their creation and, when it is full, to
+    the next number. A part that loses its last record is deleted. The order of the changes makes no difference.
 
-    Raises `Conflict` where a record to change is not there (E_STALE) or one to insert is (E_EXISTS), `InvalidRecord`
-    (the code of the finding, such as E_TOO_LARGE) for a line that could not be read again, `Unreadable` where a part to change holds such a line.
+    Raises `Conflict` if a record to change is missing (E_STALE) or a record to insert exists (E_EXISTS),
+    `InvalidRecord` (the code of the finding, such as E_TOO_LARGE) for a line that could not be read again,
+    `Unreadable` if a part to change holds such a line.
     """
     draft = _Draft(tree)
     _refuse_clash(draft, changeset.changes)
@@ -94,9 +97,9 @@ def render(
 
 
 def fmt_parts(tree: Tree) -> list[RenderedPart]:
-    """The parts that are not canonical, complete and sorted, as they should be: what `duckkb fmt` writes.
+    """Render the parts that are not canonical, complete and sorted: what `duckkb fmt` writes.
 
-    Raises `Unreadable` where such a part also holds a line that cannot be read.
+    Raises `Unreadable` if such a part also holds an unreadable line.
     """
     draft = _Draft(tree)
     for part in tree.parts.values():
@@ -106,10 +109,11 @@ def fmt_parts(tree: Tree) -> list[RenderedPart]:
 
 
 def compact_parts(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]:
-    """Small parts joined: one a table and day up to the size limits, in the order of identities; no line changes. Those of
-    the days before one (`YYYYMMDD`) that joining changes, and none of a table and day that would not have fewer.
+    """Join small parts: one for each table and day up to the size limits, in the order of identities; no line
+    changes. Returns the changed parts of days before `before` (`YYYYMMDD`), and none of a table and day that
+    would not have fewer parts.
 
-    Parts that are not canonical are left as they are, with those of the same table and day: `fmt` comes first.
+    Parts of a table and day stay as they are if any of them is not canonical: `fmt` comes first.
     """
     groups: defaultdict[tuple[str, str], list[Part]] = defaultdict(list)
     for part in tree.parts.values():
@@ -120,12 +124,12 @@ def compact_parts(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]
 
 
 def format_change(root: Path) -> bytes | None:
-    """What data/FORMAT.json is to hold, None where it is there."""
+    """Return the bytes to write to data/FORMAT.json, None if it exists."""
     return None if os.path.lexists(root / FORMAT_PATH) else format_bytes()
 
 
 def _refuse_clash(draft: "_Draft", changes: Sequence[Change]) -> None:
-    """Nothing may come to stand under an identity that another record has and keeps."""
+    """Raise if a change would give a record an identity that another record has and keeps."""
     moves = [
         change for change in changes if not (change.old and change.new and change.old.identity == change.new.identity)
     ]
@@ -142,7 +146,7 @@ def _describe_record(record: Record) -> str:
 
 
 def _unfit(record: Record, findings: Sequence[Finding]) -> list[Finding]:
-    """What is wrong with a record that cannot be a line."""
+    """Return the problems of a record that cannot be a line."""
     identity = identity_text(record.identity)
     return [
         replace(finding, remedy=CODES[finding.code].remedy, type=record.type, identity=identity) for finding in findings
@@ -150,7 +154,7 @@ def _unfit(record: Record, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _raise_unfit(findings: Sequence[Finding]) -> None:
-    """Raise `InvalidRecord` with all that is wrong, if anything is."""
+    """Raise `InvalidRecord` with all findings, if there are any."""
     if not findings:
         return
     first, records = findings[0], len({(finding.type, finding.identity) for finding in findings})
@@ -165,7 +169,7 @@ def _raise_unfit(findings: Sequence[Finding]) -> None:
 
 
 class _Draft:
-    """Parts while they change: by path the lines that go, and the rows that come."""
+    """Parts while they change: by path the lines to remove and the rows to add."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -182,12 +186,12 @@ class _Draft:
         return bool(self._tree.stored(self._kind(record), record.identity))
 
     def put(self, record: Record, path: str) -> None:
-        """Add a record to a part, however full it is."""
+        """Add a record to a part, even if it is full."""
         kind = self._kinds[path] = self._kind(record)
         self._come[path].extend(StoredRow(record, line, path, 0) for line in self._encode_lines(kind, [record]))
 
     def change(self, old: Record, new: Record | None, path: str | None = None) -> None:
-        """Put `new` at the place of the first line of `old`, or into another part; every line of `old` goes."""
+        """Put `new` at the place of the first line of `old`, or into another part; remove every line of `old`."""
         kind = self._kind(old)
         lines = self._tree.stored(kind, old.identity)
         if not lines:
@@ -200,7 +204,7 @@ class _Draft:
             self.put(new, path or lines[0].path)
 
     def place(self, day: str, records: list[Record], writer: Writer) -> None:
-        """Add records of one type and day to the writer's part, and from the next number on what does not fit."""
+        """Add records of a type and day to the writer's part, and to the next numbers when it is full."""
         kind = self._kind(records[0])
         blocked_paths = {finding.path for finding in self._tree.findings}
         number = writer.number
@@ -227,8 +231,9 @@ class _Draft:
         return kind
 
     def _encode_lines(self, kind: RecordType, records: Sequence[Record]) -> Iterator[bytes]:
-        """The lines of records. Whatever the request was: a line that could not be read again would close the whole base, so
-        each is read, many at a time. Of a record that is `unfit` the line is empty."""
+        """Encode records as lines and read each line back, many at a time: a line that cannot be read again would
+        close the whole base. The line of an `unfit` record is empty.
+        """
         limits, shape = self._tree.limits, LineShape(kind.identity_fields)
         for start in range(0, len(records), _SLAB):
             slab = records[start : start + _SLAB]
@@ -247,7 +252,7 @@ class _Draft:
         return b""
 
     def _measure_part(self, path: str, kind: RecordType) -> tuple[int, int]:
-        """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""
+        """Return the present records and bytes of a part. Examines no line of a day's full parts."""
         part = self._tree.parts.get(path)
         if part and part.canonical and not part.findings and not (self._gone.get(path) or self._come.get(path)):
             return len(part.rows), part.stamp.size
@@ -255,7 +260,7 @@ class _Draft:
         return len(rows), len(rows.read().text)
 
     def _rows(self, path: str, kind: RecordType) -> PartRows:
-        """The rows of a part as it is to be, in order."""
+        """Return the new rows of a part, in order."""
         part, come = self._tree.parts.get(path), self._come.get(path, [])
         if part is None:
             return PartRows.of(kind, path).laid(sorted(come, key=_order))
@@ -272,7 +277,7 @@ class _Draft:
         return rows.laid(items)
 
     def _complete_line(self, rows: PartRows, at: int) -> int | StoredRow:
-        """A line without `__id` takes the id that its record has in memory, which no other record has."""
+        """Give a line without `__id` the id that its record has in memory, which no other record has."""
         if rows.is_complete(at):
             return at
         row = rows[at]

@@ -1,7 +1,7 @@
-"""A record as source text: the fields of its line, each as it stands there, and a line made of them.
+"""Reads a record as source text: splits a line into its fields, unconverted, and joins fields to a line.
 
-Values are copied, never written anew, so that a number or a text comes out as it went in. The standard library is enough: git
-starts a merge once per file.
+Values are copied, never formatted anew, so that numbers and texts stay as they are. It needs only the standard
+library: git starts a merge once per file.
 """
 
 import json
@@ -23,7 +23,7 @@ Field = tuple[str, str]
 
 
 def split(line: bytes) -> dict[str, Field]:
-    """The fields of an object by name, each as the source text of its key and of its value.
+    """Return the fields of an object by name, each as the source text of its key and of its value.
 
     >>> split(b'{"a":1.50,"b":[1, 2]}')
     {'a': ('"a"', '1.50'), 'b': ('"b"', '[1, 2]')}
@@ -51,7 +51,7 @@ def split(line: bytes) -> dict[str, Field]:
 
 
 def elements(text: str) -> list[str] | None:
-    """The elements of an array as source text, None for another value."""
+    """Return the elements of an array as source text, None for another value."""
     if not text.startswith("["):
         return None
     items = []
@@ -65,7 +65,7 @@ def elements(text: str) -> list[str] | None:
 
 
 def join(fields: Mapping[str, Field], identity: Sequence[str]) -> bytes:
-    """The line of fields as `split` gives them, in canonical order."""
+    """Join fields, as `split` returns them, to a line in canonical order."""
     business_names = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
     names = [_ID, *identity, *business_names, _CREATED_AT, _UPDATED_AT]
     body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in names if name in fields)
@@ -73,11 +73,11 @@ def join(fields: Mapping[str, Field], identity: Sequence[str]) -> bytes:
 
 
 def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
-    """One line out of several of the same record, whatever their order.
+    """Merge several lines of the same record, in any order, to a single line.
 
-    Of a field that they hold differently, the line with the latest `__updated_at` that has the field wins (equal times:
-    the greater bytes); names that differ in case alone are one field, as no line may have both. `__id` and `__created_at` are
-    the smallest, `__updated_at` the latest.
+    If a field differs, the line with the latest `__updated_at` that has the field wins (equal times: the
+    greater bytes). Names that differ only in case are the same field, because no line may have both. `__id` and
+    `__created_at` are the smallest, `__updated_at` the latest.
     """
     versions = sorted(
         ((split(line), line) for line in lines), key=lambda each: (text_of(each[0], _UPDATED_AT), each[1])
@@ -97,7 +97,7 @@ def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
 
 
 def id_of(line: bytes) -> str:
-    """The `__id` of a line as it stands there; empty where it has none, or is no record."""
+    """Return the `__id` of a line as source text; empty if it has none or is not a record."""
     if (match := _HEAD.match(line)) is not None:
         return match[1].decode()
     try:
@@ -107,12 +107,14 @@ def id_of(line: bytes) -> str:
 
 
 def text_of(fields: Mapping[str, Field], name: str) -> str:
-    """The source text of a value; empty where there is none."""
+    """Return the source text of a value; empty if there is none."""
     return fields[name][1] if name in fields else ""
 
 
 def _split_compact(text: str) -> dict[str, Field] | None:
-    """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
+    """Split an object without blanks around its keys and values, several times as fast as `split`; None for any
+    other.
+    """
     fields: dict[str, Field] = {}
     at, stop = 1, 0
     try:
@@ -134,14 +136,14 @@ def _skip(text: str, at: int) -> int:
 
 
 def _skip_mark(text: str, at: int, mark: str) -> int:
-    """The place after a mark that must stand here, and after the space that follows it."""
+    """Return the place after a required mark and the space that follows it."""
     if text[at : at + 1] != mark:
         raise ValueError(f"{mark} expected at column {at + 1}")
     return _skip(text, at + 1)
 
 
 def _read(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that starts here, and the place after it."""
+    """Return the JSON value that starts here, and the place after it."""
     try:
         return _DECODER.raw_decode(text, at)
     except RecursionError as error:

@@ -1,6 +1,7 @@
-"""The slow reader of lines: it accepts exactly what truth may hold, and says everything that is wrong with the rest.
+"""The slow reader of lines: it accepts exactly what truth may hold, and reports everything that is wrong with
+other lines.
 
-`duckkb.truth.files.line` comes here with each line that it cannot vouch for, and for JSON that callers give.
+`duckkb.truth.files.line` passes on each doubtful line, and the JSON that callers give.
 """
 
 import json
@@ -32,7 +33,7 @@ _JSON_SPACE = " \t\n\r"
 
 
 class Limits(Struct, frozen=True):
-    """`limits.*` of the settings. The record itself is the first level of depth; more than 200 levels count as 200."""
+    """The settings `limits.*`. The record itself is the first level of depth; more than 200 levels count as 200."""
 
     max_record_bytes: int = 8_388_608
     max_depth: int = 64
@@ -43,8 +44,9 @@ class Limits(Struct, frozen=True):
 
 
 class LineShape(Struct, frozen=True):
-    """The order of a type's keys: its identity fields (`kind.identity_fields`), which stand between `__id` and the rest.
-    `generated` gives a stored line the identity that it lacks, where that follows from its fields."""
+    """The order of a type's keys: its identity fields (`kind.identity_fields`) stand between `__id` and the rest.
+    `generated` gives a stored line its missing identity if that follows from its fields.
+    """
 
     identity: tuple[str, ...]
     generated: Generated | None = None
@@ -54,7 +56,7 @@ class LineShape(Struct, frozen=True):
         return self.identity[:2] == (FROM, TO)
 
     def order(self, names: Sequence[str]) -> list[str]:
-        """The names in the order in which a canonical line has them."""
+        """Return the names in the order of a canonical line."""
         name_set = set(names)
         business_names = sorted(name_set.difference(self.identity, (ID, CREATED_AT, UPDATED_AT)))
         key_order = [ID, *self.identity, *business_names, CREATED_AT, UPDATED_AT]
@@ -62,14 +64,16 @@ class LineShape(Struct, frozen=True):
 
 
 class LineError(InvalidRecord):
-    """A line or a JSON text that cannot be read. The findings carry no path and line 0: the caller places them."""
+    """An unreadable line or JSON text. The findings carry no path and line 0: the caller adds them."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__("the text cannot be read as a record", findings=tuple(findings[:MOST_FINDINGS]))
 
 
 def parse(raw: bytes, shape: LineShape, limits: Limits) -> dict[str, Any]:
-    """One stored line, without its LF, as a mapping without top-level nulls; raises `LineError` with all that is wrong."""
+    """Parse a stored line, without its LF, to a mapping without top-level nulls; raises `LineError` with all that
+    is wrong.
+    """
     if damage := _find_damage(raw):
         raise LineError([damage])
     findings = [Finding("E_CR", "the line holds a carriage return (CR)")] if b"\r" in raw else []
@@ -85,7 +89,7 @@ def parse(raw: bytes, shape: LineShape, limits: Limits) -> dict[str, Any]:
 
 
 def parse_value(raw: bytes, limits: Limits) -> Any:
-    """One JSON value as a caller gives it, with space around it; raises `LineError` with all that is wrong."""
+    """Parse a JSON value of a caller, with surrounding space; raises `LineError` with all that is wrong."""
     value, findings = parse_whole(raw, limits)
     if findings:
         raise LineError(findings)
@@ -93,14 +97,15 @@ def parse_value(raw: bytes, limits: Limits) -> Any:
 
 
 def parse_whole(raw: bytes, limits: Limits) -> tuple[Any, list[Finding]]:
-    """As `parse_value`: the value, with null in place of numbers that cannot be held, and all that is wrong; where it cannot
-    be parsed at all, None."""
+    """Parse as `parse_value` does; return the value, with null in place of numbers that cannot be held, and all
+    that is wrong. The value is None if parsing is impossible.
+    """
     findings: list[Finding] = []
     return _read_value(raw, limits, findings), findings
 
 
 def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
-    """As `parse_value`, for a line that must hold an object."""
+    """Parse as `parse_value` does, for a line that must hold an object."""
     value = parse_value(raw, limits)
     if not isinstance(value, dict):
         raise LineError([_report_non_object(value)])
@@ -108,7 +113,7 @@ def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
 
 
 def record_findings(values: dict[str, Any], shape: LineShape) -> list[Finding]:
-    """What is wrong with the names, `__id`, times and identity of a mapping whose values are sound JSON."""
+    """Return the problems of names, `__id`, times and identity in a mapping whose values are valid JSON."""
     findings = name_findings(list(values))
     if ID in values and not (type(values[ID]) is int and 1 <= values[ID] <= MAX_ID):
         findings.append(Finding("E_ID", f"__id is not an integer from 1 to {MAX_ID}", field=f"/{ID}"))
@@ -121,7 +126,7 @@ def record_findings(values: dict[str, Any], shape: LineShape) -> list[Finding]:
 
 
 def name_findings(names: Sequence[str]) -> list[Finding]:
-    """Field names that are reserved, or that differ from another in case alone."""
+    """Return a finding for each field name that is reserved, or that differs from another only in case."""
     reserved_findings = [
         Finding("E_NAME", f"the field name {name!r} is reserved: it starts with _", field=_extend_pointer("", name))
         for name in names
@@ -139,7 +144,7 @@ def name_findings(names: Sequence[str]) -> list[Finding]:
 
 
 def _find_damage(raw: bytes) -> Finding | None:
-    """The mark of a file that is not a part at all; what such a line says otherwise is of no interest."""
+    """Find the mark of a file that is not a part at all; other findings of such a line do not matter."""
     if is_marker(raw):
         return Finding("E_MARKERS", "the line is a conflict marker of git")
     if raw.startswith(_POINTER):
@@ -148,12 +153,12 @@ def _find_damage(raw: bytes) -> Finding | None:
 
 
 def is_marker(raw: bytes) -> bool:
-    """Whether a line is one of git's four conflict markers."""
+    """Return whether a line is one of git's four conflict markers."""
     return _MARKER.match(raw) is not None
 
 
 def _read_value(raw: bytes, limits: Limits, findings: list[Finding]) -> Any:
-    """The JSON value of a text. Every problem goes to `findings`; the result counts only if there were none."""
+    """Read the JSON value of a text. Every problem goes to `findings`; the result counts only if there are none."""
     text = _decode_text(raw, limits, findings)
     if text is None:
         return None
@@ -185,7 +190,7 @@ def _decode_text(raw: bytes, limits: Limits, findings: list[Finding]) -> str | N
 
 
 def _depth(text: str) -> int:
-    """How deep the brackets nest, found without recursion: 100,000 of them must not end the process."""
+    """Count how deep the brackets nest, without recursion: 100,000 of them must not end the process."""
     if text.count("[") + text.count("{") <= 1:
         return 1
     level = deepest = 0
@@ -196,13 +201,13 @@ def _depth(text: str) -> int:
 
 
 class _Wrong(Struct, frozen=True):
-    """Stands in the tree where a number cannot be held, until the walk knows its place."""
+    """A placeholder in the tree for a number that cannot be held, until the walk knows its place."""
 
     message: str
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as its keys and values in order, so that a key given twice is seen."""
+    """An object as its keys and values in order, so that a repeated key is detected."""
 
 
 def _parse_integer(text: str) -> int | _Wrong:
@@ -248,7 +253,7 @@ def _parse_text(text: str, findings: list[Finding]) -> Any:
 
 
 class _StrictWalk(Struct, frozen=True):
-    """Turns a parsed tree into plain values and collects what is wrong in it, each with its JSON pointer."""
+    """A walk that turns a parsed tree into plain values and collects its problems, each with its JSON pointer."""
 
     findings: list[Finding]
 

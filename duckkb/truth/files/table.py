@@ -1,8 +1,9 @@
-"""The records of one type as they are to be read: one per identity, each with an id of its own.
+"""The records of a type as readers see them: one per identity, each with an id of its own.
 
-Files may hold more than one line of a record (two branches added it) and one id for two records. Reading goes on then:
-lines of one record are merged field by field, and of two records with one id the later in path order gets a free one.
-Both are mended in memory alone (`MendedTable`), and the same way whether the files were read at once or one after the other.
+Files may hold several lines of a record (two branches added it) and the same id for two records. Reading
+continues then: lines of the same record are merged field by field; of two records with the same id, the later
+in path order gets a free id. Both are mended only in memory (`MendedTable`), and equally whether the files were
+read at once or one after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ _KEPT = 4096  # rows that were found lately
 
 
 class Repeated(Exception):
-    """Two records have come to share an identity or an id, which takes all records of the type to mend."""
+    """Two records share an identity or an id; mending them needs all records of the type."""
 
 
 Key = int | bytes
@@ -33,12 +34,13 @@ Swapped = Mapping[str, PartRows]
 
 
 class IndexLost(Exception):
-    """The index of a type cannot be read, or mirrors other lines by now: its parts are to be looked through."""
+    """The index of a type is unreadable or mirrors other lines; search its parts instead."""
 
 
 class KeyEntry(Struct, frozen=True):
-    """Where a record stands: the part's path and `number` (0 in memory), its id, its identity as JSON; the row where
-    that was asked for."""
+    """The place of a record: the part's path and `number` (0 in memory), its id, its identity as JSON; the row if
+    that was requested.
+    """
 
     path: str
     number: int
@@ -48,22 +50,23 @@ class KeyEntry(Struct, frozen=True):
 
 
 class KeyIndex(Protocol):
-    """Finds the records of one type whose lines lie outside of memory, by id or by identity as JSON. Raises
-    `IndexLost`."""
+    """Finds the records of a type whose lines lie outside of memory, by id or by identity as JSON. Raises
+    `IndexLost`.
+    """
 
     def find(self, key: Key, *, with_row: bool) -> KeyEntry | None: ...
 
     def find_holders(self, ids: Sequence[int], identities: Sequence[bytes]) -> set[tuple[str, int]]:
-        """Paths and numbers of the parts in which any of these stands."""
+        """Return the paths and numbers of the parts that hold any of these."""
         ...
 
 
 class Table:
-    """The rows of one type of which none stands twice, found by id or identity and decoded when they are asked for.
-    What an `index` finds is not in memory; without one, and of parts that were replaced since, the keys are. Changing
-    lines costs in proportion to them.
+    """The rows of a type without duplicates, found by id or identity and decoded on request. Rows that an `index`
+    finds are not in memory; without an index, and for replaced parts, the keys are. The cost of a change is
+    proportional to the changed lines.
 
-    Raises `Repeated` where two records of parts in memory share an identity or an id.
+    Raises `Repeated` if two records of parts in memory share an identity or an id.
     """
 
     is_mended = False
@@ -80,7 +83,7 @@ class Table:
 
     @property
     def is_stored(self) -> bool:
-        """Whether an index finds the records, changes since then aside."""
+        """Return whether an index finds the records, apart from later changes."""
         return self._index is not None
 
     def __len__(self) -> int:
@@ -100,26 +103,26 @@ class Table:
         return self._find_row(record_id)
 
     def id_of(self, identity: Identity) -> int | None:
-        """The id of the record with this identity; no line is read for it."""
+        """Return the id of the record with this identity, without reading a line."""
         identity_text = _spell(identity)
         entry = None if identity_text is None else self._find_entry(identity_text)
         return None if entry is None else entry.id
 
     def identity(self, record_id: int) -> Identity | None:
-        """The identity of the record with this id; no line is read for it."""
+        """Return the identity of the record with this id, without reading a line."""
         entry = self._find_entry(record_id)
         return None if entry is None else identity_of(entry.identity)
 
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
-        """Every line of a record, in path order."""
+        """Return every line of a record, in path order."""
         row = self.get(identity)
         return (row,) if row else ()
 
     def swap(self, old: Swapped, new: Swapped) -> tuple[set[bytes], set[bytes]]:
-        """Put the rows of files read anew (`new`) in the place of those that the files had (`old`). Return the identities
-        that came and those that went, as JSON; no line is decoded.
+        """Replace the rows that files had (`old`) by their present rows (`new`). Return the added and the removed
+        identities, as JSON; no line is decoded.
 
-        Raises `Repeated` where two records would share an identity or an id; it is of no use then.
+        Raises `Repeated` if two records would share an identity or an id; the table is unusable then.
         """
         self._lately.clear()
         self._count = None
@@ -134,8 +137,9 @@ class Table:
         return came - gone, gone - came
 
     def _refuse_duplicates(self, names: Sequence[tuple[int, bytes]]) -> None:
-        """Raise `Repeated` where an id or an identity of these stands in a part outside of memory. Of those in memory `_hold`
-        has said so."""
+        """Raise `Repeated` if a part outside of memory has one of these ids or identities. `_hold` checks parts in
+        memory.
+        """
         if self._index is None:
             return
         try:
@@ -149,13 +153,13 @@ class Table:
                 raise Repeated
 
     def _hold_all(self) -> None:
-        """Do without an index."""
+        """Hold the keys of all parts and stop using the index."""
         for path in self._rows:
             self._hold(path)
         self._index = None  # now that other threads find all of it
 
     def _hold(self, path: str) -> None:
-        """Have the keys of a part in memory. Raises `Repeated`."""
+        """Hold the keys of a part in memory. Raises `Repeated`."""
         lines = self._rows[path].read()
         columns: tuple[Iterable[Key], ...] = lines.ids, lines.identities
         for at, key in chain.from_iterable(map(enumerate, columns)):
@@ -192,13 +196,13 @@ class Table:
         return entry if entry is not None and self._is_current(entry.path, entry.number) else None
 
     def _is_current(self, path: str, number: int) -> bool:
-        """Whether a part is here as the index knows it."""
+        """Return whether a part is still as the index knows it."""
         rows = self._rows.get(path)
         return rows is not None and rows.number == number
 
 
 def _collect_names(parts: Swapped) -> set[tuple[int, bytes]]:
-    """The ids and identities of all rows."""
+    """Collect the ids and identities of all rows."""
     columns = (rows.read() for rows in parts.values())
     return {name for lines in columns for name in zip(lines.ids, lines.identities, strict=True)}
 
@@ -211,7 +215,7 @@ def _spell(identity: Identity) -> bytes | None:
 
 
 class MendedTable:
-    """The rows of any type, all in memory."""
+    """The rows of any type, duplicates included, all in memory."""
 
     is_stored = False
 
@@ -239,7 +243,7 @@ class MendedTable:
 
     @property
     def is_mended(self) -> bool:
-        """Whether any record differs from its line."""
+        """Return whether any record differs from its line."""
         return bool(self._joined or self._moved)
 
     def get(self, identity: Identity) -> StoredRow | None:
@@ -250,14 +254,14 @@ class MendedTable:
         return self.get(self._owners[record_id]) if record_id in self._owners else None
 
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
-        """Every line of a record, in path order; more than one for a duplicate."""
+        """Return every line of a record, in path order; more than one for a duplicate."""
         return tuple(self._stored.get(identity, ()))
 
     def duplicates(self) -> Mapping[Identity, tuple[StoredRow, ...]]:
         return {identity: self.lines(identity) for identity in sorted(self._joined, key=identity_key)}
 
     def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]:
-        """Ids that several records claim, with those records as stored, the one that keeps the id first."""
+        """Return the ids that several records claim, with those records as stored; the first record keeps the id."""
         return {
             record_id: tuple(map(self._find_claimant, rivals))
             for record_id, rivals in sorted(self._claims.items())
@@ -278,7 +282,7 @@ class MendedTable:
         return self._find_claimant(identity).position
 
     def _reassign_ids(self) -> dict[Identity, StoredRow]:
-        """The records with a free id whose id an earlier one has."""
+        """Give a free id to each record whose id an earlier record has."""
         losers: list[Identity] = []
         for rivals in self._claims.values():
             rivals.sort(key=self._find_position)

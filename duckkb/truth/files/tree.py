@@ -37,7 +37,9 @@ Ref = tuple[str, Identity]
 
 
 class Ambiguous(Struct, frozen=True):
-    """A bare end that exists in several of the allowed types; of a wiki link, whose name several documents have, their paths."""
+    """A bare end that exists in several of the allowed types; for a wiki link whose name several documents have,
+    their paths.
+    """
 
     types: tuple[str, ...]
 
@@ -47,7 +49,7 @@ End = Ref | Ambiguous | None
 
 
 def bare_end(identity: Identity) -> Component:
-    """A node's identity as a bare end of an edge: the scalar, or a tuple where it has several components."""
+    """Return a node's identity as a bare end of an edge: the scalar, or a tuple if it has several components."""
     scalars = _pick_scalars(identity)
     return scalars[0] if len(scalars) == 1 else scalars
 
@@ -57,7 +59,7 @@ def _pick_scalars(identity: Identity) -> tuple[str | int, ...]:
 
 
 def end_identity(component: Component) -> Identity:
-    """The node's identity that an end names."""
+    """Return the node's identity that an end names."""
     match component:
         case TypedEnd(id=parts):
             return parts
@@ -71,10 +73,10 @@ _Touching = tuple[EdgeType, StoredRow, Side]
 
 
 class Tree:
-    """All of truth. Tables and edge ends are indexed when first asked for, then kept up by `replace`.
+    """All of truth. Tables and edge ends are indexed at the first request, then updated by `replace`.
 
-    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `stored`
-    has by name the types whose records are found in the store.
+    `findings` concern paths that are not parts (links, unknown files); they are never loaded and never touched.
+    `stored` has by name the types whose records are found in the store.
     """
 
     def __init__(
@@ -100,8 +102,9 @@ class Tree:
         self._turn = RLock()  # of threads that ask for an index, one makes it
 
     def narrowed(self, ontology: Ontology) -> "Tree":
-        """The same records of fewer types: who knows these alone cannot tell that there are others. Of use until the next
-        `replace`. Findings are those of what stands in the way of all parts, or of parts of these types."""
+        """Return a tree of fewer types with the same records: its readers cannot tell that there are others. Valid
+        until the next `replace`. It has the findings that concern all parts or parts of these types.
+        """
         parts = {
             path: part for path, part in self.parts.items() if ontology.find_by_table(part.kind.kind, part.kind.table)
         }
@@ -121,15 +124,18 @@ class Tree:
 
     @property
     def not_served(self) -> list[Finding]:
-        """The folders and files of documents that are not there or cannot be read: records may be missing there."""
+        """Return findings for document folders and files that are missing or unreadable: records may be missing
+        there.
+        """
         files = (part for part in self.parts.values() if part.kind.source is not None and part.kind.kind == "node")
         unread = [replace(finding, type=part.kind.name) for part in files for finding in part.findings]
         return [finding for finding in self.findings if finding.code in _NOT_SERVED] + unread
 
     @property
     def unreadable(self) -> list[Finding]:
-        """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line of a stored type that cannot be read,
-        in path order: records may be missing there."""
+        """Return findings for anything but a file at a part's path (a link, a FIFO, a folder), then for every
+        unreadable line of a stored type, in path order: records may be missing there.
+        """
         cache = self._unreadable
         if cache is None or cache[0] is not self.parts or cache[1] is not self.findings:  # each question asks
             obstacles = [
@@ -153,7 +159,7 @@ class Tree:
         return self._table(kind).by_id(record_id)
 
     def id_of(self, kind: RecordType, identity: Identity) -> int | None:
-        """The id of a record; None where there is none."""
+        """Return the id of a record; None if it does not exist."""
         table = self._table(kind)
         if isinstance(table, Table):
             return table.id_of(identity)
@@ -161,7 +167,7 @@ class Tree:
         return row.record.id if row is not None else None
 
     def identity(self, kind: RecordType, record_id: int) -> Identity | None:
-        """The identity of the record with this id; None where there is none."""
+        """Return the identity of the record with this id; None if it does not exist."""
         table = self._table(kind)
         if isinstance(table, Table):
             return table.identity(record_id)
@@ -169,8 +175,9 @@ class Tree:
         return row.record.identity if row is not None else None
 
     def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
-        """The records of a type with one of these ids, in the order of their identities. Only those are decoded that are taken, and of
-        parts that are in another order all."""
+        """Yield the records of a type with these ids, in the order of their identities. Decodes only records that
+        are taken, but all of an unsorted part.
+        """
         if self._table(kind).is_mended:
             return iter(sorted((row for row in self.rows(kind) if row.record.id in ids), key=_build_sort_key))
         parts = (
@@ -180,7 +187,9 @@ class Tree:
         return heapq.merge(*parts, key=_build_sort_key)
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
-        """The records of a type, one row per identity, in path order. A duplicate comes at the place of its first line."""
+        """Yield the records of a type, one row per identity, in path order. A duplicate comes at the place of its
+        first line.
+        """
         table = self._table(kind)
         for part in self.parts_of(kind):
             if not table.is_mended:
@@ -192,13 +201,15 @@ class Tree:
                     yield row
 
     def rows_with(self, kind: RecordType, text: bytes) -> Iterator[StoredRow]:
-        """Those of `rows` in whose lines these bytes stand; where none differs from its line, only they are decoded."""
+        """Yield those of `rows` whose lines contain these bytes; if no record differs from its line, only they are
+        decoded.
+        """
         if self._table(kind).is_mended:
             return (row for row in self.rows(kind) if text in row.line)
         return (row for part in self.parts_of(kind) for row in part.rows.having(text))
 
     def records(self, kind: RecordType) -> Iterator[Record]:
-        """The records of a type, as `rows` has them."""
+        """Yield the records of a type, in the order of `rows`."""
         if self._table(kind).is_mended:
             yield from (row.record for row in self.rows(kind))
             return
@@ -206,8 +217,9 @@ class Tree:
             yield from part.rows.records
 
     def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
-        """The records of a type in the order of their identities, from the first one behind `behind` on. Only those are decoded that are
-        taken, and of parts that are in another order all."""
+        """Yield the records of a type in the order of their identities, from the first after `behind`. Decodes
+        only records that are taken, but all of an unsorted part.
+        """
         floor = None if behind is None else identity_key(behind)
         if self._table(kind).is_mended:
             rows = sorted(self.rows(kind), key=_build_sort_key)
@@ -215,67 +227,72 @@ class Tree:
         return heapq.merge(*(_iter_later_rows(part, floor) for part in self.parts_of(kind)), key=_build_sort_key)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
-        """The ids of all records of a type; where none differs from its line, none is decoded for it."""
+        """Yield the ids of all records of a type; if no record differs from its line, nothing is decoded."""
         if self._table(kind).is_mended:
             return (row.record.id for row in self.rows(kind))
         return (record_id for part in self.parts_of(kind) for record_id in part.rows.ids)
 
     def is_stored(self, kind: RecordType) -> bool:
-        """Whether a type's records are found in the store, changes since then aside."""
+        """Return whether the store finds a type's records, apart from later changes."""
         return kind.name in self._tables and self._tables[kind.name].is_stored
 
     def count(self, kind: RecordType) -> int:
         return len(self._table(kind))
 
     def stored(self, kind: RecordType, identity: Identity) -> tuple[StoredRow, ...]:
-        """The lines of one record as they stand in files, in path order."""
+        """Return the lines of a record as they stand in files, in path order."""
         return self._table(kind).lines(identity)
 
     def duplicates(self, kind: RecordType) -> Mapping[Identity, tuple[StoredRow, ...]]:
-        """Identities that stand in several lines, with those lines in path order."""
+        """Return the identities with several lines, with those lines in path order."""
         table = self._table(kind)
         return table.duplicates() if isinstance(table, MendedTable) else {}
 
     def id_clashes(self, kind: RecordType) -> Mapping[int, tuple[StoredRow, ...]]:
-        """Ids that several records claim, with these records; the first keeps the id, the others have a free one."""
+        """Return the ids that several records claim, with these records; the first keeps the id, the others have a
+        free one.
+        """
         table = self._table(kind)
         return table.clashes() if isinstance(table, MendedTable) else {}
 
     @property
     def stored_parts(self) -> list[str]:
-        """The paths of the parts that duckkb writes: those of data/, without documents."""
+        """Return the paths of the parts that duckkb writes: those of data/, without documents."""
         return [path for path, part in self.parts.items() if part.kind.source is None]
 
     def parts_of(self, kind: RecordType) -> list[Part]:
-        """The parts of one type, in path order."""
+        """Return the parts of a type, in path order."""
         return [part for part in self.parts.values() if part.kind.name == kind.name]
 
     def digests(self, kind: RecordType) -> dict[str, str]:
-        """What names the content of each part of a type, by path; where records differ from their lines, all of them are one
-        part without a path."""
+        """Return the digest of each part of a type, by path; if records differ from their lines, all of them are a
+        single part without a path.
+        """
         digests = {part.path: part.digest for part in self.parts_of(kind)}
         return {"": repr(digests)} if self.is_mended(kind) else digests
 
     def etags(self, kind: RecordType, path: str) -> Iterable[tuple[int, bytes]]:
-        """The id and the etag of each record of such a part."""
+        """Return the id and the etag of each record of a part in `digests`."""
         if not path:
             return ((row.record.id, etag(row.line)) for row in self.rows(kind))
         rows = self.parts[path].rows
         return zip(rows.ids, rows.etags, strict=True)
 
     def edges_at(self, node_type: str, identity: Identity) -> list[_Touching]:
-        """Edges that touch a node: (edge type, row, `out` where the node is its `from`, else `in`), sorted by identity.
+        """Return the edges that touch a node: (edge type, row, `out` if the node is its `from`, else `in`), sorted
+        by identity.
 
-        A loop is there twice. A bare end counts for this node unless it exists in another allowed type and not in this
-        one: an ambiguous end touches every node that it may mean.
+        A loop appears twice. A bare end counts for this node unless it exists in another allowed type and not
+        in this one: an ambiguous end touches every node that it may mean.
         """
         sides = self.sides_at(node_type, identity)
         matches = ((kind, self.get(kind, edge), side) for kind, side, names in sides for edge in names)
         return [(kind, row, side) for kind, row, side in matches if row is not None]
 
     def sides_at(self, node_type: str, identity: Identity) -> Iterator[tuple[EdgeType, Side, Sequence[Identity]]]:
-        """As `edges_at`, by edge type and side, and by the identities of the edges, sorted: nothing of them is read, so that who wants some
-        needs not look at all."""
+        """Yield the sorted identities of a node's edges by edge type and side, as `edges_at` finds them. Reads no
+        edge, so that a caller who needs only some of them need not look at all.
+        """
         for kind in self.ontology.edges.values():
             sides: list[tuple[Side, tuple[str, ...]]] = [("out", kind.from_types), ("in", kind.to_types)]
             for side, types in sides:
@@ -283,7 +300,7 @@ class Tree:
                     yield kind, side, names
 
     def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
-        """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
+        """Return the targets of an edge's two ends: a `Ref`, `Ambiguous`, or None if there is no such node."""
         source, target = edge[:2]
         paths = self._find_wiki_paths(kind, edge)
         if paths is None:
@@ -295,7 +312,7 @@ class Tree:
         return self._resolve(source, kind.from_types), end
 
     def end_ids(self, kind: EdgeType, edge: Identity) -> tuple[int | None, int | None]:
-        """The ids of the nodes that the two ends of an edge lead to; None where one leads nowhere or to several."""
+        """Return the ids of the nodes at the two ends of an edge; None for an end without a node or with several."""
         if (paths := self._find_wiki_paths(kind, edge)) is not None:
             edge = edge[0], paths[0] if len(paths) == 1 else edge[1]
         candidates = (
@@ -306,16 +323,16 @@ class Tree:
         return source, target
 
     def node(self, end: End) -> StoredRow | None:
-        """The node that an end leads to; None where it leads nowhere or to several."""
+        """Return the node of an end; None if there is none or several."""
         if end is None or isinstance(end, Ambiguous):
             return None
         name, identity = end
         return self.get(self.ontology.nodes[name], identity)
 
     def replace(self, parts: Mapping[str, Part | None]) -> None:
-        """Put parts read anew in the place of those that they were (None: the file is gone).
+        """Replace parts by their newly read versions (None: the file is deleted).
 
-        Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
+        The cost is proportional to the given parts. The tree is as if it had been loaded afresh.
         """
         self.seen = None
         self.lately = tuple(parts) if len(parts) <= _FEW_PARTS else ()
@@ -327,17 +344,18 @@ class Tree:
         self.parts = dict(sorted((other_parts | {path: part for path, part in parts.items() if part}).items()))
 
     def is_mended(self, kind: RecordType) -> bool:
-        """Whether any record of a type differs from its line, as where it stands twice."""
+        """Return whether any record of a type differs from its line, as duplicates do."""
         return self._table(kind).is_mended
 
     def lean_on(self, kind: RecordType, parts: Mapping[str, Part], index: KeyIndex) -> None:
-        """Find a type's records in the store by its index from now on, instead of holding them; `parts` are those that it
-        has there now."""
+        """Find a type's records in the store through its index, instead of holding them; `parts` are its parts
+        there.
+        """
         self.parts |= parts
         self._tables[kind.name] = Table({part.path: part for part in self.parts_of(kind)}, index)
 
     def forget(self) -> None:
-        """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
+        """Drop the indices over the parts; they are rebuilt after an interrupted `replace`."""
         self._tables.clear()
         self._ends.clear()
         self._wiki.clear()
@@ -385,7 +403,7 @@ class Tree:
             return self._ends[kind.name]
 
     def _find_edges(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> Sequence[Identity]:
-        """Sorted."""
+        """Return the sorted identities of the edges of a type at one side of a node."""
         name, identity = node
         if name not in types:
             return ()
@@ -404,7 +422,7 @@ class Tree:
         )
 
     def _find_wiki_paths(self, kind: EdgeType, edge: Identity) -> Sequence[str] | None:
-        """The documents that a wiki link may mean; None for an edge that is none."""
+        """Return the documents that a wiki link may mean; None for an edge that is not a wiki link."""
         name = wiki_name(edge[1]) if kind.source is not None else None
         if name is None or kind.to_types[0] not in self.ontology.nodes:
             return None
@@ -423,7 +441,7 @@ class Tree:
         return [find_inner_path(kind.source, part.path) or part.path for part in self.parts_of(kind) if part.rows]
 
     def _collect_aliases(self, kind: RecordType) -> dict[str, list[str]]:
-        """The documents of a collection by the `aliases` in their front matter."""
+        """Collect the documents of a collection by the `aliases` in their front matter."""
         paths: dict[str, list[str]] = {}
         for row in self.rows_with(kind, b'"aliases":'):
             aliases = row.record.fields.get("aliases")
@@ -439,7 +457,7 @@ class Tree:
         return next(((name, end_identity(component)) for name in candidates), None)
 
     def _find_candidates(self, component: Component, types: tuple[str, ...]) -> dict[str, int]:
-        """The types, of those that an end may have, in which it exists, and its id there."""
+        """Return the allowed types in which an end exists, with its id there."""
         if isinstance(component, TypedEnd):
             types = tuple(name for name in types if name == component.type)
         identity = end_identity(component)
@@ -452,7 +470,7 @@ def _build_sort_key(row: StoredRow) -> Any:
 
 
 def _iter_later_rows(part: Part, floor: Any) -> Iterator[StoredRow]:
-    """The rows of a part in the order of their identities, those behind `floor`."""
+    """Yield the rows of a part in the order of their identities, from the first after `floor`."""
     rows = part.rows if part.sorted else sorted(part.rows, key=_build_sort_key)
     start = 0 if floor is None else bisect_right(rows, floor, key=_build_sort_key)
     return rows.iter_behind(start) if isinstance(rows, PartRows) else iter(rows[start:])
@@ -463,7 +481,7 @@ def _is_of(part: Part | None, kind: RecordType) -> bool:
 
 
 class WikiLinks:
-    """The wiki links of a collection: what they mean, and which of them lead to a document."""
+    """The wiki links of a collection: their targets, and which of them lead to a document."""
 
     def __init__(self, names: WikiNames, edges: Callable[[], Iterable[Identity]]) -> None:
         self.names = names
@@ -471,7 +489,7 @@ class WikiLinks:
         self._by_path: dict[str, list[Identity]] | None = None
 
     def edges_to(self, path: str) -> Sequence[Identity]:
-        """Those that mean this document and no other."""
+        """Return the links that mean this document and no other."""
         if self._by_path is None:
             by_path: dict[str, list[Identity]] = {}
             for edge in self._edges():
@@ -484,7 +502,9 @@ class WikiLinks:
 
 
 class EdgeEnds:
-    """The edges of one type by either end. To sort those of a node that has very many takes a second: their order is kept."""
+    """The edges of a type by either end. Sorting those of a node with very many takes a second, so their order is
+    cached.
+    """
 
     def __init__(self, edges: Iterable[Identity]) -> None:
         self._at: dict[tuple[Side, Component], set[Identity]] = {}
@@ -505,7 +525,7 @@ class EdgeEnds:
                 self._at.setdefault(key, set()).add(identity)
 
     def at(self, side: Side, component: Component) -> Sequence[Identity]:
-        """Identities of the edges that leave (`out`) or reach (`in`) this end as it is written, sorted."""
+        """Return the sorted identities of the edges that leave (`out`) or reach (`in`) this end as it is written."""
         key = side, component
         if (cached_edges := self._sorted.get(key)) is not None:
             return cached_edges

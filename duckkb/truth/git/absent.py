@@ -1,5 +1,5 @@
-"""Truth that git has and the work tree lacks: files that it keeps out, as a sparse checkout does, and files that were cut off;
-and files that no commit would have: those that git does not look at, and those that it was told to track no longer.
+"""Finds files of truth that git has and the work tree lacks: outside a sparse checkout, or cut off; and files that
+no commit would include: unwatched files, and files removed from tracking.
 """
 
 import os
@@ -19,11 +19,11 @@ _SKIPPED, _BRING_BACK = 2, "git update-index --no-skip-worktree {0} && git check
 
 
 def list_absent_files(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
-    """The files of truth and configuration, and of folders named `also`, that lie in git's index and are left out of this
-    checkout, by path.
+    """List the files of truth, of configuration and of the folders `also` that git's index has and this checkout
+    leaves out, by path.
 
-    Costs a few bytes of the index where nothing is: an entry says that it is skipped from version 3 of the format on, which
-    git writes where an entry needs it (and 4 where that is configured).
+    If there are none it reads only a few bytes of the index. An entry says that it is skipped only from version
+    3 of the format on, which git writes if an entry needs it (and 4 if that is configured).
     """
     cache_entry = _PLAIN.get(root)
     if cache_entry is not None and cache_entry[1] == _stamp(cache_entry[0]):
@@ -38,12 +38,12 @@ def list_absent_files(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def is_of_base(path: str) -> bool:
-    """Whether a file is truth or configuration."""
+    """Return whether a file is truth or configuration."""
     return path.startswith(_PLACES)
 
 
 def _stamp(index: Path) -> tuple[int, ...] | None:
-    """Tells whether the files of the index are as they were: git never writes in one, it puts another in its place."""
+    """Return numbers that change with the index files: git never writes into such a file, it replaces it."""
     try:
         file, folder = index.stat(), index.parent.stat()
     except OSError:
@@ -52,15 +52,16 @@ def _stamp(index: Path) -> tuple[int, ...] | None:
 
 
 def refuse_sparse_paths(root: Path, concerns: Callable[[str], bool] = lambda path: True) -> None:
-    """Raise `errors.Refused` (E_SPARSE) where a write could meet what is left out, of the files that concern it: a record would
-    be stored twice."""
+    """Raise `errors.Refused` (E_SPARSE) if a write could meet a left-out file that `concerns` accepts: a record
+    would be stored twice.
+    """
     paths = tuple(filter(concerns, list_absent_files(root)))
     if paths:
         raise Refused(describe_absent(paths) + "; nothing was written", code="E_SPARSE", suggestion=remedy(root, paths))
 
 
 def findings(root: Path) -> Iterator[Finding]:
-    """What is left out of this checkout, what git does not look at, and what it no longer tracks."""
+    """Yield findings for files left out of this checkout, unwatched files, and files no longer tracked."""
     yield from _find_lost_files(root)
     left_out = list_absent_files(root)
     for path in left_out:
@@ -77,9 +78,10 @@ def findings(root: Path) -> Iterator[Finding]:
 
 
 def _find_lost_files(root: Path) -> Iterator[Finding]:
-    """The files that lie here and that HEAD has, but not the index: `git rm --cached` leaves them. Where no records are tracked
-    at all, also those that git had a line of before, and those that git ignores; elsewhere such a file may have been brought
-    back, and is new, and an ignored one is left out on purpose."""
+    """Yield findings for files that exist here and at HEAD but not in the index, as `git rm --cached` leaves them.
+    If no records are tracked at all, also for files that git knew before and for ignored files. Otherwise such
+    a file may be new after a restore, or ignored on purpose.
+    """
     if not repository.is_readable_repository(root) or repository.head_commit(root) is None:
         return
     from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
@@ -113,13 +115,13 @@ def _find_lost_files(root: Path) -> Iterator[Finding]:
 
 
 def describe_absent(paths: Sequence[str]) -> str:
-    """What is left out, in words."""
+    """Describe the files that are left out."""
     many = f"{paths[0]} and {len(paths) - 1} more files are" if len(paths) > 1 else f"{paths[0]} is"
     return f"{many} left out of this checkout"
 
 
 def remedy(root: Path, paths: Sequence[str]) -> str:
-    """The command that brings files back into the checkout."""
+    """Return the command that brings files back into the checkout."""
     if run.text(root, ["config", "--type=bool", "core.sparseCheckout"]) == "true":
         return _suggest_checkout(root, paths)
     if len(paths) <= _MANY:
@@ -129,8 +131,9 @@ def remedy(root: Path, paths: Sequence[str]) -> str:
 
 
 def _suggest_checkout(root: Path, paths: Sequence[str]) -> str:
-    """The command that has a sparse checkout hold files: their folders in a cone, else the files, as a pattern that leaves a
-    folder out is weaker than one that names what is in it."""
+    """Return the command that adds files to a sparse checkout: their folders in cone mode, else the files, because
+    a pattern that excludes a folder is weaker than a pattern that names its content.
+    """
     repo = run.repository_of(root)
     is_cone = run.text(root, ["config", "--type=bool", "core.sparseCheckoutCone"]) != "false"
     begin = f"git -C {shlex.quote(str(repo.work_tree))} sparse-checkout"
@@ -142,8 +145,9 @@ def _suggest_checkout(root: Path, paths: Sequence[str]) -> str:
 
 
 def _list_index(root: Path, also: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """The files of the base in the index, each with git's letter for how it looks at them: `S` skipped, small where it takes
-    them for unchanged. None where git cannot be asked."""
+    """List the base's files in the index, each with git's letter for its state: `S` skipped, lower case if assumed
+    unchanged. Empty if git is unavailable.
+    """
     if not repository.is_readable_repository(root):
         return []
     try:
@@ -156,9 +160,10 @@ def _list_index(root: Path, also: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 
 def cut_off(root: Path, path: str) -> Finding | None:
-    """What is wrong with a part in which no record stands: duckkb removes a part with its last record, so it was cut off, which
-    is not what anybody means by deleting records. None where a merge that is committed left it so: git's driver cannot
-    remove a file."""
+    """Return a finding for a part without any record. duckkb removes a part with its last record, so the part was
+    cut off, which does not count as a deletion of its records. Returns None if a committed merge left it so:
+    git's driver cannot remove a file.
+    """
     source = _find_source(root, path)
     if source is None:
         return None
@@ -168,12 +173,14 @@ def cut_off(root: Path, path: str) -> Finding | None:
 
 
 def is_held_at_head(root: Path, path: str) -> bool:
-    """Whether a file of the base holds something at HEAD."""
+    """Return whether a file of the base has content at HEAD."""
     return bool((_read_content(root, "HEAD", path) or "").strip())
 
 
 def _find_source(root: Path, path: str) -> str | None:
-    """The revision with what a part held, empty where none is known; None where a committed merge left it without."""
+    """Return the revision with the content of a part, empty if unknown; None if a committed merge left the part
+    empty.
+    """
     at_head = _read_content(root, "HEAD", path)
     if at_head is None or at_head.strip():
         return "" if at_head is None else "HEAD"
@@ -184,7 +191,7 @@ def _find_source(root: Path, path: str) -> str | None:
 
 
 def _read_content(root: Path, revision: str, path: str) -> str | None:
-    """A file at a revision; None where that has none, or git cannot be asked."""
+    """Return a file at a revision; None if it is missing there or git is unavailable."""
     if not repository.is_readable_repository(root) or repository.head_commit(root) is None:
         return None
     try:

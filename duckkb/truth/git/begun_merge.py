@@ -1,5 +1,5 @@
-"""A merge that git has begun for duckkb, noted in local state until git returns: who dies in between leaves files as git had them
-halfway, conflict markers among them, and no MERGE_HEAD that git would know it by. `undo` takes such files back to HEAD.
+"""Notes in local state that git has begun a merge for duckkb, until git returns. If the process dies in between,
+git leaves files half merged, with conflict markers and without MERGE_HEAD. `undo` restores such files to HEAD.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ REMEDY = "duckkb recover"
 
 
 class BegunMerge(Struct, frozen=True):
-    """The commits that were to be merged, and the files that were changed already (from the top of the work tree)."""
+    """The commits to merge, and the files that were changed already (from the top of the work tree)."""
 
     head: str
     theirs: str
@@ -33,7 +33,7 @@ class BegunMerge(Struct, frozen=True):
 
 @contextmanager
 def note_merge(root: Path, theirs: str) -> Iterator[None]:
-    """Hold the note while git merges a commit into HEAD."""
+    """Keep the note while git merges a commit into HEAD."""
     changed_paths = sorted(_list_changed_files(root))
     fields = {"head": repository.head_commit(root) or "", "theirs": theirs, "changed": changed_paths}
     state.write_atomic(state.ensure(root) / _NOTE, json.dumps(fields).encode())
@@ -46,7 +46,7 @@ def note_merge(root: Path, theirs: str) -> Iterator[None]:
 
 
 def read_begun_merge(root: Path) -> BegunMerge | None:
-    """The merge that was left halfway. None where git ended it: HEAD has moved, or MERGE_HEAD is there to conclude it by."""
+    """Return the interrupted merge. None if git ended it: HEAD has moved, or MERGE_HEAD allows to conclude it."""
     try:
         fields = json.loads((state.folder_of(root) / _NOTE).read_text("utf-8"))
         merge = BegunMerge(fields["head"], fields["theirs"], frozenset(fields["changed"]))
@@ -57,14 +57,16 @@ def read_begun_merge(root: Path) -> BegunMerge | None:
 
 
 def refuse_begun_merge(root: Path) -> None:
-    """Raise `errors.Refused` (E_MERGE_IN_PROGRESS) where a merge was left halfway: what lies there is nobody's."""
+    """Raise `errors.Refused` (E_MERGE_IN_PROGRESS) if a merge was interrupted: its files are in no valid state."""
     if read_begun_merge(root) is not None:
         raise Refused(WHAT, code="E_MERGE_IN_PROGRESS", suggestion=REMEDY)
 
 
 def undo(root: Path) -> tuple[str, ...]:
-    """Take the files of a merge that was left halfway back to HEAD; returns them, from the top of the work tree. What is in
-    neither commit is copied to `.duckkb/rescued/` first. Raises `errors.StateError` (E_RECOVER) while git's index is locked."""
+    """Restore the files of an interrupted merge to HEAD; return them, from the top of the work tree. Content of
+    neither commit is copied to `.duckkb/rescued/` first. Raises `errors.StateError` (E_RECOVER) while git's
+    index is locked.
+    """
     merge = read_begun_merge(root)
     if merge is None:
         _forget(root)
@@ -118,7 +120,7 @@ def _list_changed_files(root: Path) -> set[str]:
 
 
 def _list_blobs(root: Path, commit: str) -> Mapping[str, str]:
-    """The blobs of a commit by path from the top of the work tree."""
+    """List the blobs of a commit by path from the top of the work tree."""
     lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0")
     pairs = (line.partition(b"\t") for line in lines if line)
     return {os.fsdecode(name): words.decode().split(" ")[2] for words, _, name in pairs if b" blob " in words}

@@ -1,4 +1,4 @@
-"""Which commit each line of a file is from, as `git blame` finds it."""
+"""Finds the commit of each line of a file with `git blame`."""
 
 import re
 from pathlib import Path
@@ -14,10 +14,13 @@ _HALF_ENDS = (b"\n\t\0\n", b"\n\t\0\0\0\n")
 
 
 def line_commits(root: Path, path: str, commit: str = "") -> list[str | None]:
-    """For each line of a file below `root` the commit, in hex, that gave it; None for one that is in the working tree alone.
-    Of the file as it was at a `commit`, else as it is. Lines end with LF, as git has it; empty for a file that git does not know. Raises
-    `errors.StateError` (E_GIT) without a repository, and for a file that git would have a command change first;
-    `errors.Unavailable` (E_GIT) where git fails."""
+    """Return for each line of a file below `root` the commit, in hex, that introduced it; None for a line that is
+    only in the working tree. Reads the file at `commit` if given, else as it is. Lines end with LF, as in git;
+    empty for a file that git does not know.
+
+    Raises `errors.StateError` (E_GIT) without a repository, and for a file that git would pass through a filter
+    command; `errors.Unavailable` (E_GIT) if git fails.
+    """
     place = revisions.prefix(root) + path
     command = ["blame", "--porcelain", "--no-textconv", *([commit] if commit else []), "--", place]
     filters = disable_filters(root)

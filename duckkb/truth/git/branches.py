@@ -1,4 +1,4 @@
-"""The branches of a repository, those of remotes among them, that have what HEAD does not have."""
+"""Lists the branches of a repository, remote branches included, with commits that HEAD does not have."""
 
 import re
 from pathlib import Path
@@ -18,8 +18,9 @@ _IMPOSSIBLE = re.compile("[\x00-\x20\x7f\ud800-\udfff]")  # in a name of git, or
 
 
 class BranchTip(Struct, frozen=True):
-    """A branch by the name that git's commands take (`topic`, `origin/topic`), and its last commit: the id in hex, who made it, when
-    (ISO 8601), its first line, and whether a `propose` made it."""
+    """A branch by its name in git's commands (`topic`, `origin/topic`), and its last commit: the id in hex, the
+    author, the time (ISO 8601), its first line, and whether `propose` made it.
+    """
 
     name: str
     commit: str
@@ -30,8 +31,9 @@ class BranchTip(Struct, frozen=True):
 
 
 def ahead(root: Path) -> list[BranchTip]:
-    """Those with commits that HEAD does not have, the newest first. One of a remote that a branch here is level with is left out.
-    Raises `errors.StateError` (E_GIT), `errors.Unavailable`."""
+    """List the branches with commits that HEAD does not have, newest first. Skips remote branches that equal a
+    local branch. Raises `errors.StateError` (E_GIT), `errors.Unavailable`.
+    """
     if not text(root, ["rev-parse", "--quiet", "--verify", "HEAD"]):
         return []
     report = text(root, ["for-each-ref", "--sort=-committerdate", "--no-merged=HEAD", f"--format={_FORMAT}", *_PLACES])
@@ -49,15 +51,16 @@ def ahead(root: Path) -> list[BranchTip]:
 
 
 def is_pushed(root: Path, commit: str) -> bool:
-    """Whether a branch of a remote has a commit, as this clone knows it."""
+    """Return whether a remote branch has a commit, as far as this clone knows."""
     return bool(
         text(root, ["for-each-ref", "--count=1", f"--contains={commit}", "--format=%(refname)", "refs/remotes"])
     )
 
 
 def resolve_branch(root: Path, name: str) -> Revision:
-    """What a branch is at, under a name that means it alone; nothing else that git knows (a tag, a commit, a stash). Raises
-    `errors.StateError` (E_REVISION)."""
+    """Return the commit of the branch with this name; never a tag, a commit or a stash. Raises `errors.StateError`
+    (E_REVISION).
+    """
     for place in () if _IMPOSSIBLE.search(name) else _PLACES:
         ref = f"{place}{name}"
         if text(root, ["show-ref", "--verify", "--hash", ref]):

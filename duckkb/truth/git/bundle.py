@@ -1,7 +1,8 @@
-"""A repository as one stream (`git bundle`), what a bundle does not say of it, and back into an empty folder.
+"""Writes a repository as a stream (`git bundle`) with the state that a bundle omits, and restores it into an empty
+folder.
 
-Only history comes back: no configuration, no hook, no remote. Files are written as the commit has them, byte for byte: no
-filter and no attribute of the repository or of the user touches them.
+Only history is restored: no configuration, no hook, no remote. Files are written byte for byte as the commit
+has them: no filter and no attribute of the repository or of the user touches them.
 """
 
 import os
@@ -35,9 +36,11 @@ _LEAST_TAKEN = 4_096
 
 
 class Checkout(Struct, frozen=True):
-    """What is checked out: the commit (empty before the first) and the branch (`refs/heads/NAME`; empty where HEAD is
-    detached). `index` is a commit of what is staged, empty where that is HEAD's tree; `stashes` are commit and message, the
-    newest first; `symbolic` are refs and what they stand for; `shallow` the commits at which history ends."""
+    """The checked-out state: the commit (empty before the first) and the branch (`refs/heads/NAME`; empty if HEAD
+    is detached). `index` is a commit of the staged files, empty if that is HEAD's tree; `stashes` are commit
+    and message, newest first; `symbolic` are refs and their targets; `shallow` the commits at which history
+    ends.
+    """
 
     commit: str
     branch: str
@@ -48,7 +51,9 @@ class Checkout(Struct, frozen=True):
 
 
 def checkout_of(root: Path) -> Checkout:
-    """Raises `errors.Refused` in the middle of a merge and the like, which no bundle holds, and as `run.output` does."""
+    """Return the checked-out state. Raises `errors.Refused` during a merge or similar, which no bundle holds, and
+    as `run.output` does.
+    """
     under_way = repository.operation_in_progress(root)
     if under_way or output(root, ["ls-files", "-u"]):
         message = f"git is in the middle of a {under_way or 'merge'}, which a backup cannot hold"
@@ -67,7 +72,7 @@ def checkout_of(root: Path) -> Checkout:
 
 
 def _commit_index(root: Path, commit: str) -> str:
-    """The index as a commit that no ref names; empty where it is HEAD's tree."""
+    """Write the index as a commit that no ref names; return an empty text if it is HEAD's tree."""
     index = repository_of(root).index
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
         copy = Path(folder) / "index"  # git notes in the index what it wrote
@@ -82,13 +87,14 @@ def _commit_index(root: Path, commit: str) -> str:
 
 
 def has_history(root: Path, checkout: Checkout) -> bool:
-    """Whether there is anything that a bundle could hold."""
+    """Return whether a bundle would hold anything."""
     return bool(checkout.commit or text(root, ["for-each-ref", "--count=1"]))
 
 
 def list_tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str], set[str]]:
-    """The files of a commit by their path from the top of the work tree, all paths of the index, and those of them that git
-    was told to keep out of the work tree."""
+    """Return the files of a commit by their path from the top of the work tree, all paths of the index, and those
+    paths that git was told to keep out of the work tree.
+    """
     tree_lines = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0") if commit else []
     entries = {}
     for line in filter(None, tree_lines):
@@ -100,8 +106,9 @@ def list_tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str
 
 
 def list_untracked(root: Path, places: list[str], *, ignored: bool = False) -> set[str]:
-    """The files below some places that the index does not have, without those that git ignores unless `ignored`. A folder
-    with a repository of its own is one name that ends with `/`."""
+    """List the files below some places that the index does not have, without ignored files unless `ignored`. A
+    folder with a repository of its own is a single name that ends with `/`.
+    """
     command = ["ls-files", "-z", "--others", *([] if ignored else ["--exclude-standard"]), "--", *places]
     return _split_names(output(root, command))
 
@@ -111,7 +118,9 @@ def _split_names(data: bytes) -> set[str]:
 
 
 def bundle_history(root: Path, checkout: Checkout) -> Iterator[bytes]:
-    """All branches, tags, stashes and what is staged, as `git bundle` writes them. Raises `errors.Unavailable` (E_GIT)."""
+    """Yield all branches, tags, stashes and staged files as `git bundle` writes them. Raises `errors.Unavailable`
+    (E_GIT).
+    """
     # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
     extra = [
         object_id
@@ -122,15 +131,15 @@ def bundle_history(root: Path, checkout: Checkout) -> Iterator[bytes]:
 
 
 def _run_git(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
-    """All that such a git prints."""
+    """Run git on a repository that is being restored and return its output."""
     return b"".join(stream_output(root, arguments, settings))
 
 
 def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -> None:
-    """Make a repository in an empty folder from what `bundled` wrote, with the files of its commit.
+    """Restore a repository into an empty folder from the output of `bundle_history`, with the files of its commit.
 
-    Raises `errors.StateError` (E_BACKUP) for a ref that is none and for a HEAD that is another, `errors.Unavailable` (E_GIT)
-    for what git does not take.
+    Raises `errors.StateError` (E_BACKUP) for an invalid ref or a different HEAD, `errors.Unavailable` (E_GIT)
+    if git rejects the bundle.
     """
     _make_empty(folder, checkout)
     ref_list = os.fsdecode(_unpack_bundle(folder, bundle)) if bundle is not None else ""
@@ -158,7 +167,7 @@ def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -
 
 
 def _unpack_bundle(folder: Path, bundle: Iterable[bytes]) -> bytes:
-    """The refs of a bundle, a commit and a name a line, after its objects were taken in."""
+    """Import the objects of a bundle and return its refs, a commit and a name a line."""
     bundle_path = folder / ".git/bundle"
     with bundle_path.open("xb") as file:
         file.writelines(bundle)
@@ -168,7 +177,9 @@ def _unpack_bundle(folder: Path, bundle: Iterable[bytes]) -> bytes:
 
 
 def _make_empty(folder: Path, checkout: Checkout) -> None:
-    """By hand as far as git needs it to know a repository, as `run` asks git of one alone."""
+    """Create by hand the files that git needs to recognise a repository, because `run` asks git only inside a
+    repository.
+    """
     for name in (".git/objects", ".git/refs", ".git/info"):
         (folder / name).mkdir(parents=True)
     (folder / ".git/HEAD").write_text("ref: refs/heads/main\n", "utf-8")
@@ -193,8 +204,9 @@ def _check_out(folder: Path, commit: str) -> None:
 
 
 def _refuse_vast(folder: Path, commit: str) -> None:
-    """Raise `errors.Unavailable` (E_IO) where the files of a commit need more room than there is: a few bytes of history can
-    unfold to any number of them."""
+    """Raise `errors.Unavailable` (E_IO) if the files of a commit need more room than there is: a few bytes of
+    history can expand to any number of them.
+    """
     free_bytes, tail = disk_usage(folder).free, b""
     for piece in stream_output(folder, ["ls-tree", "-r", "-l", "-z", commit]):
         *lines, tail = (tail + piece).split(b"\0")
@@ -206,7 +218,7 @@ def _refuse_vast(folder: Path, commit: str) -> None:
 
 
 def stage(folder: Path, checkout: Checkout) -> None:
-    """Have the index hold what was staged, and know the files as they lie there now."""
+    """Restore the staged state of the index and refresh it for the present files."""
     # A fresh one: git takes a file for changed where the index knows another size of it, whatever a filter makes of it.
     _run_git(folder, "read-tree", checkout.index or checkout.commit)
     with suppress(Unavailable):  # says by its exit code that files are changed, too

@@ -1,12 +1,12 @@
-"""What duckkb has git change in a repository, when a verb's name says so: merges, the index, local settings; and commits
-on a branch that is checked out nowhere, by git's plumbing: working tree, index and HEAD stay as they are.
+"""Changes a repository through git, when a verb's name says so: merges, the index, local settings. Commits on a
+branch that is not checked out through git's plumbing: working tree, index and HEAD stay as they are.
 
-As everywhere git runs hardened: no hook, filter or merge driver of the repository, no editor, no signing program. Other
-files than parts are merged as lines, as git does without drivers.
+As everywhere git runs hardened: no hook, filter or merge driver of the repository, no editor, no signing
+program. Other files than parts are merged as lines, as git does without drivers.
 
-The last line of the message of a commit that was made on such a branch is a mark, a digest over who made it (a clone's id),
-the branch, its parent and its tree. So a branch can be told from one that somebody else has made or added to, rewritten or
-amended, wherever it was pushed to and fetched from meanwhile.
+The last line of a commit message on such a branch is a mark: a digest over its maker (a clone's id), the
+branch, its parent and its tree. The mark distinguishes such a branch from branches that somebody else has made,
+extended, rewritten or amended, even after pushes and fetches.
 """
 
 import os
@@ -53,8 +53,9 @@ MARK = "Duckkb-Proposal: "
 
 
 class Index(Struct, frozen=True):
-    """The index under `data/`: the entries of parts by path, those in conflict by stage (1 base, 2 ours, 3 theirs), the
-    paths whose conflict someone has resolved, and what else is in conflict."""
+    """The index under `data/`: the entries of parts by path, conflicting entries by stage (1 base, 2 ours, 3
+    theirs), the paths whose conflict was resolved, and other conflicting paths.
+    """
 
     merged: Mapping[str, TreeEntry]
     unmerged: Mapping[str, Mapping[int, TreeEntry]]
@@ -63,7 +64,7 @@ class Index(Struct, frozen=True):
 
 
 def read_index(root: Path) -> Index:
-    """What the index holds of parts."""
+    """Read the entries of parts from the index."""
     clean_entries: dict[str, TreeEntry] = {}
     conflict_entries: dict[str, dict[int, TreeEntry]] = {}
     places = _list_places(root)
@@ -86,7 +87,7 @@ def read_index(root: Path) -> Index:
 
 
 def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> None:
-    """Give paths new entries by stage, 0 alone for a path without conflict, none for one that is gone."""
+    """Set the index entries of paths by stage: only 0 for a path without conflict, none for a deleted path."""
     if not entries:
         return
     folder = prefix(root)
@@ -100,12 +101,12 @@ def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> Non
 
 
 def refresh(root: Path) -> None:
-    """Have the index know the files as they are, so that nothing looks changed that is not."""
+    """Refresh the index's file status, so that unchanged files do not look changed."""
     answer(root, ["update-index", "-q", "--refresh"], settings=disable_filters(root))
 
 
 def store_files(root: Path, paths: Sequence[str]) -> dict[str, TreeEntry]:
-    """The files at some paths as blobs of the repository."""
+    """Store files as blobs of the repository and return their entries."""
     if not paths:
         return {}
     names = "".join(f"{prefix(root)}{path}\n" for path in paths).encode()
@@ -114,31 +115,32 @@ def store_files(root: Path, paths: Sequence[str]) -> dict[str, TreeEntry]:
 
 
 def store_bytes(root: Path, data: bytes) -> str:
-    """Bytes as a blob of the repository; its id."""
+    """Store bytes as a blob of the repository and return its id."""
     return output(root, ["hash-object", "-w", "--no-filters", "--stdin"], stdin=data).decode().strip()
 
 
 def merge_bases(root: Path, one: str, *others: str) -> list[str]:
-    """The best common ancestors of a commit and the merge of others, oldest first; empty where there is none."""
+    """Return the best common ancestors of a commit and the merge of others, oldest first; empty if there is none."""
     result = answer(root, ["merge-base", "--all", one, *others])
     return result.output.decode().split()[::-1] if result.code == 0 else []
 
 
 def parents(root: Path, commit: str) -> list[str]:
-    """The parents of a commit that are here, in order; none of a commit that is not here."""
+    """Return the available parents of a commit, in order; empty if the commit is not available."""
     result = answer(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit])
     return result.output.decode().split()[1:] if result.code == 0 else []
 
 
 def is_root(root: Path, commit: str) -> bool:
-    """Whether a commit is here and has no parents, rather than parents that are not here."""
+    """Return whether a commit is available and has no parents at all, rather than missing parents."""
     result = answer(root, ["cat-file", "commit", commit])
     return result.code == 0 and b"\nparent " not in result.output.partition(b"\n\n")[0]
 
 
 def find_carried_change(root: Path, commit: str) -> tuple[str, str] | None:
-    """The two commits between which lies the change that a commit says it carries over: a pick (`cherry-pick -x`) or a
-    revert; None for another commit, and where the change is not here."""
+    """Return the two commits whose difference a commit says it carries over: a pick (`cherry-pick -x`) or a
+    revert. Returns None for another commit, and if the change is not available.
+    """
     message = answer(root, ["cat-file", "commit", commit]).output.decode(errors="replace").partition("\n\n")[2]
     picks, reverts = _PICKED.findall(message), _REVERTED.findall(message)
     if not picks and len(reverts) != 1:
@@ -151,7 +153,7 @@ def find_carried_change(root: Path, commit: str) -> tuple[str, str] | None:
 
 
 def find_changes_on_branches(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]:
-    """Of these files those that another branch has changed since it left HEAD's history: path and branch."""
+    """Return those of these files that another branch has changed since it left HEAD's history: path and branch."""
     paths_by_place = {prefix(root) + path: path for path in paths}
     matches = []
     names = output(root, ["for-each-ref", "--format=%(refname)", "--no-merged=HEAD", "refs/heads", "refs/remotes"])
@@ -167,14 +169,16 @@ def find_changes_on_branches(root: Path, paths: Sequence[str]) -> list[tuple[str
 
 
 def fast_forward(root: Path, commit: str) -> None:
-    """Move the branch that is checked out to a commit that lies ahead of it, and the files with it; raises `errors.Refused` where
-    that would overwrite what is not committed, files that git ignores among it."""
+    """Move the checked-out branch and its files to a descendant commit; raises `errors.Refused` if that would
+    overwrite uncommitted content, ignored files included.
+    """
     _merge(root, ["--ff-only", "--no-overwrite-ignore", "--end-of-options", commit], {0})
 
 
 def begin_merge(root: Path, name: str, message: str | None) -> None:
-    """Merge as git does and stop before committing: MERGE_HEAD is set, the index holds what conflicts. Raises
-    `errors.Refused` where git does not begin."""
+    """Merge as git does and stop before committing: MERGE_HEAD is set, the index holds the conflicts. Raises
+    `errors.Refused` if git does not begin.
+    """
     message_options = ["-m", message] if message is not None else []
     _merge(root, ["--no-ff", "--no-commit", *message_options, "--end-of-options", name], {0, 1})
     if not (repository_of(root).git_dir / "MERGE_HEAD").exists():
@@ -182,7 +186,7 @@ def begin_merge(root: Path, name: str, message: str | None) -> None:
 
 
 def conclude(root: Path, message: str | None) -> None:
-    """Commit what is merged, with the message that the merge was given, or git's own."""
+    """Commit the merge with the message that it was given, or git's own."""
     message_options = ["-m", message] if message is not None else ["--no-edit", "--cleanup=strip"]
     result = _change(root, ["commit", "-q", "--no-verify", "--no-gpg-sign", *message_options])
     if result.code:
@@ -190,7 +194,7 @@ def conclude(root: Path, message: str | None) -> None:
 
 
 def abort_merge(root: Path) -> None:
-    """Take files and index back to before the merge."""
+    """Restore files and index to the state before the merge."""
     result = _change(root, ["merge", "--abort"])
     if result.code:
         raise result.failure("merge --abort", "git status")
@@ -199,7 +203,7 @@ def abort_merge(root: Path) -> None:
 def merge_lines(
     base: bytes, ours: bytes, theirs: bytes, root: Path, style: Sequence[str] = ("--diff3",)
 ) -> tuple[bytes, bool]:
-    """The merge of three files by lines, and whether it is clean."""
+    """Merge three files by lines; return the result and whether it is clean."""
     with TemporaryDirectory(prefix="duckkb-merge-") as folder:
         names = [Path(folder) / name for name in ("ours", "base", "theirs")]
         for name, data in zip(names, (ours, base, theirs), strict=True):
@@ -214,7 +218,7 @@ def merge_lines(
 
 
 def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
-    """The values of settings of this repository alone; None for one that is not set."""
+    """Return the values of this repository's own settings; None for a setting that is not set."""
     values: dict[str, str | None] = {}
     for name in names:
         result = answer(root, ["config", "--local", "--get", name])
@@ -223,7 +227,9 @@ def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
 
 
 def set_setting(root: Path, name: str, value: str | None) -> None:
-    """Set a setting of this repository; None takes it away. Git waits for no other process that changes the file, so this does."""
+    """Set a setting of this repository; None removes it. Waits for other processes that change the file, because
+    git does not.
+    """
     arguments = ["--replace-all", name, value] if value is not None else ["--unset-all", name]
     until, file = time.monotonic() + _WAIT_S, repository_of(root).common_dir / "config"
     result = answer(root, ["config", "--local", *arguments])
@@ -257,7 +263,7 @@ def _list_places(root: Path) -> list[str]:
 
 
 class Branch(Struct, frozen=True):
-    """A branch by its name, and the commit that it is at, None where it does not exist yet."""
+    """A branch by its name, and its commit, None if it does not exist yet."""
 
     name: str
     tip: Revision | None
@@ -268,8 +274,9 @@ class Branch(Struct, frozen=True):
 
 
 def branch(root: Path, name: str) -> Branch:
-    """A branch that may be written; raises `errors.UsageError` for what is no name of one, `errors.Refused` for one that is
-    checked out, here or in another work tree, or that another branch's name leaves no room for."""
+    """Return a branch that may be written; raises `errors.UsageError` for an invalid name. Raises `errors.Refused`
+    for a branch that is checked out, here or in another work tree, or whose name conflicts with another branch.
+    """
     if name in ("", "HEAD") or text(root, ["check-ref-format", "--branch", name]) != name:
         raise UsageError(f"{name!r} cannot name a branch", suggestion="leave --branch out, and one is made up")
     ref = f"refs/heads/{name}"
@@ -285,8 +292,9 @@ def branch(root: Path, name: str) -> Branch:
 
 
 def _refuse_in_the_way(root: Path, name: str) -> None:
-    """Git keeps branches as files and folders: where `a` is one, `a/b` cannot be, nor the other way round; and where file
-    names have no case, `A` is `a`."""
+    """Raise if another branch blocks the name. Git stores branches as files and folders: `a` excludes `a/b` and
+    the reverse, and without case in file names, `A` is `a`.
+    """
     for sibling in text(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]).splitlines():
         if sibling.startswith(f"{name}/") or name.startswith(f"{sibling}/"):
             message = f"there is a branch {sibling}, beside which git can have none named {name}"
@@ -302,7 +310,7 @@ def _fold_name(name: str) -> str:
 
 
 def find_pushed_revision(root: Path, remote: str, name: str) -> Revision | None:
-    """Where a branch was at a remote when that was last fetched from or pushed to; None for none."""
+    """Return a branch's revision at a remote as of the last fetch or push; None if there is none."""
     return _find_revision(root, f"refs/remotes/{remote}/{name}")
 
 
@@ -312,7 +320,7 @@ def _find_revision(root: Path, ref: str) -> Revision | None:
 
 
 def is_made_by(root: Path, writer: str, name: str, tip: Revision) -> bool:
-    """Whether `commit` made the tip of a branch as it is, for this writer."""
+    """Return whether `commit` made the present tip of a branch for this writer."""
     commit_text = text(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"])
     parent, _, message = commit_text.partition("\n")
     return message.rstrip("\n").rpartition("\n")[2] == MARK + _compute_mark(writer, name, parent, tip.tree)
@@ -323,18 +331,18 @@ def _compute_mark(writer: str, name: str, parent: str, tree: str) -> str:
 
 
 def contains(root: Path, newer: Revision, older: Revision) -> bool:
-    """Whether one commit is the other or an ancestor of it."""
+    """Return whether `older` equals `newer` or is an ancestor of it."""
     return answer(root, ["merge-base", "--is-ancestor", older.commit, newer.commit]).code == 0
 
 
 def commit(
     root: Path, target: Branch, parent: Revision, files: Mapping[str, bytes | None], message: str, writer: str
 ) -> str:
-    """Put a commit of `parent` with these files instead (None: gone) on a branch, with the mark of `writer`; returns its id
-    in hex.
+    """Commit `parent` with these files replaced (None: deleted) on a branch, with the mark of `writer`; return the
+    id in hex.
 
-    Raises `errors.Conflict` (E_STALE) where the branch is not where it was, `errors.Unavailable` (E_GIT) where git fails, as
-    without a name to commit by.
+    Raises `errors.Conflict` (E_STALE) if the branch has moved, `errors.Unavailable` (E_GIT) if git fails, for
+    example without a committer name.
     """
     inside = prefix(root)
     with TemporaryDirectory(prefix="duckkb-index-") as folder:

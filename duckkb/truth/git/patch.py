@@ -1,4 +1,4 @@
-"""Unified patches in git's form: `git apply` takes them. Standard library only."""
+"""Formats unified patches in git's form, for `git apply`. Standard library only."""
 
 import difflib
 import hashlib
@@ -17,17 +17,18 @@ _BINARY_PROBE = 8000
 
 
 def format_patch(changes: Iterable[Change]) -> str:
-    """The patch from old to new contents, in the order of paths, as `git diff -U1 --no-renames` shows it; of lines that stand
-    several times git may cut the hunks differently. Bytes that are not UTF-8 show as U+FFFD."""
+    """Return the patch from old to new contents, in the order of paths, as `git diff -U1 --no-renames` shows it.
+    For repeated lines git may cut the hunks differently. Bytes that are not UTF-8 show as U+FFFD.
+    """
     lines = (line for path, old, new in sorted(changes) for line in _render_file(path, old, new))
     return "".join(line.decode(errors="replace") for line in lines)
 
 
 def quote_path(path: str) -> str:
-    """A path as git writes it: in quotes, with octal escapes, where it has anything but printable ASCII.
+    r"""Return a path as git writes it: in quotes, with octal escapes, if it has anything but printable ASCII.
 
-    >>> quoted("data/笔"), quoted("data/note")
-    ('"data/\\\\347\\\\254\\\\224"', 'data/note')
+    >>> quote_path("data/笔"), quote_path("data/note")
+    ('"data/\\347\\254\\224"', 'data/note')
     """
     body = "".join(_quote_byte(byte) for byte in path.encode(errors="surrogateescape"))
     return path if body == path else f'"{body}"'
@@ -61,19 +62,19 @@ def _render_file(path: str, old: bytes | None, new: bytes | None) -> Iterator[by
 
 
 def _end_name(name: str) -> str:
-    """git ends a name with a space by a tab, so that other programs see where it stops."""
+    """End a name that has a space with a tab, as git does, so that other programs see where it ends."""
     return f"{name}\t" if " " in name else name
 
 
 def _hash_blob(data: bytes | None) -> str:
-    """The start of git's name for the content."""
+    """Return the start of git's id for the content."""
     if data is None:
         return _ABSENT
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()[:7]
 
 
 def _split_lines(data: bytes) -> list[bytes]:
-    """Lines by LF alone, each with its own; `bytes.splitlines` would cut at CR too."""
+    """Split at LF only and keep it; `bytes.splitlines` would split at CR too."""
     parts = data.split(b"\n")
     return [part + b"\n" for part in parts[:-1]] + parts[-1:] * bool(parts[-1])
 

@@ -1,4 +1,4 @@
-"""Which files got another name, as git finds it."""
+"""Detects renamed files with git."""
 
 import os
 from collections.abc import Mapping
@@ -9,8 +9,9 @@ from duckkb.truth.git.run import answer, disable_filters
 
 
 def renames(root: Path, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str, str]:
-    """The former path of each file that was renamed; `old` are the files that went, `new` those that came, by path. Half of
-    the content must be the same at least (`git diff -M`). Raises `errors.Unavailable` (E_GIT)."""
+    """Return the former path of each renamed file; `old` are the deleted files, `new` the added files, by path. At
+    least half of the content must be the same (`git diff -M`). Raises `errors.Unavailable` (E_GIT).
+    """
     if not (old and new):
         return {}
     paths = {}

@@ -1,7 +1,7 @@
-"""Facts about the git repository around a knowledge base. Nothing here changes a repository.
+"""Reads facts about the git repository around a knowledge base. Nothing here changes a repository.
 
-What a small file in `.git` tells is read from there; all else is asked of git. Without git, or without a repository, every
-question has an answer.
+Facts in small files of `.git` are read from there; git answers the others. Without git, or without a
+repository, every function returns a value.
 """
 
 import os
@@ -26,7 +26,7 @@ _SETTINGS = r"^core\.(autocrlf|eol|ignorecase|precomposeunicode|bare)$"
 
 
 class RepositoryState(Struct, frozen=True):
-    """What kind of repository this is. `readable`: git can read it, and the commit that HEAD names is there."""
+    """The kind of repository. `readable`: git can read it, and HEAD's commit is available."""
 
     readable: bool
     shallow: bool = False
@@ -34,7 +34,7 @@ class RepositoryState(Struct, frozen=True):
 
 
 def branch(root: Path) -> str:
-    """The short name of the branch that is checked out; a detached HEAD's commit id; empty without git."""
+    """Return the short name of the checked-out branch; a detached HEAD's commit id; empty without git."""
     repository = find_repository(root)
     if repository is None:
         return ""
@@ -44,7 +44,7 @@ def branch(root: Path) -> str:
 
 
 def head_commit(root: Path) -> str | None:
-    """The commit that HEAD names; None before the first one, or without git."""
+    """Return HEAD's commit; None before the first commit, or without git."""
     repository = find_repository(root)
     value = "ref: HEAD" if repository else ""
     for _ in range(_SYMBOLIC_REF_DEPTH):
@@ -58,13 +58,15 @@ def head_commit(root: Path) -> str | None:
 
 
 def commit_time(root: Path, commit: str) -> int | None:
-    """When a commit was made, in seconds since 1970; None where git does not say."""
+    """Return the time of a commit, in seconds since 1970; None if git does not know it."""
     seconds = _ask_git(root, "show", "-s", "--format=%ct", "--end-of-options", commit)
     return int(seconds) if seconds.isdecimal() else None
 
 
 def is_readable_repository(root: Path) -> bool:
-    """Whether there is a repository, and git would not wait for ever where it begins to read it: at a FIFO, say."""
+    """Return whether there is a repository that git can start to read without waiting forever, for example at a
+    FIFO.
+    """
     repository = find_repository(root)
     if repository is None:
         return False
@@ -73,8 +75,9 @@ def is_readable_repository(root: Path) -> bool:
 
 
 def is_main_branch(root: Path) -> bool:
-    """Whether this is the branch that others start from: main, master, or what origin/HEAD names. A folder without git
-    has but one line of history, which counts as main."""
+    """Return whether this is the branch that others start from: main, master, or origin/HEAD's branch. A folder
+    without git has a single line of history, which counts as main.
+    """
     name = branch(root)
     if find_repository(root) is None or name in _MAIN_BRANCHES:
         return True
@@ -82,7 +85,7 @@ def is_main_branch(root: Path) -> bool:
 
 
 def default_branch(root: Path) -> str:
-    """The branch that origin/HEAD names; empty where that is not known."""
+    """Return origin/HEAD's branch; empty if unknown."""
     repository = find_repository(root)
     head = read_text(repository.common_dir / "refs/remotes/origin/HEAD") if repository else ""
     prefix = "ref: refs/remotes/origin/"
@@ -90,12 +93,12 @@ def default_branch(root: Path) -> str:
 
 
 def address_of_origin(root: Path) -> str:
-    """Where the remote `origin` is; empty where there is none, or no git to ask."""
+    """Return the URL of the remote `origin`; empty if there is none, or no git."""
     return _ask_git(root, "config", "--get", "remote.origin.url").strip()
 
 
 def operation_in_progress(root: Path) -> str | None:
-    """What git is in the middle of: `merge`, `rebase`, `am`, `cherry-pick`, `revert`, or None."""
+    """Return git's operation in progress: `merge`, `rebase`, `am`, `cherry-pick`, `revert`, or None."""
     repository = find_repository(root)
     if repository is None:
         return None
@@ -113,10 +116,11 @@ def operation_in_progress(root: Path) -> str | None:
 
 
 def tracks_state(root: Path) -> bool:
-    """Whether git tracks `.duckkb` or anything in it, as a hostile clone would to bring a journal or a cache along.
+    """Return whether git tracks `.duckkb` or anything in it: a hostile clone could bring a journal or a cache
+    along.
 
-    The index's bytes answer for nearly every repository; git is asked only where the name occurs in them, or where the
-    format shortens or moves names.
+    The bytes of the index answer this for nearly every repository. Git is asked only if they contain the name,
+    or if the format shortens or moves names.
     """
     repository = find_repository(root)
     index = read_bytes(repository.index) if repository else None
@@ -132,7 +136,7 @@ def tracks_state(root: Path) -> bool:
 
 
 def index_versions(root: Path) -> set[int]:
-    """The numbers of the format of the files that make git's index; none without git."""
+    """Return the format versions of the files that form git's index; none without git."""
     repository = find_repository(root)
     if repository is None:
         return set()
@@ -142,7 +146,7 @@ def index_versions(root: Path) -> set[int]:
 
 
 def _list_shared_indices(git_dir: Path) -> list[Path]:
-    """The files that a split index is made of beside its own."""
+    """List the additional files of a split index."""
     try:
         return [path for path in git_dir.iterdir() if path.name.startswith("sharedindex.")]
     except OSError as error:
@@ -150,20 +154,22 @@ def _list_shared_indices(git_dir: Path) -> list[Path]:
 
 
 def tracks(root: Path, folder: Path) -> bool:
-    """Whether git tracks anything below a folder of the work tree; True where git cannot be asked."""
+    """Return whether git tracks anything below a folder of the work tree; True if git is unavailable."""
     repository = find_repository(root)
     return repository is None or _list_files(root, os.path.relpath(folder, repository.work_tree)) != b""
 
 
 def was_committed(root: Path, path: str) -> bool:
-    """Whether a commit of HEAD's history has changed a path of the base; False without git or before the first commit."""
+    """Return whether a commit in HEAD's history has changed a path of the base; False without git or before the
+    first commit.
+    """
     repository = find_repository(root)
     place = f"{repository.prefix}{path}" if repository else path
     return head_commit(root) is not None and bool(_ask_git(root, "log", "-1", "--format=%H", "--", place))
 
 
 def head_has_records(root: Path) -> bool:
-    """Whether HEAD's tree holds a part file of this base; False without git or before the first commit."""
+    """Return whether HEAD's tree holds a part file of this base; False without git or before the first commit."""
     commit = head_commit(root)
     return commit is not None and _has_records(root, commit)
 
@@ -179,13 +185,13 @@ def _has_records(root: Path, commit: str) -> bool:
 
 
 def has_marker(root: Path) -> bool:
-    """Whether `.git` stands in this folder or above it, in whatever state."""
+    """Return whether this folder or a folder above it has `.git`, in whatever state."""
     here = Path(os.path.realpath(root))
     return any(os.path.lexists(folder / ".git") for folder in (here, *here.parents))
 
 
 def shape(root: Path) -> RepositoryState | None:
-    """None without a repository."""
+    """Return the state of the repository; None without a repository."""
     repository = find_repository(root)
     if repository is None:
         return RepositoryState(False) if has_marker(root) else None
@@ -200,14 +206,16 @@ def shape(root: Path) -> RepositoryState | None:
 
 
 def settings(root: Path) -> dict[str, str]:
-    """The settings of git that change files or their names, by lower-case key; of several values the last counts."""
+    """Return git's settings that change files or their names, by lower-case key; of several values the last
+    counts.
+    """
     entries = _ask_git(root, "config", "-z", "--get-regexp", _SETTINGS)
     pairs = (entry.partition("\n") for entry in entries.split("\0") if entry)
     return {key.lower(): value.lower() for key, _, value in pairs}
 
 
 def attributes(root: Path, path: str, names: Sequence[str] = ("text", "eol", "filter")) -> dict[str, str] | None:
-    """What git does to one path of the base, by attribute; None where git does not tell."""
+    """Return git's attributes of a path of the base; None if git is unavailable."""
     repository = find_repository(root)
     report = _ask_git(root, "check-attr", "-z", *names, "--", f"{repository.prefix}{path}") if repository else ""
     fields = report.split("\0")
@@ -215,7 +223,7 @@ def attributes(root: Path, path: str, names: Sequence[str] = ("text", "eol", "fi
 
 
 def _list_files(root: Path, place: str) -> bytes | None:
-    """The tracked files at a place in the work tree; None where git cannot be asked."""
+    """Return the tracked files at a place in the work tree; None if git is unavailable."""
     try:
         result = run.answer(root, ["ls-files", "-z", "--end-of-options", place])
     except run.NoGit:
@@ -224,7 +232,7 @@ def _list_files(root: Path, place: str) -> bytes | None:
 
 
 def _ask_git(root: Path, *arguments: str) -> str:
-    """What git prints; empty where it fails, and where there is no git or no repository."""
+    """Return git's output; empty if it fails, and without git or a repository."""
     if find_repository(root) is None:
         return ""
     try:

@@ -1,8 +1,9 @@
-"""What git holds of a knowledge base at a revision: which commit a name means, which files differ, and their bytes;
-and how the files of a folder came to be: the commits that touched it, what each of them changed, and who made it.
+"""Reads a knowledge base at a revision: resolves names, compares trees and reads files. Also reads the history of
+a folder: the commits that touched it, their changes, and their authors.
 
-Paths are relative to the knowledge base. History is what git tells of a branch's ancestors, simplified to the commits that
-explain the folder as it is: a commit stands before its parents, and a merge that took one side whole leads to that side alone.
+Paths are relative to the knowledge base. History covers a branch's ancestors, simplified to the commits that
+explain the present folder: a commit precedes its parents, and a merge that took a single side leads only to
+that side.
 """
 
 import os
@@ -44,7 +45,7 @@ _FIRST, _MOST = 32, 1_024  # commits that are looked into at once: few, as the n
 
 
 class Revision(Struct, frozen=True):
-    """A name as it was given, and what it means: `commit` (empty where it names a tree) and `tree`, both in hex."""
+    """A name as given, and its meaning: `commit` (empty if it names a tree) and `tree`, both in hex."""
 
     name: str
     commit: str
@@ -63,8 +64,9 @@ class TreeEntry(Struct, frozen=True):
 
 
 class Touched(Struct, frozen=True):
-    """A file that differs between two trees; None where a side has none. `unmerged` says that the index holds several
-    versions of it, and so no new one."""
+    """A file that differs between two trees; None on a side without it. `unmerged` says that the index holds
+    several versions of it, and so no new one.
+    """
 
     path: str
     old: TreeEntry | None
@@ -73,13 +75,14 @@ class Touched(Struct, frozen=True):
 
 
 def revision(root: Path, name: str) -> Revision:
-    """What a name means; raises `errors.StateError` (E_REVISION) for one that git does not know here."""
+    """Resolve a name; raises `errors.StateError` (E_REVISION) if git does not know it here."""
     return revisions(root, name)[0]
 
 
 def revisions(root: Path, *names: str) -> list[Revision]:
-    """What names mean, asked of one process. They are lines that it reads, so that none can be an option. Raises
-    `errors.StateError` (E_REVISION) for the first that git does not know here."""
+    """Resolve names in a single git process. It reads them as lines, so that no name can be an option. Raises
+    `errors.StateError` (E_REVISION) for the first name that git does not know here.
+    """
     sound = [name for name in names if name and "\0" not in name and "\n" not in name]
     queries = "".join(f"{name}^{{commit}}\n{name}^{{tree}}\n" for name in sound)
     answers = iter(
@@ -95,7 +98,7 @@ def revisions(root: Path, *names: str) -> list[Revision]:
 
 
 def _parse_object(line: bytes) -> str:
-    """The id in `ID TYPE SIZE`; empty for the name of nothing."""
+    """Return the id in `ID TYPE SIZE`; empty for an unknown name."""
     words = line.split(b" ")
     return words[0].decode() if len(words) == 3 and words[1] in (b"commit", b"tree") else ""
 
@@ -114,7 +117,7 @@ def _build_unknown_error(root: Path, name: str) -> StateError:
 
 
 def head(root: Path) -> Revision:
-    """What HEAD is: the empty tree where nothing was committed yet."""
+    """Return HEAD's revision; the empty tree before the first commit."""
     try:
         return revision(root, "HEAD")
     except StateError:
@@ -124,12 +127,12 @@ def head(root: Path) -> Revision:
 
 
 def empty_tree(root: Path) -> str:
-    """The id of the tree without files, in hex."""
+    """Return the id of the empty tree, in hex."""
     return output(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip()
 
 
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
-    """The commit in which two histories part; raises `errors.StateError` (E_REVISION) where they never met."""
+    """Return the commit at which two histories part; raises `errors.StateError` (E_REVISION) if they have none."""
     both = one.commit and other.commit
     ancestor = text(root, ["merge-base", "--end-of-options", one.commit, other.commit]) if both else ""
     if not ancestor:
@@ -144,23 +147,25 @@ def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
 
 
 def commits_between(root: Path, old: Revision, new: Revision) -> int:
-    """How many commits the new one has behind it that the old one has not."""
+    """Count the commits in the history of `new` that `old` does not have."""
     return int(output(root, ["rev-list", "--count", f"{old.commit}..{new.commit}", "--"]) or 0)
 
 
 def compare_trees(root: Path, old: Revision, new: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
-    """The files under some places in which two trees differ, by path."""
+    """Return the files under some places that differ between two trees, by path."""
     return _compare_raw(root, places, "diff-tree", "-r", old.tree, new.tree)
 
 
 def compare_index(root: Path, old: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
-    """The files under some places in which the index differs from a tree, by path."""
+    """Return the files under some places that differ between the index and a tree, by path."""
     return _compare_raw(root, places, "diff-index", "--cached", old.tree)
 
 
 def iter_touched_files(root: Path, old: str, against: str | None) -> Iterator[Touched]:
-    """The files of the whole repository in which a commit differs from another one, from the `index`, or (None) from the
-    files as they are; paths from the root of the repository. A blob of zeros stands for what is in the file."""
+    """Yield the files of the whole repository that differ between a commit and another commit, the `index`, or
+    (None) the present files; paths start at the root of the repository. A blob of zeros stands for the content
+    of the file.
+    """
     commands = {"index": ["diff-index", "--cached"], None: ["diff-index"]}
     command = commands.get(against, ["diff-tree", "-r"])
     repository = replace(repository_of(root), prefix="")
@@ -170,7 +175,7 @@ def iter_touched_files(root: Path, old: str, against: str | None) -> Iterator[To
 
 
 def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, dict[str, str]]:
-    """What git's attributes say of paths of the base, at a commit, in the `index` or (None) as the files are."""
+    """Return git's attributes of paths of the base, at a commit, in the `index` or (None) for the present files."""
     repository = repository_of(root)
     queries = "".join(f"{repository.prefix}{path}\0" for path in paths)
     command = ["check-attr", *(["--cached"] if at else []), "-z", "-a", "--stdin"]
@@ -187,7 +192,7 @@ def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, di
 
 
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
-    """The files of a tree under some places, by path."""
+    """Return the files of a tree under some places, by path."""
     tree_lines = output(
         root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *place_paths(repository_of(root), places)]
     )
@@ -195,7 +200,7 @@ def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[s
 
 
 def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
-    """The files of the index under some places, by path; those in conflict are left out."""
+    """Return the files of the index under some places, by path, without files in conflict."""
     index_lines = output(root, ["ls-files", "-s", "-z", "--", *place_paths(repository_of(root), places)])
     return {
         path: TreeEntry(mode, blob) for mode, blob, stage, path in iter_listed_words(root, index_lines) if stage == "0"
@@ -203,7 +208,7 @@ def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Tree
 
 
 def iter_listed_words(root: Path, listed: bytes) -> Iterator[list[str]]:
-    """The words of each line that `ls-tree` or `ls-files -s` ends with NUL, the path last."""
+    """Yield the words of each NUL-terminated line of `ls-tree` or `ls-files -s`, the path last."""
     repository = repository_of(root)
     for line in listed.split(b"\0"):
         if line:
@@ -212,8 +217,9 @@ def iter_listed_words(root: Path, listed: bytes) -> Iterator[list[str]]:
 
 
 def list_unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
-    """The paths under some places whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
-    too: truth is what lies there)."""
+    """List the paths under some places whose file may differ from the index: other times or sizes, deleted, or
+    never added. Ignored files count too: truth is what the work tree holds.
+    """
     repository = repository_of(root)
     git_paths = place_paths(repository, places)
     changed_names = output(root, ["diff-files", "--name-only", "-z", "--", *git_paths], settings=disable_filters(root))
@@ -223,7 +229,9 @@ def list_unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
 
 
 def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
-    """The bytes of blobs by their ids, by one process. Raises `errors.Unavailable` (E_GIT) for one that is not here."""
+    """Return the bytes of blobs by their ids, from a single process. Raises `errors.Unavailable` (E_GIT) for a
+    missing blob.
+    """
     blob_ids = list(dict.fromkeys(ids))
     if not blob_ids:
         return {}
@@ -244,14 +252,14 @@ def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
 
 
 def contents(root: Path, entries: Mapping[_Key, TreeEntry | None]) -> dict[_Key, bytes]:
-    """The bytes of those entries that are regular files, by their keys. Raises as `blobs` does."""
+    """Return the bytes of the entries that are regular files, by their keys. Raises as `blobs` does."""
     files = {key: entry.blob for key, entry in entries.items() if entry is not None and entry.mode in REGULAR}
     content = blobs(root, files.values())
     return {key: content[blob] for key, blob in files.items()}
 
 
 def make_missing_object_error(blob: str) -> Unavailable:
-    """The error for an object that is not here."""
+    """Return the error for a missing object."""
     return Unavailable(
         f"git does not have the object {blob} here",
         code="E_GIT",
@@ -260,19 +268,19 @@ def make_missing_object_error(blob: str) -> Unavailable:
 
 
 def lines(root: Path, at: Revision, folder: str) -> int:
-    """How many lines the files of a folder have, at a revision."""
+    """Count the lines in the files of a folder, at a revision."""
     blob_ids = [entry.blob for entry in entries(root, at, (folder,)).values() if entry.mode in REGULAR]
     content = blobs(root, blob_ids)
     return sum(content[blob].count(b"\n") for blob in blob_ids)
 
 
 def prefix(root: Path) -> str:
-    """The folder of the base inside its repository, with a final `/`; empty where the two are one."""
+    """Return the folder of the base inside its repository, with a final `/`; empty if the two are the same."""
     return repository_of(root).prefix
 
 
 def parse_raw_changes(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
-    """What git tells in its raw form: `:100644 100644 OLD NEW M`, then a path, again and again."""
+    """Parse git's raw diff output: `:100644 100644 OLD NEW M`, then a path, again and again."""
     pieces = iter(told)
     for head in pieces:
         if head:
@@ -288,7 +296,7 @@ def _compare_raw(root: Path, places: Sequence[str], *command: str) -> list[Touch
 
 
 def place_paths(repository: Repository, places: Iterable[str]) -> list[str]:
-    """Paths relative to the base as git takes them, from the top of the repository."""
+    """Convert paths relative to the base to git's, from the top of the repository."""
     return [
         posixpath.normpath(repository.prefix + place) if place.startswith("../") else repository.prefix + place
         for place in places
@@ -300,7 +308,7 @@ def _build_entry(mode: str, blob: str) -> TreeEntry | None:
 
 
 def _strip_prefix(repository: Repository, name: bytes) -> str:
-    """Relative to the base, `../NAME` for what lies above it."""
+    """Return a path relative to the base, `../NAME` for a path above it."""
     path = os.fsdecode(name)
     if not path.startswith(repository.prefix):
         return posixpath.relpath(path, repository.prefix)
@@ -316,8 +324,9 @@ class CommitStep(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """Who made a commit and when: ISO 8601 with the author's own offset, empty for a date before 1970, for which git prints
-    `%aI` as it was asked; and the first line of the message."""
+    """The author and time of a commit, and the first line of its message. The time is ISO 8601 with the author's
+    own offset; it is empty for a date before 1970, for which git prints `%aI` verbatim.
+    """
 
     commit: str
     author: str
@@ -327,7 +336,7 @@ class Signature(Struct, frozen=True):
 
 
 def steps(root: Path, at: Revision, places: Sequence[str]) -> Iterator[CommitStep]:
-    """The commits that touched some places (relative to the base), the newest first, each before its parents."""
+    """Yield the commits that touched some places (relative to the base), newest first, each before its parents."""
     if not at.commit:
         return
     git_paths = place_paths(repository_of(root), places)
@@ -344,7 +353,7 @@ def steps(root: Path, at: Revision, places: Sequence[str]) -> Iterator[CommitSte
 
 
 def signatures(root: Path, commits: Iterable[str]) -> dict[str, Signature]:
-    """Who made these commits, by their ids in hex."""
+    """Return the signatures of these commits, by their ids in hex."""
     commit_ids = list(dict.fromkeys(commits))
     if not commit_ids:
         return {}
@@ -363,13 +372,14 @@ def signatures(root: Path, commits: Iterable[str]) -> dict[str, Signature]:
 
 
 def boundary(root: Path) -> frozenset[str]:
-    """The commits of a shallow clone whose parents are not here: what they seem to bring may be older."""
+    """Return the commits of a shallow clone whose parents are missing: their seemingly new content may be older."""
     return frozenset(read_text(repository_of(root).common_dir / "shallow").split())
 
 
 class Blobs:
-    """Files' bytes by their ids, from one process that stays: use it in a `with` block. The last few are kept, as the old
-    side of a commit is the new side of its parent."""
+    """A reader of blobs by id through a single long-lived process: use it in a `with` block. It caches the last
+    few, because the old side of a commit is the new side of its parent.
+    """
 
     _KEPT = 64
 
@@ -387,7 +397,7 @@ class Blobs:
             self._process.communicate()
 
     def _read(self, blob: str) -> bytes:
-        """Raises `errors.Unavailable` (E_GIT) for one that is not here."""
+        """Read a blob. Raises `errors.Unavailable` (E_GIT) if it is missing."""
         if self._process is None:
             self._process = start_git(self._root, ["cat-file", "--batch"])
         source, sink = self._process.stdout, self._process.stdin
@@ -405,7 +415,7 @@ class Blobs:
 
 
 def _compare_commits(root: Path, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> list[tuple[Touched, ...]]:
-    """For each (commit, parent) the files in which they differ."""
+    """Return the differing files of each pair (commit, parent)."""
     if not pairs:
         return []
     report = output(
@@ -424,5 +434,5 @@ def _compare_commits(root: Path, pairs: Sequence[tuple[str, str]], places: Seque
 
 
 def _is_head(groups: list[list[bytes]]) -> bool:
-    """Whether a commit's id may come next: not where a path must, which could look like one."""
+    """Return whether a commit's id may come next; where a path must come, its text could look like an id."""
     return not groups or len(groups[-1]) % 2 == 0

@@ -1,9 +1,10 @@
-"""The one way to ask git: GitPython runs it, hardened so that neither a repository's configuration nor a value from data can
-make git run a command, reach a host or write.
+"""The only way to run git: GitPython starts it, hardened so that neither a repository's configuration nor a value
+from data can make git run a command, reach a host or write.
 
-`answer` gives what git says whatever its exit code, `output` raises where it fails, `text` is empty there, `streamed` waits
-for as long as it takes. Git runs at the top of the work tree: paths start there. Where a repository lies is read from its
-files; GitPython, a tenth of a second to import, is loaded when git is asked for the first time.
+`answer` returns git's output for any exit code, `output` raises if git fails, `text` is empty then,
+`stream_output` has no time limit. Git runs at the top of the work tree: paths start there. A repository is
+located by reading its files; GitPython, which takes a tenth of a second to import, is loaded when git is first
+called.
 """
 
 import errno
@@ -72,8 +73,9 @@ _ABSENT = frozenset(
 
 
 class Repository(Struct, frozen=True):
-    """Where git keeps things: `git_dir` is the worktree's own, `common_dir` holds refs and objects; `prefix` is the path
-    of the knowledge base inside the work tree, with a final `/`, or empty."""
+    """The places of a repository: `git_dir` is the worktree's own, `common_dir` holds refs and objects; `prefix`
+    is the path of the knowledge base inside the work tree, with a final `/`, or empty.
+    """
 
     work_tree: Path
     git_dir: Path
@@ -82,14 +84,16 @@ class Repository(Struct, frozen=True):
 
     @property
     def is_shallow(self) -> bool:
-        """Whether this clone has the newest history alone."""
+        """Return whether this clone has only the newest history."""
         return (self.common_dir / "shallow").exists()
 
     @property
     def index(self) -> Path:
-        """The index file: the one that git names to a hook, as `commit -a` and `commit PATH` make their own beside `index`.
+        """Return the index file that git names to a hook: `commit -a` and `commit PATH` create their own beside
+        `index`.
 
-        Only a regular file of this work tree's own git folder counts, so that the environment cannot name another repository's.
+        Only a regular file of this work tree's own git folder counts, so that the environment cannot name
+        another repository's.
         """
         default_index = self.git_dir / "index"
         env_path = os.environ.get(_INDEX)
@@ -102,7 +106,7 @@ class Repository(Struct, frozen=True):
 
 
 def find_repository(root: Path) -> Repository | None:
-    """The repository whose work tree holds `root`, which may be a subfolder of it."""
+    """Find the repository whose work tree holds `root`, which may be a subfolder of it."""
     here = Path(os.path.realpath(root))
     for folder in (here, *here.parents):
         git_dir = _find_git_dir(folder)
@@ -113,7 +117,7 @@ def find_repository(root: Path) -> Repository | None:
 
 
 def read_ref(repository: Repository, name: str) -> str:
-    """What a ref holds, a commit or `ref: NAME`; empty where there is none in git's files."""
+    """Return the content of a ref, a commit or `ref: NAME`; empty if git's files have none."""
     if ".." in name.split("/"):
         return ""
     for folder in (repository.git_dir, repository.common_dir):
@@ -128,14 +132,15 @@ def read_ref(repository: Repository, name: str) -> str:
 
 
 def read_text(path: Path) -> str:
-    """A small file's text without the final newline; empty where there is none."""
+    """Read a small file without its final newline; empty if it is missing."""
     return (read_bytes(path) or b"").decode(errors="replace").rstrip("\n")
 
 
 def read_bytes(path: Path, limit: int = -1) -> bytes | None:
-    """A regular file's content, at most `limit` bytes of it where that is given; None where there is none. Waits for no FIFO
-    and reads no device: a `.git` that was not made here may hold either. Raises as `unseen` says where the machine, not the
-    file, is in the way."""
+    """Read a regular file, at most `limit` bytes of it if given; None if there is none. Never waits for a FIFO or
+    reads a device: a foreign `.git` may hold either. Raises as `unseen` says if the machine, not the file, is
+    the problem.
+    """
     try:
         with open_without_blocking(path, follow=True) as file:
             return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
@@ -146,12 +151,14 @@ def read_bytes(path: Path, limit: int = -1) -> bytes | None:
 
 
 def unseen(path: Path, error: OSError) -> Unavailable:
-    """What may well be there and cannot be seen now must not count as absent, or a guard would stand open (E_IO)."""
+    """Return the error (E_IO) for a file that may exist but cannot be seen now; it must not count as absent, or a
+    guard would stand open.
+    """
     return state.refusal(f"git's {path.name} cannot be read", error)
 
 
 def _find_git_dir(folder: Path) -> Path | None:
-    """The git folder of a work tree: `.git`, or where the file `.git` of a linked work tree points."""
+    """Return the git folder of a work tree: `.git`, or the target of the file `.git` in a linked work tree."""
     marker = folder / ".git"
     if marker.is_dir():
         return marker if (marker / "HEAD").exists() else None
@@ -168,14 +175,14 @@ def _find_common_dir(git_dir: Path) -> Path:
 
 
 class NoGit(Unavailable):
-    """There is no git to ask."""
+    """Git is not installed."""
 
     def __init__(self) -> None:
         super().__init__("git is not installed, and this needs it", code="E_GIT", suggestion="install git")
 
 
 class GitAnswer(Struct, frozen=True):
-    """How a git command ended: its exit code, what it printed, and what it said of errors."""
+    """The result of a git command: its exit code, its output, and its error output."""
 
     code: int
     output: bytes
@@ -183,7 +190,7 @@ class GitAnswer(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why it failed, in a line."""
+        """Return why the command failed, on a single line."""
         lines = [line.strip().removeprefix("error: ").removeprefix("fatal: ") for line in self.error.splitlines()]
         return "; ".join([line for line in lines if line][:4]) or f"exit code {self.code}"
 
@@ -192,7 +199,7 @@ class GitAnswer(Struct, frozen=True):
 
 
 def repository_of(root: Path) -> Repository:
-    """As `find_repository`; raises `errors.StateError` (E_GIT) where there is none."""
+    """Find the repository as `find_repository` does; raises `errors.StateError` (E_GIT) if there is none."""
     repository = find_repository(root)
     if repository is None:
         raise StateError(
@@ -211,14 +218,14 @@ def output(
     settings: Mapping[str, str] | None = None,
     index: Path | None = None,
 ) -> bytes:
-    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails, and as `answer` does."""
+    """Return git's output; raises `errors.Unavailable` (E_GIT) if git fails, and as `answer` does."""
     result = answer(root, arguments, stdin=stdin, settings=settings, index=index)
     _refuse_failure(root, arguments, result)
     return result.output
 
 
 def text(root: Path, arguments: Sequence[str]) -> str:
-    """What git prints without the last line end; empty where it fails. Raises as `answer` does."""
+    """Return git's output without the last line end; empty if it fails. Raises as `answer` does."""
     result = answer(root, arguments)
     return "" if result.code else result.output.decode(errors="surrogateescape").rstrip("\n")
 
@@ -231,11 +238,12 @@ def answer(
     settings: Mapping[str, str] | None = None,
     index: Path | None = None,
 ) -> GitAnswer:
-    """Git's whole answer, run on the repository around `root`; `settings` are for this run, `index` is a file to use as the
-    index instead of the repository's own. What comes from data stands behind `--end-of-options` or `--`, or in `stdin`.
+    """Run git on the repository around `root` and return its whole result. `settings` are for this run; `index` is
+    a file to use instead of the repository's own index. Pass values from data after `--end-of-options` or `--`,
+    or in `stdin`.
 
-    Raises `errors.StateError` (E_GIT) without a repository, `errors.Unavailable` (E_GIT) where git takes more than `SECONDS`,
-    and its child `NoGit`.
+    Raises `errors.StateError` (E_GIT) without a repository, `errors.Unavailable` (E_GIT) if git takes more than
+    `SECONDS`, and its subclass `NoGit`.
     """
     from tempfile import TemporaryFile  # as GitPython: loaded where git is asked
 
@@ -249,7 +257,7 @@ def answer(
 
 
 def start_git(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> "Git.AutoInterrupt":
-    """A git that stays, with pipes for its streams; raises as `answer` does."""
+    """Start a long-lived git with pipes for its streams; raises as `answer` does."""
     from subprocess import PIPE
 
     process: Git.AutoInterrupt = _run(root, arguments, settings, istream=PIPE, as_process=True)
@@ -257,7 +265,9 @@ def start_git(root: Path, arguments: Sequence[str], settings: Mapping[str, str] 
 
 
 def stream_output(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
-    """What git prints, piece by piece and for as long as it takes, as repositories are of any size; raises as `output` does."""
+    """Yield git's output piece by piece without a time limit, because repositories are of any size; raises as
+    `output` does.
+    """
     from threading import Thread
 
     process, error_output = start_git(root, arguments, settings), list[bytes]()
@@ -282,7 +292,7 @@ def _refuse_failure(root: Path, arguments: Sequence[str], result: GitAnswer) -> 
 
 
 def version() -> tuple[int, ...] | None:
-    """The version of git as numbers; None where there is no git."""
+    """Return the version of git as numbers; None without git."""
     try:
         with _open_git_python() as git:
             return tuple(git().version_info[:3])
@@ -291,24 +301,24 @@ def version() -> tuple[int, ...] | None:
 
 
 def is_partial_clone(root: Path) -> bool:
-    """Whether git leaves objects at a remote until they are asked for, which no command of ours does."""
+    """Return whether git leaves objects at a remote until they are needed; no command here fetches them."""
     return bool(text(root, ["config", "--get-regexp", r"^remote\..*\.promisor$"]))
 
 
 def disable_filters(root: Path) -> dict[str, str]:
-    """Settings that take the commands away which a repository would have its files go through."""
+    """Return settings that disable the filter commands of a repository."""
     pattern = r"^filter\..*\.(clean|smudge|process|required)$"
     return {name: "false" if name.endswith(".required") else "" for name in setting_names(root, pattern)}
 
 
 def setting_names(root: Path, wanted: str) -> list[str]:
-    """The settings whose names a pattern finds."""
+    """Return the settings whose names match a pattern."""
     names = answer(root, ["config", "-z", "--name-only", "--get-regexp", wanted]).output
     return [name.decode(errors="surrogateescape") for name in names.split(b"\0") if name]
 
 
 def make_hardened_variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """The variables that keep a repository's settings and the caller's environment from deciding what git does."""
+    """Return the variables that keep a repository's settings and the caller's environment from controlling git."""
     variables = dict(_ENVIRONMENT)
     pairs = [*_SETTINGS.items(), *settings.items()]
     for number, (name, value) in enumerate(pairs):
@@ -323,7 +333,7 @@ def _run(
     index: Path | None = None,
     **options: Any,
 ) -> Any:
-    """What GitPython gives of a command; `options` say of which type."""
+    """Run a command through GitPython and return its result; `options` select the type."""
     repository = repository_of(root)
     places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
     with _open_git_python() as git:
@@ -340,7 +350,7 @@ def _run(
 
 
 def _load_git_python() -> None:
-    """Without git GitPython refuses to load, and leaves half of itself behind, unless it is told to be quiet."""
+    """Import GitPython quietly: without git it would refuse to load and leave half of itself behind."""
     before = os.environ.get(_REFRESH)
     os.environ[_REFRESH] = "quiet"
     try:
@@ -354,7 +364,7 @@ def _load_git_python() -> None:
 
 @contextmanager
 def _open_git_python() -> "Iterator[type[Git]]":
-    """GitPython's commands; raises `NoGit` where there is no git."""
+    """Yield GitPython's command class; raises `NoGit` without git."""
     with _loading:
         if "git" not in sys.modules:
             _load_git_python()

@@ -1,4 +1,4 @@
-"""Some commits of a long history: few enough to look at each, and the same ones tomorrow."""
+"""Samples the commits of a long history: few enough to read each, and the same ones tomorrow."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from duckkb.truth.git.run import output, repository_of
 
 
 class Sample(Struct, frozen=True):
-    """A commit as its history has it: `number` counts from 1, the oldest, those that touched what was asked about."""
+    """A commit of a history: `number` counts the commits that touched the requested places, 1 being the oldest."""
 
     number: int
     by: Signature
 
 
 class History(Struct, frozen=True):
-    """The `samples`, the oldest first, of `total` commits; `is_shallow`: older ones are not here."""
+    """The `samples`, oldest first, of `total` commits; `is_shallow`: older commits are not available."""
 
     samples: tuple[Sample, ...] = ()
     total: int = 0
@@ -26,9 +26,10 @@ class History(Struct, frozen=True):
 
 
 def sample_history(root: Path, at: Revision, places: Sequence[str], most: int) -> History:
-    """At most so many commits (2 or more) up to `at` that touched some places, on the line of first parents: the oldest, every
-    second, fourth, eighth ... of those behind it, and the newest. As the history grows, one that was left out stays so, and what is
-    known of the others is of use."""
+    """Sample at most `most` commits (2 or more) up to `at` that touched some places, on the line of first parents:
+    the oldest, every second, fourth, eighth ... after it, and the newest. As the history grows, a commit that
+    was left out stays so, and cached results for the others remain useful.
+    """
     git_paths = revisions.place_paths(repository_of(root), places)
     report = output(root, ["rev-list", "--first-parent", "--reverse", "--end-of-options", at.commit, "--", *git_paths])
     commits = report.decode().split()

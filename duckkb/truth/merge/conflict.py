@@ -1,7 +1,8 @@
 """Conflicts in a part: one record each, wrapped in git's markers (diff3 form), written and read back.
 
-A block of ours has one line a side, and both sides already hold the clean edits of the other: what differs between them is
-what is open. So a block says by itself what has been chosen of it and what has not. The standard library is enough.
+A block of ours has one line a side, and both sides already hold the clean edits of the other; their remaining
+difference is open. So a block itself shows what has been chosen and what has not. It needs only the standard
+library.
 """
 
 import re
@@ -19,14 +20,14 @@ _OPENING = re.compile(rb"<{7,} " + re.escape(OURS))
 
 
 class Block(Struct, frozen=True):
-    """A record in conflict: its line in the base and on either side, without LF; None where a version lacks it."""
+    """A record in conflict: its line in the base and on either side, without LF; None if a version lacks it."""
 
     base: bytes | None
     ours: bytes | None
     theirs: bytes | None
 
     def open_fields(self, rules: MergeRules) -> tuple[str, ...]:
-        """The fields that still wait for a choice; one empty name where the record does as a whole."""
+        """Return the fields that still need a choice; a single empty name if the whole record does."""
         if self.ours == self.theirs:
             return ()
         if self.ours is None or self.theirs is None or rules.granularity == "record":
@@ -35,7 +36,9 @@ class Block(Struct, frozen=True):
         return tuple(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
 
     def value(self, side: str, name: str) -> str | None:
-        """A field's source text on a side (`base`, `ours`, `theirs`), the whole line for an empty name; None if absent."""
+        """Return a field's source text on a side (`base`, `ours`, `theirs`), the whole line for an empty name;
+        None if absent.
+        """
         line: bytes | None = getattr(self, side)
         if line is None or not name:
             return None if line is None else line.decode()
@@ -43,12 +46,12 @@ class Block(Struct, frozen=True):
         return None if field is None else field[1]
 
     def with_field(self, name: str, source: str | None, rules: MergeRules) -> "Block":
-        """The block with one field settled on both sides: as JSON source text, or None to leave it out."""
+        """Return the block with a field settled on both sides: as JSON source text, or None to leave it out."""
         ours, theirs = (_set(line, name, source, rules) for line in (self.ours, self.theirs))
         return Block(self.base, ours, theirs)
 
     def lines(self, size: int = SIZE) -> list[bytes]:
-        """The block as lines of a file, without LF."""
+        """Return the block as lines of a file, without LF."""
         marks = [mark * size for mark in (b"<", b"|", b"=", b">")]
         heads = [marks[0] + b" " + OURS, marks[1] + b" " + BASE, marks[2], marks[3] + b" " + THEIRS]
         sides = [[line] if line is not None else [] for line in (self.ours, self.base, self.theirs)]
@@ -56,7 +59,7 @@ class Block(Struct, frozen=True):
 
 
 def has_markers(data: bytes) -> bool:
-    """Whether a line begins with a conflict marker."""
+    """Return whether a line begins with a conflict marker."""
     return any(_MARKER.fullmatch(line) for line in data.split(b"\n") if line[:1] in (b"<", b"|", b"=", b">"))
 
 
@@ -65,7 +68,9 @@ def is_marker(line: bytes) -> bool:
 
 
 def remove_conflict_markers(data: bytes) -> tuple[bytes, set[int]]:
-    """A file with the lines of ours and of theirs, all others of its conflicts empty; and the numbers of all these lines."""
+    """Return a file with the lines of ours and of theirs, the other lines of its conflicts blank; and the numbers
+    of all these lines.
+    """
     lines, numbers = data.split(b"\n"), set()
     mark = b""
     for number, line in enumerate(lines, 1):
@@ -82,7 +87,7 @@ def remove_conflict_markers(data: bytes) -> tuple[bytes, set[int]]:
 
 
 def read(data: bytes) -> list[bytes | Block] | None:
-    """The lines and blocks of a file; None where its markers are not all of the form that `Block.lines` gives them."""
+    """Return the lines and blocks of a file; None unless all its markers have the form of `Block.lines`."""
     items: list[bytes | Block] = []
     lines = iter(data.split(b"\n"))
     for line in lines:
@@ -99,7 +104,7 @@ def read(data: bytes) -> list[bytes | Block] | None:
 
 
 def join_blocks(items: Sequence[bytes | Block], size: int = SIZE) -> bytes:
-    """The bytes of a file of these lines and blocks."""
+    """Return the bytes of a file of these lines and blocks."""
     lines: list[bytes] = []
     for item in items:
         lines += item.lines(size) if isinstance(item, Block) else [item]

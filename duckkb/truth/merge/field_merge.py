@@ -1,8 +1,8 @@
-"""The field merge of records as source text. It needs the standard library only: git starts it once per file.
+"""Merges records field by field as source text. It needs only the standard library: git starts it once per file.
 
-Values are copied as they stand and compared as text, which in canonical lines is comparing them. Nothing is written anew
-but texts that `x-merge: text` joins and arrays that `x-merge: set` joins from the sources of their elements; `max`, `min`,
-`latest` and `ours` take one of the two as it stands.
+Values are copied unchanged and compared as text, which is exact in canonical lines. Only two rules build new
+values: `x-merge: text` joins texts, and `x-merge: set` joins arrays from the sources of their elements; `max`,
+`min`, `latest` and `ours` take one of the two values unchanged.
 """
 
 import json
@@ -28,10 +28,11 @@ _UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class MergeRules(Struct, frozen=True):
-    """What a merge must know of a table: its identity fields (for the order of keys), `x-merge` by field (`set`, `text`,
-    `max`, `min`, `latest` or `ours`; by any other rule both sides' changes conflict), and whether fields are merged
-    (`field`) or records (`record`, the way of a table that is not `known`). `name` is the type's, the table's where that is
-    unknown."""
+    """The merge rules of a table. `identity` gives the order of keys. `x-merge` by field is `set`, `text`, `max`,
+    `min`, `latest` or `ours`; under any other rule changes on both sides conflict. A table merges fields
+    (`field`) or whole records (`record`, always for a table that is not `known`). `name` is the type's, or the
+    table's if the type is unknown.
+    """
 
     identity: tuple[str, ...] = ()
     fields: Mapping[str, str] = {}
@@ -40,15 +41,17 @@ class MergeRules(Struct, frozen=True):
     known: bool = True
 
     def make_base_rules(self) -> "MergeRules":
-        """The rules for two merge bases, of which neither is ours."""
+        """Return the rules for merging two merge bases, neither of which is ours."""
         fields = {name: rule for name, rule in self.fields.items() if rule != "ours"}
         return MergeRules(self.identity, fields, self.granularity, self.name, self.known)
 
 
 class MergedRecord(Struct, frozen=True):
-    """The line that a merge made, None for a deleted record. Where fields conflict there is none; then `conflicts` names
-    them, an empty name standing for the record as a whole (deleted on one side, or merged by record), and `alternatives`
-    are our line and theirs, each already with the other's clean edits (None for the side that deleted the record)."""
+    """The line that a merge made, None for a deleted record. If fields conflict there is no line. Then `conflicts`
+    names them; an empty name stands for the whole record (deleted on one side, or merged by record).
+    `alternatives` are our line and theirs, each already with the other's clean edits (None for the side that
+    deleted the record).
+    """
 
     line: bytes | None
     conflicts: tuple[str, ...] = ()
@@ -105,7 +108,7 @@ def _merge_fields(
 
 
 def _find_case_twins(names: Collection[str]) -> list[str]:
-    """The names that differ from another in case alone: each side added its own, and no line may have both."""
+    """Return the names that differ from another only in case: each side added its own, and no line may have both."""
     times = Counter(name.casefold() for name in names)
     return [name for name in names if times[name.casefold()] > 1]
 
@@ -113,8 +116,9 @@ def _find_case_twins(names: Collection[str]) -> list[str]:
 def _merge_field(
     name: str, sides: tuple[Field | None, Field | None, Field | None], rule: str, later: str
 ) -> tuple[Field | None, bool]:
-    """The merged field (None: it is left out), and whether the merge is clean. `sides` are base, ours and theirs, `later`
-    names the one whose record was changed later."""
+    """Return the merged field (None: left out), and whether the merge is clean. `sides` are base, ours and theirs;
+    `later` names the side whose record was changed later.
+    """
     base, ours, theirs = sides
     if ours == theirs or theirs == base:
         return ours, True
@@ -130,7 +134,7 @@ def _merge_field(
 
 
 def _pick_later_side(ours: str, theirs: str) -> str:
-    """The side whose record was changed later; none where that cannot be told, so that a field of it conflicts."""
+    """Return the side whose record was changed later; none if that is unknown, so that a field of it conflicts."""
     times = [_TIME.fullmatch(time) for time in (ours, theirs)]
     return "" if None in times or ours == theirs else "ours" if ours > theirs else "theirs"
 
@@ -140,8 +144,9 @@ _Rule = Callable[[str | None, str, str], str | None]
 
 
 def _pick_extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:
-    """The greater or the smaller of two numbers, dates or times; None for anything else, as `1.10` and `1.9` have no order
-    that could be told from the texts, nor have two values of different kinds."""
+    """Return the greater or the smaller of two numbers, dates or times. Returns None for anything else: `1.10` and
+    `1.9` have no certain order as texts, nor have two values of different kinds.
+    """
     mine, their_measure = _measure(ours), _measure(theirs)
     if mine is None or their_measure is None or mine[0] != their_measure[0]:
         return None
@@ -151,7 +156,7 @@ def _pick_extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:
 
 
 def _measure(text: str) -> tuple[Any, ...] | None:
-    """What a value is (a number, a day, a month, a year, a time) and what it is compared by; None for any other."""
+    """Return a value's kind (a number, a day, a month, a year, a time) and its sort key; None for any other value."""
     try:
         value = json.loads(text)
         if type(value) in (int, float):
@@ -169,7 +174,9 @@ def _measure(text: str) -> tuple[Any, ...] | None:
 
 
 def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
-    """What all have in the base's order, then what either side added, by source text: both directions give one result."""
+    """Keep the common elements in the base's order, then add each side's new elements, by source text. Both
+    directions of a merge give the same result.
+    """
     lists = [elements(text) for text in (base or "[]", ours, theirs)]
     if lists[1] is None or lists[2] is None:
         return None
@@ -180,7 +187,7 @@ def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
 
 
 def _merge_text(base: str | None, ours: str, theirs: str) -> str | None:
-    """A merge line by line of two strings; None where they overlap, or where a value is no string."""
+    """Merge two strings line by line; None if the changes overlap, or if a value is not a string."""
     texts = [json.loads(text, strict=False) if text.startswith('"') else None for text in (base or '""', ours, theirs)]
     old, mine, their_lines = map(_split_text, texts)
     if old is None or mine is None or their_lines is None:
@@ -209,7 +216,7 @@ def _split_text(text: str | None) -> list[str] | None:
 
 
 def _merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
-    """diff3: between two stretches that all three share, a side that changed nothing yields to the other."""
+    """Merge by diff3: between two stretches that all three share, a side without changes yields to the other."""
     lines: list[str] = []
     at_base = at_ours = at_theirs = 0
     for start, mine, their_start, size in _iter_common_stretches(base, ours, theirs):
@@ -227,8 +234,9 @@ def _merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[st
 
 
 def _find_matches(base: list[str], side: list[str]) -> list[Match]:
-    """Stretches that two have in common, in their order; the last one is empty. Beginnings and ends that are alike are such, whatever
-    lies between; there, lines that stand everywhere show nothing where looking at each pair of them would take minutes."""
+    """Return the stretches that two texts share, in order; the last is empty. Equal beginnings and ends always
+    count. Between them, frequent lines are ignored if comparing each pair of them would take minutes.
+    """
     start = sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(base, side, strict=False)))
     left, right = base[start:], side[start:]
     backwards = zip(reversed(left), reversed(right), strict=False)
@@ -242,13 +250,15 @@ def _find_matches(base: list[str], side: list[str]) -> list[Match]:
 
 
 def _count_pairs(some: list[str], other_lines: list[str]) -> int:
-    """How many pairs of equal lines there are."""
+    """Count the pairs of equal lines."""
     counts = Counter(other_lines)
     return sum(counts[line] for line in some)
 
 
 def _iter_common_stretches(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Stretches that all three share: their starts in base, ours and theirs, and their length. The last one is empty."""
+    """Yield the stretches that all three share: their starts in base, ours and theirs, and their length. The last
+    is empty.
+    """
     mine, their_matches = _find_matches(base, ours), _find_matches(base, theirs)
     left = right = 0
     while left < len(mine) and right < len(their_matches):

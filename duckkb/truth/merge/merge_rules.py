@@ -1,8 +1,8 @@
-"""What merges must know of each table, kept in `.duckkb/merge.json`: a merge cannot read a configuration that is itself in
-conflict, and git's driver has no time to. The standard library is enough.
+"""The merge rules of each table, stored in `.duckkb/merge.json`: a merge cannot read a configuration that is
+itself in conflict, and git's driver has no time to. It needs only the standard library.
 
-Written at boot where it differs, with a digest of the files it follows from: where those are others by now, they are asked
-again. A table that it does not know is merged by whole records, and its parts keep their order.
+The file is written at boot if it differs, with a digest of its source files; if they have changed since, the
+rules are computed again. An unknown table is merged by whole records, and its parts keep their order.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class RulesByTable(Struct, frozen=True):
         return self.tables.get(key) or MergeRules(granularity="record", name=key[1], known=False)
 
     def rename_tables(self, former: Mapping[Key, Key]) -> "RulesByTable":
-        """These, and those of tables that were renamed, by their new names; `former` has the old ones."""
+        """Return the rules, and those of renamed tables under their new names; `former` has the old names."""
         new_tables = {
             new: self.tables[old] for new, old in former.items() if old in self.tables and new not in self.tables
         }
@@ -49,7 +49,7 @@ class RulesByTable(Struct, frozen=True):
 
 
 def dump(rules: RulesByTable, configuration: str = "") -> bytes:
-    """What the file holds; `configuration` is what `digest` gives."""
+    """Return the content of the file; `configuration` is the result of `digest`."""
     tables = {
         "/".join(key): {
             "type": table.name,
@@ -64,7 +64,7 @@ def dump(rules: RulesByTable, configuration: str = "") -> bytes:
 
 
 def digest(root: Path) -> str:
-    """Of the files that say how records are merged, as they stand; another one for each that cannot be read."""
+    """Return a digest of the present files that define merging; each unreadable file changes it."""
     hasher = hashlib.sha256()
     for path in (root / "config.yaml", *sorted((root / "ontology").rglob("*.yaml"))):
         hasher.update(f"{path.relative_to(root).as_posix()}\0".encode("utf-8", "surrogateescape"))
@@ -77,7 +77,7 @@ def digest(root: Path) -> str:
 
 
 def rules_of(ontology: "Ontology", granularity: Literal["field", "record"]) -> RulesByTable:
-    """What each type says of merging its records; `granularity` where a type says none."""
+    """Return each type's merge rules; `granularity` applies to types without their own."""
     return RulesByTable(
         {
             (kind.kind, kind.table): MergeRules(
@@ -89,7 +89,7 @@ def rules_of(ontology: "Ontology", granularity: Literal["field", "record"]) -> R
 
 
 def remember(root: Path, rules: RulesByTable) -> bool:
-    """Write `.duckkb/merge.json` where it says something else; False where it cannot be written."""
+    """Write `.duckkb/merge.json` if it differs; return False if it cannot be written."""
     data = dump(rules, digest(root))
     with contextlib.suppress(OSError):
         if read_regular(state.folder_of(root) / state.MERGE)[0] == data:
@@ -102,7 +102,7 @@ def remember(root: Path, rules: RulesByTable) -> bool:
 
 
 def load(root: Path) -> RulesByTable:
-    """What the file says; nothing at all where it is absent, damaged, or of another format."""
+    """Read the rules from the file; empty if it is absent, damaged, or of another format."""
     try:
         content = _read_file(root)
         if content["format"] != _FORMAT:
@@ -113,7 +113,7 @@ def load(root: Path) -> RulesByTable:
 
 
 def is_current(root: Path) -> bool:
-    """Whether the file follows from the configuration as it stands now."""
+    """Return whether the file matches the present configuration."""
     try:
         return bool(_read_file(root)["configuration"] == digest(root))
     except _DAMAGED:

@@ -1,8 +1,9 @@
-"""The keyed merge of three versions of a table's parts: records by `__id` over all files given, whatever file they are in.
+"""The keyed merge of three versions of a table's parts: records by `__id` over all files given, whatever file they
+are in.
 
-A record that moved on one side and changed on the other is merged where it went. A record stays in its file; a new one goes
-where its side put it (where both did, in the first of the two). Lines stand in the order of their identities. The standard
-library is enough: git starts this once per file.
+A record that moved on one side and changed on the other is merged at its new place. A record stays in its file;
+a new record goes where its side put it (if both did, in the first of the two). Lines are in the order of their
+identities. It needs only the standard library: git starts this once per file.
 """
 
 import json
@@ -29,7 +30,9 @@ _DECODER = json.JSONDecoder(strict=False)
 
 
 class Unmergeable(ValueError):
-    """A part that cannot be merged by records: a line of it is none. It is left to a merge of lines."""
+    """A part that cannot be merged by records, because a line of it is not a record. It is merged by lines
+    instead.
+    """
 
     def __init__(self, path: str, line: int, message: str) -> None:
         super().__init__(f"{path}:{line}: {message}")
@@ -37,8 +40,9 @@ class Unmergeable(ValueError):
 
 
 class RecordConflict(Struct, frozen=True):
-    """A record in conflict: the part where its block stands, its identity as the command line writes it (`#ID` where the
-    table's rules are not known), and the block."""
+    """A record in conflict: the part with its block, its identity as the command line writes it (`#ID` if the
+    table's rules are unknown), and the block.
+    """
 
     path: str
     identity: str
@@ -46,7 +50,7 @@ class RecordConflict(Struct, frozen=True):
 
 
 class TableMerge(Struct, frozen=True):
-    """The merged parts by path (None: the part is gone), with blocks where records are in conflict; and these."""
+    """The merged parts by path (None: deleted), with blocks for records in conflict; and these records."""
 
     parts: Mapping[str, bytes | None] = {}
     conflicts: tuple[RecordConflict, ...] = ()
@@ -58,7 +62,7 @@ class _Row(Struct, frozen=True):
 
 
 class _Item(Struct, frozen=True):
-    """What stands in a merged part: a line or a block, and the key of its record."""
+    """An item of a merged part: a line or a block, and the key of its record."""
 
     key: Any
     content: bytes | Block
@@ -71,15 +75,15 @@ class _Item(Struct, frozen=True):
 
 
 def table_of(path: str) -> Key | None:
-    """The table whose part a path is, relative to the knowledge base; None for another path."""
+    """Return the table of a part's path, relative to the knowledge base; None for another path."""
     address = parse_part(path)
     return (address.kind, address.table) if address else None
 
 
 def merge_table(base: Files, ours: Files, theirs: Files, table: MergeRules, *, is_base: bool = False) -> TableMerge:
-    """Merge three versions of a table's parts. Files that all versions have alike may be left out of all.
+    """Merge three versions of a table's parts. Files that are equal in all versions may be left out of all.
 
-    With `is_base` the result is to serve as the base of another merge: what conflicts stays as it was in `base`, so that
+    With `is_base` the result serves as the base of another merge: conflicting fields stay as in `base`, so that
     the conflict shows there. Raises `Unmergeable`.
     """
     versions = (base, ours, theirs)
@@ -103,7 +107,7 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: MergeRules, *, i
 
 
 def _refuse_cut_off(versions: Sequence[Files]) -> None:
-    """A part that held records and holds nothing was cut off, which deletes none."""
+    """Refuse a part that held records and is empty now: it was cut off, which deletes no records."""
     base, *sides = versions
     for path, data in base.items():
         if data.strip() and any(path in side and is_cut_off(side[path]) for side in sides):
@@ -111,7 +115,7 @@ def _refuse_cut_off(versions: Sequence[Files]) -> None:
 
 
 def _merge_rows(rows: "Sequence[_Row | None]", table: MergeRules, is_base: bool) -> bytes | Block | None:
-    """What three versions of a record make: a line, a block where they conflict, None where it is deleted."""
+    """Merge three versions of a record: to a line, a block if they conflict, None if it is deleted."""
     old, mine, their_line = (None if row is None else row.line for row in rows)
     try:
         outcome = merge_record(old, mine, their_line, table.make_base_rules() if is_base else table)
@@ -125,7 +129,9 @@ def _merge_rows(rows: "Sequence[_Row | None]", table: MergeRules, is_base: bool)
 def _build_part(
     items: "list[_Item]", path: str, versions: Sequence[Files], sides: "Sequence[Mapping[Any, _Row]]", table: MergeRules
 ) -> bytes | None:
-    """The bytes of a part with these lines and blocks: as a version has it, where one does; None where nothing is left."""
+    """Return the bytes of a part with these lines and blocks; reuse a version with the same lines. None if nothing
+    is left.
+    """
     same_part = _find_same_part(items, path, versions)
     if same_part is not None or not items:
         return same_part
@@ -138,13 +144,15 @@ def _build_part(
 
 
 def identity_of(block: Block, table: MergeRules) -> str:
-    """The identity of a record in conflict as the command line writes it."""
+    """Return the identity of a record in conflict as the command line writes it."""
     value = identity_value_of(block, table)
     return str(value) if isinstance(value, str | int) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def identity_value_of(block: Block, table: MergeRules) -> Any:
-    """The identity of a record in conflict as JSON has it: a scalar, or the list of its parts; `#ID` of a table without rules."""
+    """Return the identity of a record in conflict as in JSON: a scalar, or the list of its parts; `#ID` for a
+    table without rules.
+    """
     line = block.ours or block.theirs or block.base
     assert line is not None, "a block has a side"
     values = _read_components(line, table.identity) if table.known else None
@@ -180,14 +188,14 @@ def _parse_id(line: bytes, path: str, number: int, table: MergeRules) -> int:
 
 
 def _compute_id(key: Key, values: Sequence[Any]) -> int:
-    """The id that a line will get which a person wrote without one."""
+    """Compute the id that a line without an id will get."""
     from duckkb.truth.files.ids import hash_id
 
     return hash_id(*key, tuple(map(component_of, values)))
 
 
 def _index_rows(sides: Sequence[list[tuple[Any, _Row]]]) -> list[dict[Any, _Row]]:
-    """The rows of each version by id; by id, path and turn for an id that stands twice in one of them."""
+    """Return the rows of each version by id; by id, path and turn if an id occurs twice in any version."""
     twice = {key for side in sides for key, times in Counter(key for key, _ in side).items() if times > 1}
     indexes = []
     for side in sides:
@@ -201,7 +209,7 @@ def _index_rows(sides: Sequence[list[tuple[Any, _Row]]]) -> list[dict[Any, _Row]
 
 
 def _choose_path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
-    """Where a record stands: where the side that moved it put it; in the first place of two that were chosen."""
+    """Choose the path of a record: where the side that moved it put it; the first of two chosen paths."""
     if ours is None or theirs is None:
         return next(row.path for row in (ours, theirs, base) if row is not None)
     if base is not None and ours.path == base.path:
@@ -212,7 +220,7 @@ def _choose_path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> s
 
 
 def _restore_conflicts(outcome: MergedRecord, base: bytes | None, table: MergeRules) -> bytes | None:
-    """The clean edits of both sides, and what conflicts as the base has it."""
+    """Return the line with the clean edits of both sides, and conflicting fields as in the base."""
     mine = outcome.alternatives[0] if outcome.alternatives else None
     if mine is None or "" in outcome.conflicts:
         return base
@@ -225,7 +233,7 @@ def _restore_conflicts(outcome: MergedRecord, base: bytes | None, table: MergeRu
 
 
 def _find_same_part(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
-    """The part exactly as a version has it, where one holds the same lines; None otherwise, and where there are none."""
+    """Return the bytes of a version with the same lines; None if there is none or there are no lines."""
     base, ours, theirs = (files.get(path) for files in versions)
     if items and not any(isinstance(item.content, Block) for item in items):
         expected_lines = sorted(item.line for item in items)
@@ -236,7 +244,7 @@ def _find_same_part(items: list[_Item], path: str, versions: Sequence[Files]) ->
 
 
 def arrange_lines(contents: Sequence[bytes | Block], table: MergeRules) -> list[bytes | Block]:
-    """Lines and blocks of one part in order, as far as the table's rules say what that is."""
+    """Sort lines and blocks of a part, as far as the table's rules define an order."""
     if not table.known:
         return list(contents)
     return [item.content for item in _sort_items([_Item(0, content) for content in contents], table)]
@@ -247,7 +255,7 @@ def _sort_items(items: list[_Item], table: MergeRules) -> list[_Item]:
 
 
 def _order(item: _Item, identity: Sequence[str]) -> tuple[Any, ...]:
-    """By identity, then `__id`; a line whose identity cannot be read stands last."""
+    """Return a sort key by identity, then `__id`; lines with an unreadable identity come last."""
     number = item.key[0] if isinstance(item.key, tuple) else item.key
     values = _read_components(item.line, identity)
     if values is None:
@@ -256,7 +264,7 @@ def _order(item: _Item, identity: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _read_components(line: bytes, identity: Sequence[str]) -> list[Any] | None:
-    """The values of the identity fields; None where one is missing or can be none."""
+    """Return the values of the identity fields; None if any is missing or invalid."""
     try:
         text = line.decode()
         values = _scan_components(text, identity)
@@ -271,7 +279,7 @@ def _read_components(line: bytes, identity: Sequence[str]) -> list[Any] | None:
 
 
 def _scan_components(text: str, identity: Sequence[str]) -> list[Any] | None:
-    """The identity fields where a canonical line has them, behind `__id`; None where they are not there."""
+    """Read the identity fields at their canonical place, after `__id`; None if they are not there."""
     at = text.find(",")
     if not text.startswith('{"__id":') or at < 0:
         return None
@@ -290,8 +298,9 @@ def _list_keys(side: Mapping[Any, _Row], path: str) -> list[Any]:
 
 
 def _merge_orders(items: list[_Item], orders: Sequence[list[Any]]) -> list[_Item]:
-    """The order of our lines, each new one of theirs behind the line that it follows there: for a table of which nobody
-    knows what orders it."""
+    """Keep the order of our lines and put each new line of theirs after the line that precedes it there; for a
+    table with an unknown order.
+    """
     by_key = {item.key: item for item in items}
     mine, their_keys = ([key for key in order if key in by_key] for order in orders)
     behind: dict[Any, list[Any]] = {None: []}
