@@ -1,10 +1,10 @@
-"""The files of one lane of one type, and a small file (the meta) that says which state of the rows they mirror. What that
-holds lies beside it, under a name that follows from its bytes.
+"""The files of a lane of a type, and a small file (the meta) that names the state of the rows they mirror. The
+content list lies beside the meta, under a name that is a digest of its bytes.
 
-The meta is written last and at once, so what it says is there: data files are on the disk before it. Data files grow at
-their end or get a new name. A generation is a folder of data files that were built together. Whatever does not agree - another
-key, a file that is gone or was touched since, a damaged meta - is no lane, and a new one is built. Readers hold the lock
-while they open, whoever changes something holds it alone; nobody holds it while searching.
+The meta is written last and atomically, so what it says exists: data files are on disk before it. Data files
+grow at their end or get a new name. A generation is a folder of data files that were built together. A lane is
+rebuilt if anything disagrees: another key, a missing file, a file touched since, a damaged meta. Readers hold
+the lock shared while they open, writers hold it exclusively; nobody holds it while searching.
 """
 
 import errno
@@ -37,8 +37,9 @@ FileStamp = tuple[int, int]
 
 
 class LaneMeta(Struct, frozen=True):
-    """What a lane mirrors: the digest of a type's rows; the generation that does; the stamps of its files; and where it says
-    what it holds."""
+    """What a lane mirrors: the digest of a type's rows, the generation, the stamps of its files, and the name of
+    its content list.
+    """
 
     digest: str
     generation: str
@@ -48,7 +49,7 @@ class LaneMeta(Struct, frozen=True):
 
 
 class LaneFiles:
-    """The folder of one lane. `material` names all that shapes its content but the rows."""
+    """The folder of a lane. `material` names everything that shapes its content except the rows."""
 
     def __init__(self, folder: Path, material: str) -> None:
         self._folder = folder
@@ -56,8 +57,9 @@ class LaneFiles:
 
     @contextmanager
     def locked(self, *, alone: bool) -> Iterator[None]:
-        """Hold the lock; raises OSError where there can be none, or after a minute. Where nobody can write, reading needs
-        none."""
+        """Hold the lock, exclusively if `alone`; raises OSError if no lock file can exist, or after a minute. In a
+        folder that nobody can write, reading needs no lock.
+        """
         descriptor = self._lock_file(alone)
         if descriptor is None:
             yield
@@ -70,7 +72,7 @@ class LaneFiles:
             os.close(descriptor)  # which gives the lock back
 
     def read(self) -> LaneMeta | None:
-        """What is there, None where it is of no use. The caller holds the lock."""
+        """Read the meta; None if it is missing or unusable. The caller holds the lock."""
         try:
             if not stat.S_ISREG((self._folder / _META).lstat().st_mode):
                 return None  # a link, or a FIFO, whose reader would wait
@@ -87,7 +89,7 @@ class LaneFiles:
             return None
 
     def read_contents(self, meta: LaneMeta) -> Held | None:
-        """What the lane holds; None where that cannot be read."""
+        """Read what the lane holds; None if that is impossible."""
         try:
             data = (self._folder / meta.held).read_bytes()
             return Held.load(data) if meta.held == _name_contents(data) else None
@@ -95,12 +97,12 @@ class LaneFiles:
             return None
 
     def place(self, generation: str) -> Path:
-        """The folder of a generation's data files."""
+        """Return the folder of a generation's data files."""
         return self._folder / generation
 
     @contextmanager
     def begun(self) -> Iterator[str]:
-        """A new generation, with an empty folder, which goes again where what fills and seals it fails."""
+        """Begin a generation with an empty folder; remove the folder if filling or sealing it fails."""
         generation = f"g{os.urandom(6).hex()}"
         try:
             self.place(generation).mkdir(parents=True)
@@ -110,8 +112,10 @@ class LaneFiles:
             raise
 
     def seal(self, meta: LaneMeta, contents: Held | None = None, before: LaneMeta | None = None) -> LaneMeta:
-        """Say what a generation mirrors, whose files are written, and what it holds. The caller holds the lock alone; `before`
-        is what was there. Other generations are removed; who has them open keeps them."""
+        """Record what a generation mirrors and holds, once its files are written. The caller holds the lock
+        exclusively; `before` is the previous meta. Other generations are removed; processes that have them open
+        keep them.
+        """
         generation, state = meta.generation, meta.state
         previous_stamps = before.stamps if before is not None and before.generation == generation else {}
         place = self.place(generation)
@@ -126,7 +130,7 @@ class LaneFiles:
         return meta
 
     def discard(self) -> None:
-        """Remove everything that is there."""
+        """Remove all files of the lane."""
         with suppress(OSError), self.locked(alone=True):
             (self._folder / _META).unlink(missing_ok=True)
             self._remove_generations()
@@ -153,8 +157,7 @@ class LaneFiles:
 
 
 def _is_intact(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:
-    """Whether nobody touched the files since, and they can be read; a library may wait for ever for other things that lie
-    among them."""
+    """Return whether the files are unchanged and regular; a library may wait forever for another kind of entry."""
     with os.scandir(folder) as entries:
         is_plain = all(entry.is_file(follow_symlinks=False) for entry in entries)
     stamps_by_path = {folder / name: stamp for name, stamp in stamps.items()}
@@ -164,7 +167,7 @@ def _is_intact(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:
 
 
 def _sync_stamp(path: Path, previous_stamp: FileStamp | None) -> FileStamp:
-    """A file's stamp, once what was written to it has reached the disk: a power cut must not leave a meta without it."""
+    """Make a file durable and return its stamp: a power cut must not leave a meta without its file."""
     with path.open("rb") as file:
         stamp = _stamp(os.fstat(file.fileno()))
         if stamp != previous_stamp:
@@ -177,7 +180,7 @@ def _stamp(status: os.stat_result) -> FileStamp:
 
 
 def _remove(path: Path) -> None:
-    """Remove what may be a folder, as far as that can be done."""
+    """Remove a file or a folder, as far as possible."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             from shutil import rmtree

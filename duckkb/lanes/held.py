@@ -1,5 +1,6 @@
-"""What a lane mirrors: of each part of its type the digest, and the id and etag of each row. Two of these differ in what has
-changed; whose is the later is never asked."""
+"""The content list of a lane: the digest of each part of its type, and the id and etag of each row. Comparing two
+lists gives the changed rows, regardless of which list is newer.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ _ID = 8
 
 
 class HeldPart(Struct, frozen=True):
-    """A part by its digest, and its rows."""
+    """A part: its digest and its rows."""
 
     digest: str
     rows: bytes
@@ -31,7 +32,7 @@ class Held(Struct, frozen=True):
 
     @classmethod
     def of(cls, state: TypeState, before: "Held | None" = None) -> "Held":
-        """Take what a type holds now; of what was held before, parts that are the same are not read again."""
+        """Build the list of a type's present content; reuse unchanged parts of `before` without reading them."""
         parts = before.parts if before is not None else {}
         same = {path: part for path, part in parts.items() if state.digests.get(path) == part.digest}
         return cls(
@@ -40,7 +41,7 @@ class Held(Struct, frozen=True):
 
     @classmethod
     def load(cls, data: bytes) -> "Held":
-        """Read what `dump` made; raises ValueError, KeyError and TypeError for anything else."""
+        """Parse the output of `dump`; raises ValueError, KeyError and TypeError for anything else."""
         head, _, rows = data.partition(b"\n")
         parts, end = {}, 0
         for path, (digest, size) in json.loads(head).items():
@@ -54,12 +55,12 @@ class Held(Struct, frozen=True):
         return b"\n".join([json.dumps(head).encode(), b"".join([part.rows for part in self.parts.values()])])
 
     def difference(self, contents: "Held") -> frozenset[int]:
-        """Return the ids of the rows that one of the two has and the other has not, or has otherwise."""
+        """Return the ids of the rows that are missing or different in either list."""
         rows = self._select_rows_beside(contents) ^ contents._select_rows_beside(self)
         return frozenset(int.from_bytes(row[:_ID], "little", signed=True) for row in rows)
 
     def _select_rows_beside(self, contents: "Held") -> set[bytes]:
-        """The rows of the parts that another has not, or has otherwise."""
+        """Select the rows of the parts that the other list lacks or has in another version."""
         parts = [
             part for path, part in self.parts.items() if path not in contents.parts or contents.parts[path] != part
         ]

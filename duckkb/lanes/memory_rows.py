@@ -1,4 +1,4 @@
-"""Rows that are held in memory, for who gives them as they are."""
+"""Rows in memory, for callers that already have them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -12,8 +12,9 @@ _NUMBERS = count()
 
 
 class MemoryRows:
-    """Implements `ports.Rows` over a dict, which `change` alone may change. Each row is a part, whose digest is the number of
-    its change. Every lane sees everything."""
+    """Implements `ports.Rows` over a dict, which only `change` may change. Each row is a part, whose digest is the
+    number of its change. Every lane sees everything.
+    """
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._rows = {row.record.id: row for row in rows}
@@ -25,7 +26,7 @@ class MemoryRows:
         return TypeState(self._digest, self._digests, self._read_row)
 
     def change(self, new: Mapping[int, Row], dropped: Iterable[int] = ()) -> None:
-        """Drop, then put `new` in the place of what they replace."""
+        """Remove the `dropped` rows, then add or replace the `new` ones."""
         for record_id in set(dropped):
             self._rows.pop(record_id, None)
             self._digests.pop(str(record_id), None)

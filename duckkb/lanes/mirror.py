@@ -1,7 +1,7 @@
-"""State that mirrors the rows of one type: in files, or in memory.
+"""State that mirrors the rows of a type: in files, or in memory.
 
-There is one rule, `RowMirror._bring`: what is there follows the rows that differ from those that it holds, whether these
-are older or newer; where they are too many, or what lies there is made otherwise or damaged, it is built anew.
+`RowMirror._bring` is the only rule: the state follows the rows that differ, whether they are older or newer. It
+is rebuilt if they are too many, or if the state has another format or is damaged.
 """
 
 from abc import ABC, abstractmethod
@@ -19,11 +19,11 @@ from duckkb.records import identity_key
 
 
 class RowMirror(ABC):
-    """`rows` is read, never changed; its `state` says what is mirrored, and where files may lie. Nothing is computed before
-    `_refresh`, which every question begins with.
+    """A state that mirrors `rows`, which it reads and never changes; their `state` says what is mirrored, and
+    where files may lie. `_refresh`, with which every query begins, computes it on demand.
 
-    For threads that ask side by side: one of them, in its `turn`, brings the state there, and each takes then what it asks,
-    which nobody changes any more: what follows is put in its place.
+    Threads may query concurrently: one of them, in its `turn`, updates the state, and each then takes an
+    immutable snapshot. An update replaces the snapshot.
     """
 
     name: ClassVar[str]
@@ -40,46 +40,48 @@ class RowMirror(ABC):
     @property
     @abstractmethod
     def _material(self) -> str:
-        """Names what shapes the state beside the rows: formats, libraries, settings."""
+        """Return what shapes the state besides the rows: formats, libraries, settings."""
 
     @abstractmethod
     def _build(self, folder: Path | None) -> State:
-        """Make the state anew, into an empty folder where one is given."""
+        """Build the state anew, into an empty folder if given."""
 
     @abstractmethod
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
-        """Bring what is open after these records; None where building anew is better."""
+        """Apply the changed records to the open state; return None if rebuilding is better."""
 
     @abstractmethod
     def _open(self, folder: Path, state: State) -> None:
-        """Open what `_build` or `_follow` left in a folder; raises OSError or ValueError where it is damaged."""
+        """Open the files that `_build` or `_follow` left in a folder; raises OSError or ValueError if they are
+        damaged.
+        """
 
     def _suits(self) -> bool:
-        """Whether what is open has what the next question looks at."""
+        """Return whether the open state has what the next query needs."""
         return True
 
     @property
     def rows(self) -> Rows:
-        """What it is made of."""
+        """Return the mirrored rows."""
         return self._rows
 
     def _identity(self, record_id: int) -> Any:
-        """What records of one score are ordered by."""
+        """Return the key that orders records with the same score."""
         return identity_key(self._rows.identity(record_id))
 
     def reread(self, ids: Iterable[int]) -> None:
-        """Say that these records, which are as they were, are to be read again."""
+        """Mark unchanged records to be read again."""
         with self.turn:
             if self._meta is not None:
                 self._stale.update(ids)
 
     def forget(self) -> None:
-        """Forget what is built or open."""
+        """Forget the open state."""
         with self.turn:
             self._meta = None
 
     def drop(self) -> None:
-        """Forget what is built or open, and remove what lies on disk: it is damaged. This process does without."""
+        """Forget the open state and remove its damaged files; this process works without them."""
         with self.turn:
             files = self._find_files(self._rows.state)
             self.forget()
@@ -88,7 +90,7 @@ class RowMirror(ABC):
             files.discard()
 
     def glance(self) -> bool:
-        """Open what lies on disk, if it is as it should be and nothing has to be made; whether it is open."""
+        """Open the files if they are current and nothing must be computed; return whether the state is open."""
         with self.turn, suppress(OSError, ValueError):
             rows_state = self._rows.state
             files = self._find_files(rows_state)
@@ -96,7 +98,7 @@ class RowMirror(ABC):
         return False
 
     def _refresh(self) -> None:
-        """Have the state mirror the rows as they are now."""
+        """Make the state mirror the present rows."""
         with self.turn:
             self._mirror()
 
@@ -115,7 +117,9 @@ class RowMirror(ABC):
         self._bring(rows_state, None)
 
     def _bring(self, rows_state: TypeState, files: LaneFiles | None) -> None:
-        """The one rule: open what another process brought there meanwhile, else follow, else build."""
+        """Bring the state to `rows_state`: open files that another process wrote meanwhile, else apply changes,
+        else rebuild.
+        """
         with files.locked(alone=True) if files else nullcontext():
             meta = files.read() if files else self._meta
             if files and self._open_if_current(files, meta, rows_state):
@@ -135,7 +139,7 @@ class RowMirror(ABC):
     def _follow_changes(
         self, contents: Held, before: Held | None, files: LaneFiles | None, meta: LaneMeta | None
     ) -> State | None:
-        """What came of following the rows that differ; None where all has to be made anew."""
+        """Apply the rows that differ and return the new state; None if it must be rebuilt."""
         if meta is None or before is None or bool(meta.generation) != (files is not None):
             return None
         if not (self._is_open(files, meta) and self._suits()):
@@ -147,11 +151,11 @@ class RowMirror(ABC):
         return None
 
     def _seal(self, meta: LaneMeta, contents: Held, files: LaneFiles | None, before: LaneMeta | None) -> None:
-        """Note what is mirrored now: in the files where there are some."""
+        """Record what is mirrored now, in the files if there are any."""
         self._meta, self._contents = (files.seal(meta, contents, before), None) if files else (meta, contents)
 
     def _is_at(self, rows_state: TypeState) -> bool:
-        """Whether what is open needs nothing."""
+        """Return whether the open state is current."""
         return self._is_current(self._meta, rows_state) and self._suits()
 
     def _is_current(self, meta: LaneMeta | None, rows_state: TypeState) -> bool:
@@ -162,7 +166,7 @@ class RowMirror(ABC):
             return self._open_if_current(files, files.read(), rows_state)
 
     def _open_if_current(self, files: LaneFiles, meta: LaneMeta | None, rows_state: TypeState) -> bool:
-        """Whether what lies there needs nothing but to be opened, which is done then."""
+        """Open the files if they are current; return whether that was done."""
         if meta is None or not self._is_current(meta, rows_state):
             return False
         return self._is_open(files, meta) and self._suits()
@@ -178,7 +182,7 @@ class RowMirror(ABC):
         return self._meta is not None
 
     def _find_files(self, rows_state: TypeState) -> LaneFiles | None:
-        """Where it lies on disk; None where it is kept in memory."""
+        """Return the files on disk; None if the state is kept in memory."""
         if rows_state.folder is None or self._has_no_files:
             return None
         return LaneFiles(rows_state.folder / self.name, f"{rows_state.key(self.lane)} {self._material}")

@@ -1,4 +1,4 @@
-"""How the records of one lane are ordered: by score, and by identity where scores cannot be told apart."""
+"""Orders the records of a lane: by score, and by identity if scores are indistinguishable."""
 
 import heapq
 from collections.abc import Callable, Sequence
@@ -10,11 +10,11 @@ Scored = tuple[float, int]
 
 
 def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], Any], slack: float) -> list[Scored]:
-    """The first `depth` of records that come by falling score, ties by `identity(id)`.
+    """Return the first `depth` of records in falling order of score, ties by `identity(id)`.
 
-    Two neighbours tie when they differ by no more than `slack` of the greater one: the order in which an engine adds up
-    32-bit floats would otherwise decide between equal texts. Tied records share the score of their first, rounded to six
-    decimals, so that a longer list starts with the shorter one.
+    Two neighbours tie when they differ by no more than `slack` of the greater one: the order in which an engine
+    adds up 32-bit floats would otherwise decide between equal texts. Tied records share the score of their
+    first, rounded to six decimals, so that a longer list starts with the shorter one.
 
     >>> best_first([(2.0, 7), (1.0, 9), (1.0, 8)], 2, lambda id: id, 0.0)
     [(2.0, 7), (1.0, 8)]
@@ -38,7 +38,7 @@ def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], A
 
 
 def is_settled(scored: Sequence[Scored], depth: int, slack: float) -> bool:
-    """Whether records after these cannot belong among the first `depth`: some tie ends at `depth` or later."""
+    """Return whether records after these cannot belong among the first `depth`: some tie ends at `depth` or later."""
     return any(not _is_tie(upper[0], lower[0], slack) for upper, lower in pairwise(scored[max(depth - 1, 0) :]))
 
 

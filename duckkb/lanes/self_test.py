@@ -1,6 +1,6 @@
-"""The engines, tried on their own: does DuckDB answer and keep from files, does Tantivy find what was put in?
+"""Tests of the engines by themselves: DuckDB answers and opens no files, and Tantivy finds indexed records.
 
-Each raises AssertionError with what is wrong, by `raise`, which `python -O` keeps.
+Each test raises AssertionError with the problem, by `raise`, which `python -O` keeps.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ _SECONDS = 10.0
 
 
 def check_confinement() -> None:
-    """DuckDB computes, and neither reads a file nor takes a setting even when asked without our own guards."""
+    """Check that DuckDB computes, and neither reads a file nor changes a setting even without duckkb's own guards."""
     engine = Confined()
     try:
         if list(engine.ids("SELECT 40 + 2", _SECONDS)) != [42]:
@@ -42,7 +42,7 @@ def check_confinement() -> None:
 
 
 def lexical(tokenizer: Tokenizer) -> None:
-    """Tantivy finds an English and a Chinese record by their words, and nothing by a word of neither."""
+    """Check that Tantivy finds an English and a Chinese record by their words, and nothing by an unknown word."""
     from duckkb.lanes.lexical.lexical import Lexical  # where Tantivy cannot be loaded, DuckDB is tried all the same
 
     rows = MemoryRows(_build_row(number, text, tokenizer) for number, text in _TEXTS.items())

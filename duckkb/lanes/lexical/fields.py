@@ -1,10 +1,10 @@
-"""The fields of a lexical index: which there are for a record type, and how a record's tokens get into them.
+"""The fields of a lexical index: which fields a record type has, and how a record's tokens get into them.
 
-`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
-`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It is made with
-the others: a second index for it took as long as the first one again. `marks` are short texts of a record's
-fields: a condition that other records satisfy is then one list of documents to walk along, instead of thousands of results out
-of which those of some ids are picked.
+`words_N` ranks: there is a field for each weight and language among the type's full-text fields, stemmed,
+without positions. `sequence` keeps the order of the whole record, unstemmed, for phrases, prefixes and single
+Chinese characters. It is built with the others: a separate index for it took as long again. `marks` are short
+texts of a record's fields. With them a condition that other records satisfy is a single list of documents to
+walk. Without them the search would filter thousands of results by id.
 """
 
 import json
@@ -36,8 +36,9 @@ _WITHOUT_ACCENTS = frozenset({"none", "arabic", "english", "german", "greek", "r
 
 
 class WordsField(Struct, frozen=True, eq=False, dict=True):
-    """A stemmed field that holds the words of `sources`, the record fields of one weight and language. `EVERY` among them
-    stands for all record fields that are not `elsewhere`, in another words field."""
+    """A stemmed field with the words of `sources`, the record fields of a weight and language. `EVERY` among them
+    stands for all record fields except `elsewhere`, which are in another words field.
+    """
 
     name: str
     weight: float
@@ -47,16 +48,16 @@ class WordsField(Struct, frozen=True, eq=False, dict=True):
     elsewhere: frozenset[str] = frozenset()
 
     def holds(self, source: str) -> bool:
-        """Whether the words of a record field are in this one."""
+        """Return whether this field holds the words of a record field."""
         return source in self.sources or (EVERY in self.sources and source not in self.elsewhere)
 
     @property
     def spoken(self) -> str:
-        """The name of the analyzer that an index stems this field's words with."""
+        """Return the name of the analyzer that stems this field's words."""
         return f"words_{self.language}"
 
     def stems(self, words: Iterable[str]) -> Iterator[str]:
-        """The term of each word, as the index has it."""
+        """Yield the index term of each word."""
         return map(self._stem, words)
 
     @cached_property
@@ -66,7 +67,7 @@ class WordsField(Struct, frozen=True, eq=False, dict=True):
 
 
 def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
-    """The words fields of a type; `language` is for its fields that name none."""
+    """Return the words fields of a type; `language` applies to its fields that name none."""
     sources: dict[tuple[float, str], set[str]] = {}
     for search_field in kind.full_text:
         sources.setdefault((search_field.weight, (search_field.language or language).lower()), set()).add(
@@ -82,7 +83,7 @@ def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
 
 
 def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index:
-    """An empty index, in memory where no folder is given. It shows changes on `reload` alone."""
+    """Create an empty index, in memory without a folder. It shows changes only after `reload`."""
     schema = SchemaBuilder()
     schema.add_integer_field(ID, indexed=True, fast=True)
     schema.add_text_field(MARKS, tokenizer_name="raw", index_option="basic")
@@ -96,19 +97,19 @@ def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index
 
 
 def open_index(fields: Iterable[WordsField], folder: Path) -> Index:
-    """The index in a folder; raises ValueError where there is none."""
+    """Open the index in a folder; raises ValueError if there is none."""
     return _prepare_index(Index.open(str(folder)), fields)
 
 
 def index_files(folder: Path) -> list[str]:
-    """The names of the files of the last commit in a folder."""
+    """List the files of the last commit in a folder."""
     segments = json.loads((folder / COMMIT).read_bytes())["segments"]
     names = tuple(segment["segment_id"].replace("-", "") for segment in segments)
     return [path.name for path in folder.iterdir() if path.name == COMMIT or path.name.startswith(names)]
 
 
 def _prepare_index(index: Index, fields: Iterable[WordsField]) -> Index:
-    """With its analyzers, which stem in the threads of the index while the next records are made."""
+    """Register the analyzers, which stem in the index's threads while the next records are prepared."""
     index.register_tokenizer(SEQUENCE, _build_analyzer("none"))
     for words in fields:
         index.register_tokenizer(words.spoken, words.analyzer)
@@ -117,8 +118,10 @@ def _prepare_index(index: Index, fields: Iterable[WordsField]) -> Index:
 
 
 class Forms(Struct, frozen=True):
-    """A text's tokens, each list joined by spaces: as they are looked for, in the order of the text (`sequence`) and to rank by
-    (`words`); the `parts` of its names, each a value of its own; and what is `written` with accents, by the token that has none."""
+    """The tokens of a text, each list joined by spaces. `sequence` has the searched tokens in the order of the
+    text, `words` those for ranking. `parts` are the parts of its names, each a separate value. `written` maps a
+    token without accents to its accented spellings.
+    """
 
     words: str
     sequence: str
@@ -127,7 +130,7 @@ class Forms(Struct, frozen=True):
 
     @classmethod
     def of(cls, tokens: Tokens) -> "Forms":
-        """Read them out of the tokens as they are stored."""
+        """Parse the tokens as they are stored."""
         if FORM not in tokens.sequence:
             return cls(tokens.words, tokens.sequence)
         sequence, *parts = tokens.sequence.split(VALUE)
@@ -136,7 +139,7 @@ class Forms(Struct, frozen=True):
         return cls(tokens.words, " ".join(form for form, _, _ in pairs), tuple(parts), written_pairs)
 
     def words_in(self, field: WordsField) -> str:
-        """The words that a text has in a field."""
+        """Return the words of a text in a field."""
         written_forms = (
             [written_form for _, written_form in self.written] if field.language not in _WITHOUT_ACCENTS else []
         )
@@ -144,9 +147,10 @@ class Forms(Struct, frozen=True):
 
 
 class Texts(Struct, frozen=True):
-    """The tokens of a record as an index gets them, joined by spaces. Each record field is a value of its own in `sequences`, so
-    no phrase spans two of them; `words` are by words field, which stems them. `lengths`: how many tokens there are, by field
-    of the index. `marks` say which words have another form."""
+    """The tokens of a record for an index, joined by spaces. Each record field is a separate value in `sequences`,
+    so that no phrase spans two fields; `words` are by words field, which stems them. `lengths` count the tokens
+    by field of the index. `marks` name the words with another form.
+    """
 
     sequences: list[str]
     words: dict[str, str]
@@ -155,7 +159,7 @@ class Texts(Struct, frozen=True):
 
 
 def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
-    """What a record is indexed under."""
+    """Return the texts under which a record is indexed."""
     forms_by_field: dict[str, list[Forms]] = {}
     for entry in row.entries:
         if entry.tokens is not None:
@@ -183,8 +187,9 @@ def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
 
 
 def form_marks(texts: Iterable[Forms]) -> list[str]:
-    """Mark what a record has in another form: each word that is written with accents, and the token that it, or a part of a name,
-    is found by."""
+    """Return a mark for each other form in a record: for each accented word, and for the token under which it, or
+    a part of a name, is found.
+    """
     forms = (
         form for text_forms in texts for forms in (*text_forms.written, *map(split, text_forms.parts)) for form in forms
     )
@@ -192,7 +197,9 @@ def form_marks(texts: Iterable[Forms]) -> list[str]:
 
 
 def form_mark(form: str) -> str:
-    """Of `café`: it is written so. Of `cafe`, which no mark of the first kind is like: it is written in another form."""
+    """Return the mark of a form. That of `café` says that this spelling occurs; that of `cafe`, distinct from all
+    such marks, says that another form occurs.
+    """
     return f"{FORM}{clip_tokens(form)}"
 
 
@@ -205,7 +212,7 @@ def _count(tokens: str) -> int:
 
 
 def document(row: Row, texts: Texts, marked: tuple[str, ...]) -> Document:
-    """A record as one document with the marks of the `marked` fields."""
+    """Build the index document of a record with the marks of the `marked` fields."""
     index_document = Document(**{ID: row.record.id, SEQUENCE: texts.sequences, **texts.words})
     for mark in (*texts.marks, *(marks_of(row.record.fields, marked) if marked else ())):
         index_document.add_text(MARKS, mark)
@@ -216,13 +223,14 @@ def document(row: Row, texts: Texts, marked: tuple[str, ...]) -> Document:
 
 @cache
 def length_field(name: str) -> str:
-    """Where a document has the number of its tokens in a field of the index."""
+    """Return the name of the field that holds a document's token count in a field of the index."""
     return f"{name}_length"
 
 
 def list_mark_fields(kind: RecordType) -> tuple[str, ...]:
-    """The fields of a type whose texts are marks: those that the schema declares to be text, but for the identity and what is
-    searched by words or vectors; not more than sixteen."""
+    """List the fields of a type whose texts are marks, at most sixteen: fields that the schema declares as text,
+    without the identity and fields searched by words or vectors.
+    """
     searched_names = {field.name for field in (*kind.full_text, *kind.vectors)} | set(kind.identity_fields)
     text_fields = [field.name for field in list_declared_columns(kind) if field.candidates == ("text",)]
     return tuple(name for name in text_fields if name not in searched_names and EVERY not in searched_names)[
@@ -231,7 +239,7 @@ def list_mark_fields(kind: RecordType) -> tuple[str, ...]:
 
 
 def marks_of(fields: Mapping[str, Any], marked: tuple[str, ...]) -> Iterator[str]:
-    """The marks of a record with these fields."""
+    """Yield the marks of a record with these fields."""
     for name in marked:
         value = fields.get(name)
         if type(value) is str and (mark := _mark(name, value)):
@@ -239,7 +247,7 @@ def marks_of(fields: Mapping[str, Any], marked: tuple[str, ...]) -> Iterator[str
 
 
 def marks_for(allowed: IdSet, marked: tuple[str, ...]) -> list[str]:
-    """Marks that the records of a set have in common, and no others; none where it is not known by such."""
+    """Return the marks that all records of a set, and no others, have; empty if the set is not known to have any."""
     marks = [_mark(name, value) if name in marked else "" for name, value in allowed.texts]
     return marks if all(marks) else []
 
@@ -250,14 +258,14 @@ def _mark(name: str, value: str) -> str:
 
 
 def clip_tokens(tokens: str) -> str:
-    """The tokens with none longer than the index can hold; what is cut off is cut off on both sides alike."""
+    """Shorten each token to the length that the index can hold; queries and records are clipped alike."""
     if len(tokens) <= _LONGEST:
         return tokens
     return " ".join(token[:_LONGEST] for token in tokens.split(" "))
 
 
 def split(tokens: str) -> list[str]:
-    """The single tokens of a joined list, as short as they are in the index."""
+    """Split a joined list into tokens, clipped as in the index."""
     return clip_tokens(tokens).split(" ") if tokens else []
 
 

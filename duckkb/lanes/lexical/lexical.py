@@ -1,8 +1,8 @@
-"""The lexical lane of one record type: BM25 over whole records, in a Tantivy index.
+"""The lexical lane of a record type: BM25 over whole records, in a Tantivy index.
 
-The index is built at the first question and follows changes at the next one, so a use that asks nothing pays nothing.
-Neither segments and threads nor what was replaced show in a result: scores come from the counts of the records that are
-there, ties go by identity. Past one replaced document in fifty the index is built anew.
+The index is built at the first query and follows changes at the next, so that other uses cost nothing.
+Segments, threads and replaced documents do not affect results: scores come from the counts of the present
+records, ties are ordered by identity. If more than 1/50 of the documents is replaced, the index is rebuilt.
 """
 
 import math
@@ -87,9 +87,10 @@ class Lexical(RowMirror):
         self._asked: tuple[LexicalQuery, Clauses] | None = None
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
-        """The first `depth` of the records that the query matches, out of `allowed` where given.
+        """Return the first `depth` records that the query matches, out of `allowed` if given.
 
-        A query of exclusions alone matches every other record, with score 0; one without any token matches nothing.
+        A query of exclusions alone matches every other record, with score 0; a query without any token matches
+        nothing.
         """
         query_clauses = self._parse_clauses(query)
         depth = min(depth, len(self._rows))
@@ -107,18 +108,18 @@ class Lexical(RowMirror):
     def chunk(
         self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
     ) -> tuple[str, int]:
-        """As `ports.WordLane.chunk`; an entry that comes without tokens is a record's only one."""
+        """Return the best chunk as `ports.WordLane.chunk` says; an entry without tokens is a record's only entry."""
         entries = [entry for entry in self._rows.words(record_id) if field in ("", entry.field)]
         return best_chunk(entries, self._parse_clauses(query), self._fields, self._refresh_view, preferred)
 
     def weights(self, query: LexicalQuery, field: str, texts: Sequence[str]) -> list[Weight]:
-        """How much each of some texts of a field holds of what the query asks for."""
+        """Return how much of the query each of these texts of a field contains."""
         return text_weights(
             texts, field, self._parse_clauses(query), self._fields, (self._tokenizer, self._refresh_view)
         )
 
     def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
-        """The share of the query's idf mass that one record holds, as `covered` says."""
+        """Return the share of the query's idf mass that a record contains, as `measure_coverage` defines it."""
         query_clauses = self._parse_clauses(query)
         if not query_clauses.counted:
             return None
@@ -128,7 +129,7 @@ class Lexical(RowMirror):
         )
 
     def excluded(self, query: LexicalQuery) -> IdSet:
-        """Ids of the records that the query's negations rule out."""
+        """Return the ids of the records that the query's negations exclude."""
         query_clauses = self._parse_clauses(query)
         return IdSet.of(
             self._find_ids(query_clauses.excluded, self._refresh_view())
@@ -137,8 +138,9 @@ class Lexical(RowMirror):
         )
 
     def explain(self, query: LexicalQuery, record_id: int) -> dict[str, Any]:
-        """`score` of one record and its `terms`: token, part (word, character, phrase, prefix), record fields, number of
-        records that have it, and its share of the score. The shares add up; the score is 0 where the query does not match.
+        """Return the `score` of a record and its `terms`: token, part (word, character, phrase, prefix), record
+        fields, number of records that have it, and its share of the score. The shares add up; the score is 0 if
+        the query does not match.
         """
         query_clauses = self._parse_clauses(query)
         if not query_clauses.counted or record_id not in self._rows:
@@ -175,7 +177,7 @@ class Lexical(RowMirror):
         return cached_query[1]
 
     def _refresh_view(self) -> IndexView:
-        """The index as the rows are now."""
+        """Refresh the index and return it for the present rows."""
         with self.turn:
             self._refresh()
             assert self._index is not None, "it was built or opened"
@@ -189,7 +191,7 @@ class Lexical(RowMirror):
         return f"6 tantivy {tantivy_version} {field_keys} {self._marked}"
 
     def complete(self) -> None:
-        """Have the index on disk, for whatever is asked next; nothing where it is kept in memory."""
+        """Bring the index on disk up to date for the next query; do nothing if it is kept in memory."""
         if self._rows.state.folder is not None:
             self._refresh()
 
@@ -226,7 +228,7 @@ class Lexical(RowMirror):
         }
 
     def _follow(self, folder: Path | None, changed_ids: frozenset[int]) -> State | None:
-        """The stale records are replaced; None where too many of the documents or tokens are dead, or would be."""
+        """Replace the changed records; return None if too many of the documents or tokens are dead, or would be."""
         total = len(self._rows)
         if self._index is None or len(changed_ids) > total * _REBUILT_SHARE:
             return None
@@ -248,7 +250,7 @@ class Lexical(RowMirror):
         return self._commit_index(writer, folder)
 
     def _sum_lengths(self, ids: Set[int]) -> dict[str, int]:
-        """How many tokens the index has of some records, by its fields."""
+        """Count the tokens of some records by field of the index."""
         assert self._index is not None, "it is followed"
         searcher = self._index.searcher()
         query = Query.const_score_query(Query.term_set_query(self._index.schema, ID, sorted(ids)), 0.0)
@@ -268,9 +270,10 @@ class Lexical(RowMirror):
     def _rank_records(
         self, query_clauses: Clauses, depth: int, allowed_ids: Set[int] | None, view: IndexView
     ) -> list[Scored]:
-        """Allowed records are picked out of so many results as should hold enough of them. Where these are many, the query
-        asks for the marks that the allowed records have. Where they have none, and what is picked is not enough, few allowed
-        records are listed in the query, and many are picked out of more results."""
+        """Rank the allowed records. Fetches as many results as should contain enough of them and filters these; if
+        that is many, the query requires the marks of the allowed records. Without marks, and with too few
+        results, a few allowed records are listed in the query, and many are filtered out of more results.
+        """
         query = ranking_query(query_clauses, view)
         total = view.documents
         target_ids = None if allowed_ids is None else IdSet.of(allowed_ids)
@@ -296,7 +299,9 @@ class Lexical(RowMirror):
     def _rescore_records(
         self, scored_records: list[Scored], depth: int, is_all: bool, query_clauses: Clauses, view: IndexView
     ) -> list[Scored] | None:
-        """What was found, scored from the tokens of its records; None where others may belong among the first `depth`."""
+        """Rescore the results from the tokens of their records; None if other records may belong among the first
+        `depth`.
+        """
         drift = view.drift(
             (clause.field, clause.tokens[0]) for clause in query_clauses.counted if clause.part not in CONSTANT
         )
@@ -310,7 +315,7 @@ class Lexical(RowMirror):
     def _score_parts(
         self, query_clauses: Sequence[Clause], ids: Sequence[int], view: IndexView
     ) -> dict[int, list[float]]:
-        """What each clause adds to the scores of records."""
+        """Return the contribution of each clause to the scores of records."""
         open_ends = {
             clause: self._match_ids(clause_query(clause, view), ids, view)
             for clause in query_clauses
@@ -330,7 +335,7 @@ class Lexical(RowMirror):
     def _search(
         self, query: Query, limit: int, view: IndexView, target_ids: IdSet | None = None
     ) -> tuple[list[Scored], int]:
-        """The first `limit` results, of which those in `target_ids` are given where that is; and how many there were."""
+        """Return the first `limit` results, filtered by `target_ids` if given, and their number before filtering."""
         hits = view.searcher.search(query, limit, count=False).hits
         ids = view.searcher.fast_field_values(ID, [address for _, address in hits])
         if target_ids is None:
@@ -347,12 +352,12 @@ class Lexical(RowMirror):
         return frozenset(record_id for _, record_id in self._search(query, view.documents, view)[0])
 
     def _score_of(self, query: Query, record_id: int, view: IndexView) -> float:
-        """The score of one record as a question that is not exact gives it, 0 where the query does not match it."""
+        """Return the inexact score of a record, 0 if the query does not match it."""
         hits, _ = self._search(narrow_query(query, Query.term_query(view.schema, ID, record_id)), 1, view)
         return hits[0][0] if hits else 0.0
 
     def _match_ids(self, query: Query, ids: Sequence[int], view: IndexView) -> frozenset[int]:
-        """Which of some records a query finds."""
+        """Return the records of these ids that a query matches."""
         one_of = narrow_query(query, Query.term_set_query(view.schema, ID, list(ids)))
         return frozenset(record_id for _, record_id in self._search(one_of, max(len(ids), 1), view)[0])
 
@@ -369,5 +374,7 @@ class Lexical(RowMirror):
 
 
 def _estimate_fetch(depth: int, allowed_count: int, total: int) -> int:
-    """How many results hold `depth` of the allowed records, and some more, if these are as likely to match as all are."""
+    """Estimate how many results contain `depth` of the allowed records with a margin, if these match as often as
+    all records do.
+    """
     return math.ceil((2 * depth + _MARGIN) * total / max(allowed_count, 1))

@@ -1,5 +1,6 @@
-"""A lexical query taken apart into clauses; the clauses as Tantivy's queries, and as what the best chunk of a record holds most
-of. Nothing here looks into an index, but for the words that a prefix stands for."""
+"""Parses a lexical query into clauses, builds Tantivy queries from them, and scores the chunks of a record by
+them. Only prefixes look into an index, for the words that they stand for.
+"""
 
 import math
 from collections import Counter
@@ -35,8 +36,9 @@ _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), 
 
 
 class Clause(Struct, frozen=True):
-    """One thing to look for in one field of the index: a term, terms in a row, terms in a row with an open end, or a `form`: a
-    token that is written as the question has it, with accents or (the second token is the first) without."""
+    """A condition on a field of the index: a term, a phrase, a phrase with an open end, or a `form`. A form is a
+    token in the query's spelling, with accents or (the second token is the first) without.
+    """
 
     part: Part
     field: str
@@ -52,20 +54,23 @@ class Clause(Struct, frozen=True):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """What it looks for, each by its field. Those of a form: its token, and the mark by which it is told."""
+        """Return the searched terms, each with its field. For a form: its token, and the mark of the form."""
         if self.part == "form":
             return (SEQUENCE, self.tokens[0]), (MARKS, form_mark(self.tokens[1]))
         return tuple((self.field, token) for token in self.tokens)
 
     @property
     def has_accents(self) -> bool:
-        """Of a form: whether the question has accents on it, so that records with its mark are meant, not those without."""
+        """Return whether a form has accents in the query; then records with its mark match, otherwise those
+        without.
+        """
         return self.tokens[0] != self.tokens[1]
 
 
 class Clauses(Struct, frozen=True, dict=True):
-    """`scored` clauses rank: one of them must hold, or all of `required`. What meets one of `excluded` is out. `exact` is as of
-    the query."""
+    """The clauses of a query. `scored` clauses rank: at least one of them, or all of `required`, must match. A
+    record that matches one of `excluded` is left out. `exact` is the query's.
+    """
 
     scored: tuple[Clause, ...] = ()
     required: tuple[Clause, ...] = ()
@@ -82,17 +87,18 @@ class Clauses(Struct, frozen=True, dict=True):
 
     @cached_property
     def counted(self) -> tuple[Clause, ...]:
-        """What adds to a score."""
+        """Return the clauses that add to a score."""
         return self.required + self.scored
 
 
 def chunk_weight(
     entry: IndexEntry, wanted: Iterable[Clause], fields: Iterable[WordsField], rarity: Callable[[str, str], float]
 ) -> Weight:
-    """How much a chunk holds of what is wanted, each thing once; `rarity` of a field's token says how much one find counts.
+    """Return how much of `wanted` a chunk contains, each clause once; `rarity` gives the weight of a field's
+    token.
 
-    A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk. A Chinese character
-    is no word: many of them make no chunk better than one with a word.
+    A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk. A
+    Chinese character is not a word: many of them make no chunk better than a chunk with a word.
     """
     assert entry.tokens is not None, "only entries with tokens are weighed"
     entry_fields = [words for words in fields if words.holds(entry.field)]
@@ -124,7 +130,9 @@ def text_weights(
     fields: Sequence[WordsField],
     lane: "tuple[Tokenizer, Callable[[], Statistics]]",
 ) -> list[Weight]:
-    """How much each of some texts of a record field holds of what the clauses count, as `chunk_weight` has it."""
+    """Return how much of the counted clauses each of these texts of a record field contains, as `chunk_weight`
+    does.
+    """
     if not found.counted:
         return [NOTHING] * len(texts)
     tokenizer, view = lane
@@ -134,14 +142,16 @@ def text_weights(
 
 
 def terms_of(row: Row, fields: Sequence[WordsField]) -> dict[str, list[list[str]]]:
-    """The terms that an index has a record under, in a row, by field; `sequence` has a value for each record field."""
+    """Return the index terms of a record in order, by field; `sequence` has a value for each record field."""
     texts = texts_of(row, fields)
     terms_by_field = {words.name: [list(words.stems(split(texts.words[words.name])))] for words in fields}
     return {SEQUENCE: list(map(split, texts.sequences)), MARKS: [texts.marks], **terms_by_field}
 
 
 def clause_score(clause: Clause, held: Mapping[str, list[list[str]]], view: Statistics) -> float:
-    """What a clause, which is no prefix, adds to the score of a record with these terms; 0 where it does not hold."""
+    """Return what a clause other than a prefix adds to the score of a record with these terms; 0 if it does not
+    match.
+    """
     if clause.part == "form":
         is_told = view.frequency(*clause.terms[1]) > 0
         return FORM_SCORE * (is_told and _has_form(clause, chain.from_iterable(held[SEQUENCE]), held[MARKS][0]))
@@ -151,7 +161,9 @@ def clause_score(clause: Clause, held: Mapping[str, list[list[str]]], view: Stat
 def iter_terms(
     text: Tokens, found: Clauses, fields: Sequence[WordsField], view: Statistics
 ) -> Iterable[tuple[Term, ...]]:
-    """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
+    """Yield for each distinct search term of the clauses `found` its alternatives; `text` has the words for
+    ranking.
+    """
     query_words = islice(dict.fromkeys(split(text.words)), _MOST_TERMS)
     yield from dict.fromkeys(
         tuple((words.name, stem) for words in fields for stem in words.stems([word])) for word in query_words
@@ -173,8 +185,10 @@ def best_chunk(
     view: Callable[[], Statistics],
     preferred: tuple[str, int] | None = None,
 ) -> tuple[str, int]:
-    """The field and number of the chunk, of those of one record, that holds the most of what the clauses count; ("", 0) without
-    chunks. The `preferred` one stays where it holds a word, or none does. `view` is not asked where there is no choice."""
+    """Return the field and number of the record's chunk that contains most of the counted clauses; ("", 0) without
+    chunks. The `preferred` chunk wins if it contains a word, or no chunk does. `view` is not called if there is
+    no choice.
+    """
     places = [(entry.field, entry.seq) for entry in entries]
     if not found.counted or not places or {*places} <= {preferred}:
         return preferred or next(iter(places), ("", 0))
@@ -194,9 +208,11 @@ def best_chunk(
 def measure_coverage(
     text: Tokens, found: Clauses, fields: Sequence[WordsField], rows: Iterable[Row], view: Statistics
 ) -> float | None:
-    """The share of the idf mass of what the clauses ask for that the terms of some rows hold. A word is held in any field, in the
-    form that the field has it in, and as rare as in the field where it is least so; a word that no record has counts as one in
-    none. So does a Chinese character, each token of a phrase, and an open end for the most frequent word that it stands for."""
+    """Return the share of the clauses' idf mass that the terms of some rows contain. A word counts in any field,
+    in that field's form, with the idf of the field where it is most frequent; an unknown word has the idf of a
+    word in no record. The same holds for a Chinese character, for each token of a phrase, and for the most
+    frequent word of an open end.
+    """
     held_terms: set[Term] = set()
     for row in rows:
         values = terms_of(row, fields).items()
@@ -208,9 +224,9 @@ def measure_coverage(
 
 
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
-    """The clauses of a query. What holds no token - punctuation, say - asks for nothing.
+    """Return the clauses of a query. Parts without tokens, such as punctuation, have none.
 
-    A word that the query says several times counts as often; phrases, prefixes and exclusions hold or do not.
+    A word that the query repeats counts as often; phrases, prefixes and exclusions count once.
     """
     phrases, excluded_texts, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
     parsed_forms = [
@@ -240,12 +256,14 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
 
 
 def is_han(token: str) -> bool:
-    """Whether the token is one Chinese character."""
+    """Return whether the token is a single Chinese character."""
     return len(token) == 1 and any(first <= ord(token) <= last for first, last in _HAN)
 
 
 def clause_query(clause: Clause, view: IndexView) -> Query:
-    """What finds the records of a clause and scores them by BM25; a prefix adds the same for every record."""
+    """Build the query that finds the records of a clause and scores them by BM25; a prefix adds the same for every
+    record.
+    """
     if clause.part == "form":
         return _build_form_query(clause, view)
     if clause.part == "prefix":
@@ -264,13 +282,13 @@ def any_of(queries: Iterable[Query]) -> Query:
 
 
 def narrow_query(query: Query, *conditions: Query) -> Query:
-    """The query where all conditions hold too; they add nothing to the score."""
+    """Require further conditions in a query without changing its scores."""
     filter_queries = [(Occur.Must, Query.const_score_query(condition, 0.0)) for condition in conditions]
     return Query.boolean_query([(Occur.Must, query), *filter_queries])
 
 
 def ranking_query(found: Clauses, view: IndexView) -> Query:
-    """The whole query: what ranks, without what is excluded."""
+    """Build the whole query: the ranking clauses without excluded records."""
     roles = ((Occur.Must, found.required), (Occur.Should, found.scored))
     query = Query.boolean_query([(role, clause_query(clause, view)) for role, members in roles for clause in members])
     if not found.excluded:
@@ -280,7 +298,7 @@ def ranking_query(found: Clauses, view: IndexView) -> Query:
 
 
 def _iter_word_clauses(text: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
-    """The words of a question; it does not look for the parts of its names."""
+    """Yield the words of a query; the parts of its names are not searched."""
     whole = replace(text, parts=())
     for words in fields:
         for term, count in islice(Counter(words.stems(split(whole.words_in(words)))).items(), _MOST_TERMS):
@@ -288,7 +306,7 @@ def _iter_word_clauses(text: Forms, fields: Sequence[WordsField]) -> Iterable[Cl
 
 
 def _build_form_clauses(texts: Iterable[Forms]) -> Iterable[Clause]:
-    """The form in which a question has each of its tokens that may be written in another one."""
+    """Build a clause for the query's form of each token that has other spellings."""
     pairs: dict[tuple[str, str], None] = {}
     for text in texts:
         accented_tokens = {token for token, _ in text.written}
@@ -298,13 +316,13 @@ def _build_form_clauses(texts: Iterable[Forms]) -> Iterable[Clause]:
 
 
 def _has_form(clause: Clause, tokens: Iterable[str], marks: Iterable[str]) -> bool:
-    """Whether tokens and marks of a text say that it has a word in the form of the question."""
+    """Return whether the tokens and marks of a text show a word in the query's form."""
     (_, token), (_, mark) = clause.terms
     return mark in marks if clause.has_accents else token in tokens and mark not in marks
 
 
 def _build_form_query(clause: Clause, view: IndexView) -> Query:
-    """Nothing where no record is written otherwise: what holds for all of them ranks none."""
+    """Build the query for a form; empty if no record has another form, because it would rank nothing."""
     (field, token), (marks, mark) = clause.terms
     if not view.frequency(marks, mark):
         return Query.empty_query()
@@ -335,7 +353,9 @@ def _prefix(tokens: Forms) -> Clause | None:
 
 
 def _iter_required_clauses(tokens: Forms) -> Iterable[Clause]:
-    """What is between spaces, word by word: Chinese words as the tokenizer cuts them, all else in a row with an open end."""
+    """Yield a clause for each text between spaces: Chinese words as the tokenizer cuts them, others as a phrase
+    with an open end.
+    """
     for is_chinese, run in groupby(split(tokens.sequence), is_han):
         if not is_chinese:
             yield Clause("prefix", SEQUENCE, tuple(run))
@@ -345,7 +365,7 @@ def _iter_required_clauses(tokens: Forms) -> Iterable[Clause]:
 
 
 def _iter_exclusions(tokens: Forms, fields: Sequence[WordsField]) -> Iterable[Clause]:
-    """Several tokens exclude as a phrase, a single word in all its forms."""
+    """Yield the exclusions: several tokens as a phrase, a single word in all its forms."""
     phrase = _build_phrase(tokens)
     if phrase is None:
         return

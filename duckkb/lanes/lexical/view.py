@@ -1,8 +1,8 @@
-"""An index at one state of the records, with what BM25 counts there.
+"""An index at a state of the records, with the counts that BM25 needs.
 
-Tantivy counts a replaced document until its segment is merged away, and lengths roughly after that. Scores may not depend on
-such a past: terms are weighted by how rare they are among the records that are there, and who asks for exact scores has the
-first results scored from the tokens of their records, with the average length of these.
+Tantivy counts a replaced document until its segment is merged away, and its lengths roughly after that. Scores
+must not depend on this history: terms are weighted by their rarity among the present records. For exact scores
+the first results are rescored from the tokens of their records, with the average length of the present records.
 """
 
 import json
@@ -23,36 +23,38 @@ _DOCUMENTS = "N, total number of docs"
 
 
 class Statistics(ABC):
-    """What BM25 counts of the records of a type: how many they are (`documents`), and of its fields."""
+    """The counts for BM25 over the records of a type: their number (`documents`), and counts of its fields."""
 
     documents: int
 
     @abstractmethod
     def frequency(self, field: str, token: str) -> int:
-        """How many records have a token in a field."""
+        """Return how many records have a token in a field."""
 
     @abstractmethod
     def average(self, field: str) -> float:
-        """How many tokens a record has in a field."""
+        """Return the average number of tokens of a record in a field."""
 
     @abstractmethod
     def beginning(self, prefix: str) -> Sequence[str]:
-        """The tokens in the order of texts that begin so."""
+        """Return the tokens with a prefix, in the order of texts."""
 
     def idf(self, field: str, token: str) -> float:
-        """How rare a token is in a field: the idf of BM25 as Tantivy has it, which is never negative (Robertson and Zaragoza,
-        2009)."""
+        """Return the rarity of a token in a field: the idf of BM25 as in Tantivy, which is never negative
+        (Robertson and Zaragoza, 2009).
+        """
         return _compute_idf(self.documents, self.frequency(field, token))
 
     def score(self, field: str, tokens: Sequence[str], held: Sequence[Sequence[str]]) -> float:
-        """BM25 of a term, or of terms in a row, in a record that holds these values of a field; 0 where they have none. With
-        lengths as an index has them: exact up to 40, then by eight steps for each doubling."""
+        """Return the BM25 score of a term or a phrase in a record with these values of a field; 0 without a match.
+        Uses lengths as an index stores them: exact up to 40, then in eight steps for each doubling.
+        """
         return self.score_of(
             field, tokens, sum(_count_occurrences(value, tokens) for value in held), round_length(sum(map(len, held)))
         )
 
     def score_of(self, field: str, tokens: Sequence[str], times: int, length: int) -> float:
-        """As `score`, of what stands `times` in a field that counts as so long."""
+        """Return the score of a term or phrase that occurs `times` in a field of this stored length."""
         if not times:
             return 0.0
         norm = K1 * (1 - B + B * length / self.average(field))
@@ -60,8 +62,9 @@ class Statistics(ABC):
 
 
 class IndexView(Statistics):
-    """`lengths` are the tokens of all records by field of the index; `is_exact` says that no document was ever replaced, so
-    that Tantivy counts what is there."""
+    """A view of an index. `lengths` are the tokens of all records by field of the index; `is_exact` says that no
+    document was ever replaced, so that Tantivy's counts are right.
+    """
 
     def __init__(self, index: Index, lengths: Mapping[str, int], is_exact: bool) -> None:
         self.schema, self.searcher = index.schema, index.searcher()
@@ -82,16 +85,18 @@ class IndexView(Statistics):
         return int(result.count)
 
     def correction(self, field: str, tokens: Sequence[str]) -> float:
-        """What the score of a term, or of terms in a row, is to be multiplied by, for replaced documents not to make it rarer
-        or more frequent."""
+        """Return the factor for the score of a term or a phrase that removes the influence of replaced documents
+        on its rarity.
+        """
         if self.is_exact:
             return 1.0
         indexed_idf = math.fsum(_compute_idf(self._indexed, self.searcher.doc_freq(field, token)) for token in tokens)
         return math.fsum(self.idf(field, token) for token in tokens) / indexed_idf
 
     def drift(self, terms: Iterable[tuple[str, str]]) -> float:
-        """By what share scores of such terms may be wrong at most: lengths may have been counted of what is replaced, and an
-        average length that is wrong by a share makes no score wrong by more."""
+        """Return the largest relative error of scores of such terms. Lengths may include replaced documents, and
+        an average length that is wrong by a share makes no score wrong by more.
+        """
         if self.is_exact:
             return 0.0
         drift_by_field: dict[str, float] = {}
@@ -108,13 +113,13 @@ class IndexView(Statistics):
 
     @cached_property
     def _indexed(self) -> int:
-        """How many documents Tantivy counts."""
+        """Return how many documents Tantivy counts."""
         hits = self.searcher.search(Query.all_query(), 1, count=False).hits
         (record_id,) = self.searcher.fast_field_values(ID, [hits[0][1]])
         return int(self._explain_term(ID, int(record_id or 0))[_DOCUMENTS])
 
     def _explain_term(self, field: str, token: str | int) -> dict[str, float]:
-        """What Tantivy counted for a term, from its account of a record that has it; nothing where none has."""
+        """Return Tantivy's counts for a term, from its explanation of a matching record; empty if there is none."""
         query = Query.term_query(self.schema, field, token)
         hits = self.searcher.search(query, 1, count=False).hits
         return dict(_iter_values(json.loads(query.explain(self.searcher, hits[0][1]).to_json()))) if hits else {}
@@ -132,7 +137,7 @@ def _compute_idf(documents: int, frequency: int) -> float:
 
 
 def _count_occurrences(field_terms: Sequence[str], tokens: Sequence[str]) -> int:
-    """How often tokens stand in a row."""
+    """Count how often the tokens occur in a row."""
     if len(tokens) == 1:
         return field_terms.count(tokens[0])
     target, size = list(tokens), len(tokens)
@@ -140,7 +145,7 @@ def _count_occurrences(field_terms: Sequence[str], tokens: Sequence[str]) -> int
 
 
 def round_length(length: int) -> int:
-    """A length as an index holds it, in one byte: what Lucene's SmallFloat.byte4ToInt makes of intToByte4."""
+    """Round a length as an index stores it, in one byte: Lucene's SmallFloat.byte4ToInt of intToByte4."""
     if length < 24:
         return length
     above = length - 24

@@ -45,7 +45,7 @@ _TYPES = {
 
 
 def record_table(columns: Columns, records: Sequence[Record], ends: Ends | None = None) -> pa.Table:
-    """One row per record, in the columns' order and kinds; every value must fit its column."""
+    """Return a row per record, in the columns' order and kinds; every value must fit its column."""
     arrays = {ID: pa.array([record.id for record in records], pa.int64())}
     if columns.has_ends:
         pairs = [ends(record) if ends else (None, None) for record in records]
@@ -60,8 +60,9 @@ def record_table(columns: Columns, records: Sequence[Record], ends: Ends | None 
 
 
 def arrow_file(source: "pa.Buffer | Path") -> pa.Table:
-    """What statements see of an Arrow file, which is mapped or lies in memory already: all but its last column. Raises
-    OSError and ValueError for a file that is none."""
+    """Read an Arrow file, mapped or already in memory, as statements see it: without its last column. Raises
+    OSError and ValueError if it is not an Arrow file.
+    """
     table = pa.ipc.open_file(source if isinstance(source, pa.Buffer) else pa.memory_map(str(source))).read_all()
     return table.remove_column(table.num_columns - 1)
 
@@ -90,12 +91,12 @@ def _build_array(kind: str, values: list[Any]) -> pa.Array:
 
 
 def _convert_times(texts: list[str]) -> pa.Array:
-    """Times in the one form that truth has; Arrow parses a column of them at once."""
+    """Convert times from the only form in truth; Arrow parses a whole column at once."""
     return pa.array(texts, pa.string()).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
 
 
 def _encode(value: Any) -> str:
-    """A value as Python's JSON writes it, whatever the version of orjson."""
+    """Encode a value as Python's JSON does, independent of the version of orjson."""
     try:
         text = orjson.dumps(value)
     except TypeError:  # an integer past 64 bits, half a character
@@ -114,7 +115,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:
-    """`search_index`: one row per chunk from (table, record id, entry); `vector` is null while it is pending."""
+    """Return `search_index`: a row per chunk from (table, record id, entry); `vector` is null while it is pending."""
     rows = list(rows)
     entries = [entry for _, _, entry in rows]
     return pa.table(
@@ -131,7 +132,9 @@ def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:
 
 
 def _build_vector_array(vectors: Sequence["np.ndarray | None"]) -> pa.Array:
-    """Arrays of one length where they all have it, as DuckDB's functions of arrays want them; else lists."""
+    """Build fixed-size arrays if all vectors have the same length, as DuckDB's array functions require; else
+    lists.
+    """
     lengths = {len(vector) for vector in vectors if vector is not None}
     kind = pa.list_(pa.float32(), lengths.pop()) if len(lengths) == 1 else pa.large_list(pa.float32())
     return pa.array([None if vector is None else vector.astype(np.float32, copy=False) for vector in vectors], kind)

@@ -1,8 +1,8 @@
-"""The columns of a runtime table: what the schema declares, narrowed by what is stored.
+"""The columns of a runtime table: the schema's declarations, narrowed by the stored values.
 
-A declared column takes its type only while every stored value fits; else it is JSON, so that no value is ever lost.
-Fields that the schema does not declare live in `__extra` and stay reachable by their names. Where a policy asks for it
-they are columns too, of the type that all their values have.
+A declared column takes its type only while every stored value fits; else it is JSON, so that no value is ever
+lost. Fields that the schema does not declare live in `__extra` and stay reachable by their names. If a policy
+says so, they are columns too, with the type that all their values have.
 """
 
 import json
@@ -29,7 +29,9 @@ _FORMATS = {"date": "date", "date-time": "timestamp"}
 
 
 class Column(Struct, frozen=True):
-    """`name` is the record's key, `sql_name` the column that holds it; they differ where SQL would confuse two names."""
+    """A column. `name` is the record's key, `sql_name` the column that holds it; they differ if SQL would confuse
+    two names.
+    """
 
     name: str
     sql_name: str
@@ -37,7 +39,9 @@ class Column(Struct, frozen=True):
 
 
 class Declared(Struct, frozen=True):
-    """A column before data was seen: the first of `candidates` that every value fits becomes its kind, else `json`."""
+    """A column before data was seen: the first of `candidates` that fits every value becomes its kind, else
+    `json`.
+    """
 
     name: str
     sql_name: str
@@ -45,7 +49,7 @@ class Declared(Struct, frozen=True):
 
 
 def list_declared_columns(kind: RecordType) -> tuple[Declared, ...]:
-    """The business columns of a type in the order of its schema; the ends of an edge come first."""
+    """List the business columns of a type in the order of its schema; the ends of an edge come first."""
     taken_names = {name.casefold() for name in _list_system_names(kind)}
     ends = (FROM, TO) if kind.kind == "edge" else ()
     columns = [Declared(name, name, ("text", "integer")) for name in ends]
@@ -64,7 +68,9 @@ def _list_system_names(kind: RecordType) -> tuple[str, ...]:
 
 
 def _choose_free_name(name: str, taken_names: set[str]) -> str:
-    """SQL folds case, JSON does not: the later of two names that differ in case alone gets a number."""
+    """Return a free name: SQL ignores case, JSON does not, so the later of two names that differ only in case gets
+    a number.
+    """
     free, number = name, 1
     while free.casefold() in taken_names:
         number += 1
@@ -85,7 +91,7 @@ def _list_candidate_kinds(rule: Any, root: Mapping[str, Any]) -> tuple[str, ...]
 
 
 def _resolve_rule(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The rule behind local references and behind `anyOf: [rule, null]`; anything deeper stays undeclared."""
+    """Return the rule behind local references and behind `anyOf: [rule, null]`; anything deeper stays undeclared."""
     for _ in range(8):
         if not isinstance(rule, Mapping):
             return {}
@@ -100,7 +106,7 @@ def _resolve_rule(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _find_type_name(rule: Mapping[str, Any]) -> str:
-    """The one JSON type a rule allows beside null, or the empty string."""
+    """Return the single JSON type that a rule allows besides null, or the empty string."""
     declared_type = rule.get("type")
     if isinstance(declared_type, str):
         return declared_type
@@ -113,11 +119,12 @@ def _find_type_name(rule: Mapping[str, Any]) -> str:
 
 
 class Observation:
-    """What the stored records of one type say about its columns: `counts` tells how many of them say each thing.
+    """What the stored records of a type say about its columns: `counts` tells how many records say each thing.
 
-    Adding and taking away the same leaves it as it was, so a table that saw changes has the columns that a fresh load of the
-    same records would give it. What a record says is the empty text where all is as the schema declares it; else a JSON list
-    of [field, kind that its value does not fit, false] and, for a field that no schema declares, [field, shape, true].
+    Adding and removing the same records changes nothing, so a changed table has the columns that a fresh load
+    of the same records would give it. A record says the empty text if all is as the schema declares it.
+    Otherwise it says a JSON list of [field, kind that its value does not fit, false] and, for an undeclared
+    field, [field, shape, true].
     """
 
     def __init__(
@@ -131,13 +138,13 @@ class Observation:
         self.counts = Counter(counts or {})
 
     def add(self, records: Sequence[Record]) -> list[str]:
-        """Count records; what each of them said, to take it away again."""
+        """Count records; return what each of them said, to subtract it later."""
         remarks = self.said_by(records)
         self.counts.update(remarks)
         return remarks
 
     def said_by(self, records: Sequence[Record]) -> list[str]:
-        """What each of the records says, without counting it."""
+        """Return what each of the records says, without counting it."""
         misfits: dict[int, list[tuple[str, str, bool]]] = {}
         for column in self._declared:
             for kind in column.candidates:
@@ -158,7 +165,7 @@ class Observation:
         return remarks
 
     def columns(self) -> "Columns":
-        """The columns as the records seen so far allow them."""
+        """Return the columns that fit the records seen so far."""
         facts = [fact for remark, count in self.counts.items() if remark and count > 0 for fact in json.loads(remark)]
         unfit = {(name, kind) for name, kind, is_extra in facts if not is_extra}
         shapes: dict[str, set[str]] = {}
@@ -185,7 +192,9 @@ class Observation:
         return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by, self._paths_to)
 
     def _is_column(self, name: str, shapes: set[str]) -> bool:
-        """Whether a field that no schema declares is a column: all, all but nested values, or those named."""
+        """Return whether an undeclared field is a column: by policy all are, all without nested values, or the
+        named fields.
+        """
         match self._kind.relational:
             case "all":
                 return True
@@ -200,8 +209,9 @@ def _encode_facts(unfit: tuple[tuple[str, str, bool], ...], loose: tuple[str, ..
 
 
 class Columns(Struct, frozen=True, dict=True):
-    """The columns of one table, the undeclared names that occur in it, the command that prints them, and what finds the paths
-    inside nested values that end with a name."""
+    """The columns of a table, the undeclared names that occur in it, the command that prints them, and a function
+    that finds the paths inside nested values that end with a name.
+    """
 
     type: str
     business: tuple[Column, ...]
@@ -215,14 +225,16 @@ class Columns(Struct, frozen=True, dict=True):
 
     @cached_property
     def all(self) -> tuple[Column, ...]:
-        """Every column in the order of the table: ids, business columns, times, `__extra`."""
+        """Return every column in the order of the table: ids, business columns, times, `__extra`."""
         ids = (ID, FROM_ID, TO_ID) if self.has_ends else (ID,)
         head = tuple(Column(name, name, "integer") for name in ids)
         times = tuple(Column(name, name, "timestamp") for name in (CREATED_AT, UPDATED_AT))
         return (*head, *self.business, *times, Column(EXTRA, EXTRA, "json"))
 
     def find(self, name: str) -> tuple[Column, tuple[str, ...]]:
-        """The column of a field name and the path inside it; raises FilterError naming the nearest known field."""
+        """Return the column of a field name and the path inside it; raises FilterError naming the nearest known
+        field.
+        """
         column = self._by_name.get(name)
         if column:
             return column, ()
@@ -243,7 +255,7 @@ class Columns(Struct, frozen=True, dict=True):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Every name a filter may use, declared ones first."""
+        """Return every name that a filter may use, declared names first."""
         declared_names = [column.name for column in (*self.business, *self.all)]
         return (*dict.fromkeys(declared_names), *sorted(self.extra.difference(declared_names)))
 
@@ -261,7 +273,7 @@ class Columns(Struct, frozen=True, dict=True):
 
 
 def unknown_field(name: str, columns: Columns) -> FilterError:
-    """The error for a field that no record and no schema has."""
+    """Return the error for a field that no record and no schema has."""
     if any("\uff01" <= sign <= "\uff5e" or sign in "‘’“”„«»、。" for sign in name):
         return FilterError(
             "The filter has full-width or typographic characters where SQL needs plain ones.",
@@ -282,7 +294,7 @@ def unknown_field(name: str, columns: Columns) -> FilterError:
 
 
 def ddl(kind: RecordType, records: Sequence[Record] = ()) -> str:
-    """The CREATE TABLE text of a type: as its schema declares it, and as these records fill it out."""
+    """Return the CREATE TABLE text of a type: as its schema declares it, and as these records complete it."""
     observation = Observation(kind)
     observation.add(records)
     columns = observation.columns()
@@ -291,5 +303,5 @@ def ddl(kind: RecordType, records: Sequence[Record] = ()) -> str:
 
 
 def quote_identifier(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

@@ -32,7 +32,7 @@ _TIMESTAMP = re.compile(
 
 
 def sql_type(kind: str) -> str:
-    """The DuckDB type of a kind: `text[]` gives `VARCHAR[]`."""
+    """Return the DuckDB type of a kind: `text[]` gives `VARCHAR[]`."""
     return f"{SQL_TYPES[element(kind)]}[]" if is_list(kind) else SQL_TYPES[kind]
 
 
@@ -45,7 +45,7 @@ def element(kind: str) -> str:
 
 
 def make_fit_test(kind: str) -> Callable[[Any], bool]:
-    """What tells whether a column of this kind can hold a value exactly; None always fits."""
+    """Return a test whether a column of this kind can hold a value exactly; None always fits."""
     if is_list(kind):
         inner = make_fit_test(element(kind))
         return lambda value: value is None or (type(value) is list and all(map(inner, value)))
@@ -54,8 +54,9 @@ def make_fit_test(kind: str) -> Callable[[Any], bool]:
 
 
 def shape_of(value: Any) -> str:
-    """The narrowest kind that holds one value, or what forbids a kind: `bigint` is past int64, `inexact` an integer that no
-    double is equal to, `empty[]` a list without a member."""
+    """Return the narrowest kind that holds a value, or the reason against a kind: `bigint` is past int64,
+    `inexact` an integer without an equal double, `empty[]` an empty list.
+    """
     kind = type(value)
     if kind is int:
         if not -INT64 <= value < INT64:
@@ -69,9 +70,10 @@ def shape_of(value: Any) -> str:
 
 
 def kind_of_shapes(shapes: Iterable[str]) -> str:
-    """The kind of a column whose values have these shapes; `json` where no narrower one holds them all.
+    """Return the kind of a column whose values have these shapes; `json` if no narrower kind holds them all.
 
-    >>> kind_of_shapes(["integer", "number"]), kind_of_shapes(["integer", "text"]), kind_of_shapes(["empty[]", "text[]"])
+    >>> kind_of_shapes(["integer", "number"]), kind_of_shapes(["integer", "text"]), kind_of_shapes(["empty[]",
+    "text[]"])
     ('number', 'json', 'text[]')
     """
     distinct_shapes = set(shapes)
@@ -87,7 +89,7 @@ def kind_of_shapes(shapes: Iterable[str]) -> str:
 
 @lru_cache(maxsize=4096)
 def parse_date(text: str) -> date | None:
-    """A real calendar day written `YYYY-MM-DD`, else None."""
+    """Parse an existing calendar day written `YYYY-MM-DD`; return None for anything else."""
     if not _DATE.fullmatch(text):
         return None
     try:
@@ -97,8 +99,9 @@ def parse_date(text: str) -> date | None:
 
 
 def parse_timestamp(text: str) -> datetime | None:
-    """A moment as RFC 3339 writes it, as UTC without a zone, to the microsecond; one without an offset counts as UTC, and a leap second as
-    the second behind it. Else None."""
+    """Parse an RFC 3339 time to UTC without a zone, to the microsecond. A time without an offset counts as UTC,
+    and a leap second as the next second. Returns None for anything else.
+    """
     match = _TIMESTAMP.fullmatch(text)
     if not match:
         return None

@@ -131,7 +131,7 @@ def bundle_history(root: Path, checkout: Checkout) -> Iterator[bytes]:
 
 
 def _run_git(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
-    """Run git on a repository that is being restored and return its output."""
+    """Run git without a time limit and return its whole output."""
     return b"".join(stream_output(root, arguments, settings))
 
 

@@ -36,7 +36,7 @@ _Request = tuple[str, list[Any], float, "pa.Table | None"]
 
 
 def main() -> NoReturn:
-    """Answer requests; ends when stdin does, or where anything goes wrong with it: then nobody waits for an answer."""
+    """Answer requests until stdin ends or anything fails; then nobody waits for an answer."""
     answers = sandbox.take_stdout()
     engine = Confined()
     try:
@@ -61,7 +61,7 @@ def main() -> NoReturn:
 
 
 def _prepare_engine(engine: Confined) -> None:
-    """Import and open whatever a statement will need, while files can still be opened."""
+    """Import and open whatever a statement may need, while files can still be opened."""
     engine.register("__warm", pa.table({"n": [1]}))
     engine.rows("SELECT n, now()::DATE, '{}'::JSON FROM __warm", SqlLimits())
     engine.ids("SELECT 1", 60)
@@ -70,7 +70,7 @@ def _prepare_engine(engine: Confined) -> None:
 
 
 def _map_files() -> list[pa.Buffer]:
-    """What the parent lets us see of its files. From now on none can be opened; these are mapped, and closed."""
+    """Map and close the files that the parent hands over. Afterwards no file can be opened."""
     if len(sys.argv) < 3:
         return []
     try:
@@ -89,7 +89,7 @@ def _map_files() -> list[pa.Buffer]:
 def _serve(
     engine: Confined, bounds: sandbox.Bounds, memory: int, requests: "SimpleQueue[_Request]", answers: IO[bytes]
 ) -> NoReturn:
-    """Answer one request after the other."""
+    """Answer the requests, one after the other."""
     try:
         while True:
             op, arguments, seconds, table = requests.get()
@@ -127,7 +127,7 @@ def _run_request(engine: Confined, op: str, arguments: list[Any], seconds: float
 
 
 def _compute_memory_limit() -> int:
-    """Bytes that a statement may take: at most half of the machine's."""
+    """Return the bytes that a statement may take: at most half of the machine's."""
     try:
         return min(_MOST_MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
     except (AttributeError, ValueError, OSError):

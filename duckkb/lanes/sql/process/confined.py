@@ -1,7 +1,8 @@
-"""The one DuckDB instance, in this process: in memory, without files, network, extensions or a way to change its settings.
+"""The DuckDB instance in this process: in memory, without files, network, extensions or a way to change its
+settings.
 
-Time is bounded by the engine's own limit, which its parser and some functions do not heed, and memory by its own account, which
-leaves out some strings. `isolated` bounds both.
+The engine's own limit bounds time, but its parser and some functions ignore it. Its own account bounds memory,
+but omits some strings. `isolated` bounds both.
 """
 
 import json
@@ -85,9 +86,9 @@ _SPACES = re.compile(
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether the parser would take longer for a text than the text is worth, if it is one at all.
+    """Return whether the parser would take disproportionately long for a text, even an invalid text.
 
-    Goes by the engine's own tokens, which quotes and comments cannot mislead; takes time by the length of the text.
+    Uses the engine's own tokens, so that quotes and comments cannot mislead it; takes time in proportion to the text.
     """
     return any(map(_has_excess_depth, {text, _SPACES.sub(" ", text)}))
 
@@ -138,7 +139,7 @@ class Confined(Engine):
         return self._query_text("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
 
     def offer(self, files: Callable[[], Sequence[Path]]) -> None:
-        """As `Engine.offer`; in this process every file is taken without copying, so none is asked for."""
+        """Ignore the offer (`Engine.offer`): in this process every file is used without copying."""
 
     def register(self, name: str, data: "pa.Table | Path") -> None:
         from duckkb.lanes.sql.arrow import arrow_file
@@ -171,13 +172,13 @@ class Confined(Engine):
             connection.close()
 
     def _query_text(self, statement: str, argument: str) -> str:
-        """The one text that a statement of our own gives."""
+        """Return the single text that a statement of our own gives."""
         with self._guard_connection() as connection:
             rows = connection.execute(statement, [argument]).fetchall()  # what is left of a result holds the connection
             return str(rows[0][0]) if rows else ""
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
-        """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
+        """Run a statement in a read-only transaction within the time limit, and pass its result to `take`."""
         remaining_seconds = self._left(seconds)
         with self._guard_connection(seconds) as connection:
             connection.execute(f"SET max_execution_time={max(1, int(remaining_seconds * 1000))}")
@@ -192,7 +193,7 @@ class Confined(Engine):
                 self._roll_back(connection)
 
     def _roll_back(self, connection: "duckdb.DuckDBPyConnection") -> None:
-        """An instance that cannot even do this is of no more use; what failed before says why."""
+        """Roll back; drop an instance that cannot even do this. The earlier failure explains why."""
         import duckdb
 
         try:
@@ -203,7 +204,7 @@ class Confined(Engine):
 
     @contextmanager
     def _guard_connection(self, seconds: float | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
-        """The connection, with the engine's failures as errors of ours that carry none of its text."""
+        """Yield the connection; translate the engine's failures to errors without any of its text."""
         import duckdb
         import pyarrow as pa
 
@@ -217,7 +218,7 @@ class Confined(Engine):
             raise Rejected("value") from error  # one that Python does not have: the year 290000, a row without names
 
     def _translate_error(self, error: Exception, seconds: float | None) -> Unavailable | Rejected:
-        """What is told of a failure. A column's name comes from the statement itself, as a function's does."""
+        """Translate a failure. Names of columns and functions come from the statement itself and may be repeated."""
         text = str(error)
         match text.partition(" Error")[0]:
             case "FATAL" | "INTERNAL":

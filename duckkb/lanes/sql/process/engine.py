@@ -1,6 +1,6 @@
-"""What runs SQL for the runtime tables: `Confined` in this process, or `Isolated` in one that may be killed.
+"""Runs SQL for the runtime tables: `Confined` in this process, or `Isolated` in a process that may be killed.
 
-Both give the same answers. They hold no state of their own: tables are Arrow data that was registered, as `shown` says.
+Both give the same answers. They hold no state of their own: tables are registered Arrow data.
 """
 
 from abc import ABC, abstractmethod
@@ -26,11 +26,12 @@ Reason = Literal["column", "value", "json", "exact", "fit", "deep", "other"]
 
 
 class Rejected(Exception):
-    """The engine did not run a statement. Its own text stays behind: that may quote stored values.
+    """The engine did not run a statement. Its own text is hidden, because it may quote stored values.
 
-    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `json` (a text met JSON), `exact` (a whole number would be
-    rounded), `fit` (names, types or
-    arguments do not go together; `name` is a call that no function takes, with the types of its arguments), `deep` (parts inside of each other) or `other`.
+    `reason` is `column` (`name` does not exist), `value` (a value does not convert or is out of range), `json`
+    (a text met JSON), `exact` (a whole number would be rounded), `fit` (names, types or arguments do not match;
+    `name` is a call without a matching function, with the types of its arguments), `deep` (nesting too deep) or
+    `other`.
     """
 
     def __init__(self, reason: Reason, name: str = "") -> None:
@@ -40,11 +41,12 @@ class Rejected(Exception):
 
 
 class Engine(ABC):
-    """One in-memory DuckDB without files, network, extensions or a way to change its settings. Of threads, and of the tables of
-    several generations of a base, one at a time asks it (`engines`).
+    """An in-memory DuckDB without files, network, extensions or a way to change its settings. Threads, and the
+    tables of several snapshots of a base, take turns (`engines`).
 
-    Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_TIMEOUT` where nobody waits any more, `E_INTERNAL` where
-    the engine failed in itself, with `retryable` among its details); what runs a statement raises Rejected.
+    Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_TIMEOUT` if nobody waits any
+    more, `E_INTERNAL` if the engine itself failed, with `retryable` among its details); methods that run a
+    statement raise Rejected.
     """
 
     generation = 0
@@ -56,13 +58,13 @@ class Engine(ABC):
         """By name what its users registered and defined in this `generation` of it."""
 
     def _forget(self) -> None:
-        """Whatever was registered is gone."""
+        """Forget all registered tables."""
         self.generation += 1
         self.shown.clear()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Whatever is asked inside is over after so many seconds, all of it together."""
+        """Limit all calls in the block to `seconds` together."""
         self._given, self._end = seconds, monotonic() + seconds
         try:
             yield
@@ -70,7 +72,9 @@ class Engine(ABC):
             self._given = None
 
     def _left(self, seconds: float) -> float:
-        """`seconds`, or what the deadlines leave of them; raises `errors.Unavailable` (E_LIMIT, E_TIMEOUT) where that is nothing."""
+        """Return `seconds`, or the time that the deadlines leave; raises `errors.Unavailable` (E_LIMIT, E_TIMEOUT)
+        if none is left.
+        """
         deadline.refuse_late()
         if self._given is None:
             return deadline.limit_seconds(seconds)
@@ -81,20 +85,23 @@ class Engine(ABC):
 
     @abstractmethod
     def parse(self, text: str) -> Any:
-        """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
+        """Return the syntax tree of SELECT statements as JSON, with `error` set if there is none; nothing runs."""
 
     @abstractmethod
     def unparse(self, tree: Any) -> str:
-        """The SQL text of a syntax tree that `parse` gave."""
+        """Return the SQL text of a syntax tree from `parse`."""
 
     @abstractmethod
     def offer(self, files: Callable[[], Sequence[Path]]) -> None:
-        """Say which files `register` will name. It is asked for them where it can take them without copying."""
+        """Announce the files that `register` will name. `files` is called if the engine can use them without
+        copying.
+        """
 
     @abstractmethod
     def register(self, name: str, data: "pa.Table | Path") -> None:
-        """Make Arrow data visible under a name, in place of what had it. Of a file, statements do not see the last column;
-        raises OSError and ValueError for one that is none."""
+        """Make Arrow data visible under a name, replacing earlier data. Statements do not see the last column of a
+        file; raises OSError and ValueError for an invalid file.
+        """
 
     @abstractmethod
     def define(self, statement: str) -> None:
@@ -102,19 +109,19 @@ class Engine(ABC):
 
     @abstractmethod
     def ids(self, statement: str, seconds: float) -> IdSet:
-        """The integers of a statement's one column."""
+        """Return the integers of a statement's only column."""
 
     @abstractmethod
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
-        """The rows of a statement as plain JSON values, up to the caps."""
+        """Return the rows of a statement as plain JSON values, up to the caps."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Let the instance go; the next use opens another."""
+        """Close the instance; the next use opens another."""
 
 
 def make_limit_error(seconds: float | None) -> Unavailable:
-    """The error for a query that took more time or memory than it may."""
+    """Return the error for a query over its time or memory limit."""
     return Unavailable(
         "The query took too much time or memory and was stopped.",
         code="E_LIMIT",
@@ -124,7 +131,7 @@ def make_limit_error(seconds: float | None) -> Unavailable:
 
 
 def make_parser_limit_error() -> Unavailable:
-    """The error for a text that the parser does not finish: more time for the statement does not help."""
+    """Return the error for a text that the parser does not finish: a longer time limit does not help."""
     return Unavailable(
         "The parser of DuckDB took too much time or memory for this text and was stopped.",
         code="E_LIMIT",
@@ -133,7 +140,7 @@ def make_parser_limit_error() -> Unavailable:
 
 
 def unknown_version() -> Unavailable:
-    """The error for a DuckDB whose syntax trees the walks do not know: what cannot be judged is not run."""
+    """Return the error for a DuckDB with unknown syntax trees: unverified statements do not run."""
     return Unavailable(
         "This version of DuckDB is not known to duckkb, so filters and SQL do not run.",
         suggestion="pip install 'duckdb>=2.0.1,<3'",
@@ -142,7 +149,9 @@ def unknown_version() -> Unavailable:
 
 
 def make_engine_error() -> Unavailable:
-    """The error after the engine failed in itself; its state is derived, so the next call starts a fresh one."""
+    """Return the error after the engine itself failed; its state is derived, so the next call starts a fresh
+    engine.
+    """
     return Unavailable(
         "The query engine failed and was restarted; nothing stored is touched.",
         code="E_INTERNAL",

@@ -1,4 +1,4 @@
-"""Engines that answer side by side, each one thread at a time; whoever had none for longest is next."""
+"""A pool of engines that answer concurrently, each for one thread at a time; the longest waiter is next."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,9 @@ class _Waiting(Struct, frozen=True):
 
 
 class Engines:
-    """As many statements at once as there are engines; one whose process was not needed yet has none."""
+    """A pool that runs as many statements at once as it has engines; an engine starts its process when first
+    needed.
+    """
 
     def __init__(self, *engines: Engine) -> None:
         self._idle = [*reversed(engines)]  # the last is the next: what was used before knows tables already
@@ -28,7 +30,9 @@ class Engines:
 
     @contextmanager
     def turn(self) -> Iterator[Engine]:
-        """An engine for the block. Raises `errors.Unavailable` (E_TIMEOUT) where none is free before the call's deadline."""
+        """Borrow an engine for the block. Raises `errors.Unavailable` (E_TIMEOUT) if none is free before the
+        call's deadline.
+        """
         with deadline.current().interrupt_when_cancelled(self._notify):
             engine, drop_count = self._take(_Waiting(deadline.current().owner, get_ident()))
         try:
@@ -41,7 +45,7 @@ class Engines:
                 self._changed.notify_all()
 
     def drop(self) -> None:
-        """Let all of them go, those at work once they are done; the next use opens another."""
+        """Close all engines, busy ones when they finish; the next use opens others."""
         with self._changed:
             self._dropped += 1
             for engine in self._idle:

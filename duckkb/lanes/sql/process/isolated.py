@@ -1,7 +1,8 @@
-"""The engine in a process of its own, which is killed where it overruns its time and ends where it overruns its memory.
+"""The engine in a separate process, which is killed if it exceeds its time and ends if it exceeds its memory.
 
-The process is started when it is first needed and again after it ended. It gets tables through a pipe as Arrow data, or as
-files that are open when it begins; none is written. It answers in JSON: nothing that it sends is executed or unpickled here.
+The process starts when it is first needed and again after it ended. It receives tables through a pipe as Arrow
+data, or as files that are open when it begins; it writes no file. It answers in JSON: nothing that it sends is
+executed or unpickled here.
 """
 
 import json
@@ -46,7 +47,7 @@ _LIMIT_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ libr
 
 
 class Isolated(Engine):
-    """An engine that asks another process."""
+    """An engine that calls a separate process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class Isolated(Engine):
         self._files: list[Path] = []
 
     def start(self) -> None:
-        """Have the process running, so that it is ready when the first statement comes."""
+        """Start the process, so that it is ready for the first statement."""
         if self._process is not None and (self._process.poll() is not None or self._owner != os.getpid()):
             self.drop()
         if self._process is None:
@@ -72,13 +73,13 @@ class Isolated(Engine):
         return str(self._ask("unparse", tree))
 
     def offer(self, files: Callable[[], Sequence[Path]]) -> None:
-        """As `Engine.offer`; a process that is at work already takes no more."""
+        """Announce files as `Engine.offer` does; a running process takes no more."""
         self.start()
         if self._channel is not None:
             self._files = list(files()[:MOST_FILES])
 
     def register(self, name: str, data: "pa.Table | Path") -> None:
-        """As `Engine.register`; a file is mapped by the process where it was offered, else sent."""
+        """Register data as `Engine.register` does; the process maps an announced file, any other data is sent."""
         with suppress(OSError):  # a process that has ended is found out by what it is asked
             self._begin()
         if not isinstance(data, Path):
@@ -115,7 +116,7 @@ class Isolated(Engine):
         self._channel, self._files = None, []
 
     def _begin(self) -> None:
-        """Hand over the files that were offered, if any: the process waits for that."""
+        """Hand over the announced files, if any, because the process waits for them."""
         if self._channel is None:
             return
         import socket
@@ -134,7 +135,9 @@ class Isolated(Engine):
             channel.close()
 
     def _ask(self, op: str, *arguments: Any, seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
-        """One request and its answer; kills the process once the time and the grace are over, or nobody waits any more."""
+        """Send a request and return its answer; kill the process after its time and grace, or if nobody waits any
+        more.
+        """
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise make_engine_error()
@@ -165,7 +168,7 @@ class Isolated(Engine):
         return self._unpack_answer(answer)
 
     def _explain_end(self, process: "subprocess.Popen[bytes]", op: str, too_late: bool) -> Unavailable:
-        """The error for a process that did not answer."""
+        """Return the error for a process that did not answer."""
         from subprocess import TimeoutExpired
 
         with suppress(TimeoutExpired):
@@ -198,7 +201,7 @@ def send(stream: IO[bytes], message: Any) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Read one message; raises EOFError where there is no whole one."""
+    """Read one message; raises EOFError if it is incomplete."""
     line = stream.readline(MOST)
     if not line.endswith(b"\n"):
         raise EOFError
@@ -206,7 +209,7 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def _start_process() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
-    """The process, and the channel over which it can be handed files where this system has such."""
+    """Start the process; return it and the channel for handing over files, if this system has one."""
     import socket
 
     if why := installed.describe_replacement():

@@ -1,7 +1,8 @@
-"""What a refused filter or statement should have been: its slips of other dialects mended one by one, until it is accepted.
+"""Suggests the correction of a refused filter or statement: repairs idioms of other dialects one by one until it
+is accepted.
 
-An advice is only given where the mended text was read and has run, so that the command that it names works as it is printed:
-of types that nobody knows before, and of values that do not convert, the engine has the last word.
+Only a corrected text that was parsed and has run is suggested, so that the printed command works: the engine
+has the last word about unknown types and about values that do not convert.
 """
 
 import re
@@ -60,8 +61,9 @@ _SPELLED: tuple[tuple[str, str], ...] = (
 
 
 class Slip(Struct, frozen=True):
-    """A refused text, the columns of the table that it is about, what asks another one (it raises FilterError or Rejected for
-    one that is refused as well), and what finds the field names in it that are words of SQL."""
+    """A refused text, the columns of its table, a function that runs another text (it raises FilterError or
+    Rejected for a refused text), and a function that finds the field names in it that are reserved words.
+    """
 
     source: Source
     columns: Columns
@@ -70,8 +72,9 @@ class Slip(Struct, frozen=True):
 
 
 def advise(slip: Slip, error: FilterError) -> str:
-    """The command with the text as it should be; the empty string where nobody can tell. The text alone becomes the
-    correction of the error."""
+    """Return the corrected command; empty if no correction works. The corrected text alone becomes the error's
+    `correction`.
+    """
     text, name = slip.source.text, slip.columns.type
     if len(text) > MAX_FILTER // 4:
         return ""
@@ -112,7 +115,7 @@ def _find_refusal(slip: Slip, text: str) -> FilterError | None:
 
 
 def _iter_steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
-    """Ways to say it otherwise, or the same where one changes nothing."""
+    """Yield corrections of the text, or the same text if a correction changes nothing."""
     yield _replace_backticks(slip.columns, text)
     replacements = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
     yield from (re.sub(way, better, text) for way, better in replacements)
@@ -123,7 +126,7 @@ def _iter_steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
 
 
 def _quote_dates(fragment: str) -> str:
-    """A date, or a moment, that lacks its quotes, in them."""
+    """Quote dates and times without quotes."""
     return re.sub(
         rf"{_TEXT}|\"[^\"]*\"|(?<![\w./-])(\d{{4}})\s*[-/]\s*(\d\d?)\s*[-/]\s*(\d\d?)([T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z?)?(?![\w./-])",
         lambda match: f"'{match[1]}-{match[2]:0>2}-{match[3]:0>2}{match[4] or ''}'" if match[1] else match[0],
@@ -132,7 +135,7 @@ def _quote_dates(fragment: str) -> str:
 
 
 def _quote_reserved_words(fragment: str, names: Sequence[str]) -> str:
-    """Field names that are words of SQL, in double quotes; not those in texts, or quoted already."""
+    """Put field names that are reserved words in double quotes; skip those in texts, or quoted already."""
     if not names:
         return fragment
     words = "|".join(map(re.escape, names))
@@ -144,7 +147,7 @@ def _quote_reserved_words(fragment: str, names: Sequence[str]) -> str:
 
 
 def _replace_backticks(columns: Columns, fragment: str) -> str:
-    """A known field as it is, anything else as a text."""
+    """Replace backticks: a known field stays a name, anything else becomes a text."""
     return re.sub(
         r"`([^`]*)`",
         lambda match: _format_field(match[1]) if match[1] in columns.names else _quote_text(match[1]),
@@ -157,7 +160,7 @@ def _format_field(name: str) -> str:
 
 
 def _correct_field_name(columns: Columns, fragment: str, error: FilterError) -> str:
-    """An unknown field is a text that lacks its quotes, or the name of one that is spelled otherwise."""
+    """Correct an unknown field: to a text that lacks its quotes, or to a similar field name."""
     name = error.details.get("field")
     if error.details.get("construct") or not name or "nearest" not in error.details:
         return fragment
@@ -175,14 +178,14 @@ def _correct_field_name(columns: Columns, fragment: str, error: FilterError) -> 
 
 
 def _find_similar_name(name: str, columns: Columns) -> str:
-    """`createdAt` is `created_at`."""
+    """Return the known name that is most similar, ignoring case and underscores: `created_at` for `createdAt`."""
     bare = {known_name.replace("_", "").casefold(): known_name for known_name in columns.names}
     near = get_close_matches(name.replace("_", "").casefold(), bare, 1, 0.8)
     return bare[near[0]] if near else ""
 
 
 def _adapt_to_kind(fragment: str, error: FilterError) -> str:
-    """`flag = 1`, and a list where one value belongs."""
+    """Adapt `flag = 1` to a boolean, and a comparison of a list with a single value."""
     name = error.details.get("field")
     if not isinstance(name, str) or error.details.get("construct") not in ("list", "type", "comparison"):
         return fragment

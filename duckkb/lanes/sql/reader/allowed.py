@@ -1,7 +1,8 @@
-"""What a filter and a statement may be made of. Everything else is refused.
+"""The allow-list of filters and statements. Everything else is refused.
 
-Left out on purpose: what makes long texts or lists from short ones (repeat, lpad, format, range), what takes more than
-linear time on a short text (levenshtein and its kin), what runs or reads other things (query, getenv, read_text).
+Left out on purpose: functions that make long texts or lists from short ones (repeat, lpad, format, range), that
+take more than linear time on a short text (levenshtein and similar), and that run or read other things (query,
+getenv, read_text).
 """
 
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ SHOWN = _set("DESCRIBE SUMMARY")
 
 
 def type_name(node: Mapping[str, Any]) -> str:
-    """The one name of a type; the empty string of a type that is not allowed."""
+    """Return the only name of a type; empty if the type is not allowed."""
     return TYPES.get(str(node["type_name"]).lower(), "")
 
 

@@ -1,7 +1,7 @@
 """The forms of the nodes in DuckDB's syntax trees, as `json_serialize_sql` of 2.0 writes them: a closed list.
 
-A tree with a node, a field or a word that is not named here is refused before anybody reads it, whether its value is a
-default or not: what nobody knows cannot be judged. What is here may be read; whether it is allowed, `reading` decides.
+A tree with an unknown node, field or word is refused before anything reads it, even if the value is a default:
+an unknown part cannot be verified. Known parts may be read; `reading` decides whether they are allowed.
 """
 
 import re
@@ -136,14 +136,14 @@ _WORDS = {
 
 
 class Form(Struct, frozen=True):
-    """The types that a node may have (any where there are none), and what each of its fields holds."""
+    """The types that a node may have (any if there are none), and the content of each of its fields."""
 
     types: frozenset[str]
     fields: Mapping[str, str]
 
 
 def check_forms(source: Source, tree: Any) -> None:
-    """Refuse a tree in which something is not of a form that is known; raises FilterError."""
+    """Refuse a tree with an unknown form; raises FilterError."""
     stack: list[tuple[str, Any]] = [("tree", tree)]
     while stack:
         expected_form, value = stack.pop()
@@ -166,7 +166,7 @@ def check_forms(source: Source, tree: Any) -> None:
 
 
 def _list_fields(source: Source, expected_form: str, node: Any) -> Iterator[tuple[str, Any]]:
-    """What each field of a node must be, and is."""
+    """Yield the expected form and the value of each field of a node."""
     form = _find_form(source, expected_form, node)
     if node.keys() != form.fields.keys():
         raise _build_unknown_error(source, ", ".join(sorted(node.keys() ^ form.fields.keys())))
@@ -206,7 +206,7 @@ def _build_unknown_error(source: Source, construct: str) -> Exception:
 
 @cache
 def _parse_forms() -> Mapping[tuple[str, str], Form]:
-    """By what a place holds and by the class or type of what stands there."""
+    """Parse the table of forms, by the place of a node and by its class or type."""
     forms = {}
     for expected_form, lines in (
         ("expression", _EXPRESSIONS),
@@ -227,7 +227,7 @@ def _parse_forms() -> Mapping[tuple[str, str], Form]:
 
 
 def _split_fields(text: str) -> list[str]:
-    """`field=value` words; a value may have blanks, as NULLS FIRST has."""
+    """Split `field=value` words; a value may contain blanks, as NULLS FIRST does."""
     words: list[str] = []
     for word in text.split():
         if "=" in word:

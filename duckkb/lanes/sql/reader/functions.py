@@ -1,6 +1,7 @@
-"""The functions whose arguments and results have a known kind: what is converted before the engine gets it.
+"""The functions with known kinds of arguments and results: their arguments are converted before the engine gets
+them.
 
-A function that is allowed and not named here takes what it is given, and gives a value whose kind nobody knows.
+An allowed function that is not named here takes its arguments unchanged, and its result has an unknown kind.
 """
 
 import re
@@ -73,7 +74,7 @@ to_years to_months to_weeks to_days to_hours to_minutes to_seconds: any -> inter
 
 
 class Function(Struct, frozen=True):
-    """How many arguments a function takes, and what becomes of them."""
+    """The number of arguments of a function, and how it builds its call."""
 
     least: int
     most: int
@@ -81,8 +82,9 @@ class Function(Struct, frozen=True):
 
 
 def call_function(name: str, arguments: Sequence[Term]) -> Term | None:
-    """A call of a function whose kinds are known, None for any other; raises FilterError for a wrong number of arguments, or
-    for one of another kind."""
+    """Build a call of a function with known kinds, None for any other; raises FilterError for a wrong number or
+    kind of arguments.
+    """
     function = _parse_functions().get(name)
     if function is None:
         return None
@@ -94,7 +96,7 @@ def call_function(name: str, arguments: Sequence[Term]) -> Term | None:
 
 
 def pass_argument(name: str, argument: Term) -> Node:
-    """What a function gets of an argument where its kinds are not known."""
+    """Return an argument for a function with unknown kinds."""
     if argument.kind == "json" and (name in TEXTS or name in _TEXT_OPERATORS):
         return convert_to_text(argument).node
     if argument.kind == "json[]" and (name in TEXTS or name.startswith("json_")):
@@ -120,7 +122,7 @@ _LISTS_BY_NAME = {
 
 
 def result_kind(name: str, arguments: Sequence[Term]) -> str:
-    """What a function gives that takes what it is given: a list, or nobody knows."""
+    """Return the result kind of a function that takes its arguments unchanged: a list, or unknown."""
     kind = next((kind for kind, names in _LISTS_BY_NAME.items() if name in names), ANY)
     first = arguments[0].kind if arguments else ANY
     if kind == "the first":
@@ -133,7 +135,7 @@ def result_kind(name: str, arguments: Sequence[Term]) -> str:
 
 
 def _has_many_paths(term: Term) -> bool:
-    """Whether a function of JSON that gets this looks at several places, and gives a list of what it finds."""
+    """Return whether a JSON function with this argument reads several places and returns a list."""
     path = str(term.value) if term.constant else ""
     return is_list(term.kind) or (path.startswith("$") and "*" in re.sub('"[^"]*"', "", path))
 
@@ -177,7 +179,7 @@ def _build_call(name: str, kinds: Sequence[str], result: str) -> Build:
 
 
 def soften(name: str, call: Node) -> Node:
-    """A call of a function, NULL where it gives what is no number."""
+    """Wrap a call so that it is NULL if its result is not a number."""
     for undefined_value in ("nan", "-inf") if name in _PARTLY_DEFINED else ():
         call = call_node("nullif", call, cast_node(text_node(undefined_value), "DOUBLE"))
     return call
@@ -209,7 +211,7 @@ def _align_lists(terms: Sequence[Term]) -> Sequence[Term]:
 
 
 def _build_length(arguments: Sequence[Term]) -> Term:
-    """Characters of a text, elements of a list; JSON answers by what it holds."""
+    """Count characters of a text or elements of a list; JSON decides by its value."""
     term = arguments[0]
     if is_list(term.kind) or term.kind == ANY:
         return Term(call_node("len", term.node), "integer", term.name)
@@ -253,7 +255,7 @@ def _list_contains(arguments: Sequence[Term]) -> Term:
 
 
 def _build_text_list_contains(items: Term, target: Term) -> Term:
-    """Texts, and the elements of JSON, are compared as texts; a whole number is one with and without its `.0`."""
+    """Compare texts and JSON elements as texts; a whole number matches with and without its `.0`."""
     forms = [type_null(convert_to_text(target), "VARCHAR")]
     if target.constant and target.is_numeric:
         number = target.value
@@ -264,7 +266,7 @@ def _build_text_list_contains(items: Term, target: Term) -> Term:
 
 
 def _build_choice(name: str, most: int = 50) -> Function:
-    """COALESCE and its kin: arguments in one kind, one of which is the result."""
+    """Build COALESCE and similar: arguments of one kind, one of which is the result."""
 
     def build(arguments: Sequence[Term]) -> Term:
         kinds = {term.kind for term in arguments}
@@ -332,7 +334,7 @@ def _build_concatenation(name: str) -> Build:
 
 
 def list_of(items: Sequence[Term]) -> Term:
-    """A list written in brackets; its elements are constants or fields of one kind."""
+    """Build a list written in brackets; its elements are constants or fields of one kind."""
     terms = [plain(term) for term in unify(items)] if items else []
     kind = common_kind(terms)
     if is_list(kind):
@@ -370,8 +372,9 @@ _TEXT_OPERATORS = frozenset(("~~", "!~~", "~~*", "!~~*", "~~~", "||"))
 
 
 def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
-    """What cannot fail: text takes part where it is a number, integers past 64 bits and divisions by zero are NULL, dates
-    take days and intervals. `//` gives a whole number, whatever other values a field has."""
+    """Build arithmetic that cannot fail. Text that is a number takes part; integers past 64 bits and divisions by
+    zero are NULL; dates take days and intervals. `//` gives a whole number, whatever other values a field has.
+    """
     if right is None:
         number = convert_to_number(left)
         if number.kind == "integer":
@@ -393,12 +396,14 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
 
 
 def _build_double(term: Term, node: Node) -> Node:
-    """The double that a calculation takes. A whole number that it would round fails the statement."""
+    """Return the double for a calculation. A whole number that would be rounded fails the statement."""
     return double_of_integer(replace(term, node=node)) if term.kind == "integer" else cast_node(node, "DOUBLE")
 
 
 def _build_exact_integer(name: str, *integers: Term) -> Term:
-    """In twice the bits, so that nothing overflows, and back: NULL where 64 do not hold it."""
+    """Compute with twice the bits, so that nothing overflows, and convert back: NULL if 64 bits do not hold the
+    result.
+    """
     wide = call_node(name, *(cast_node(integer.node, "HUGEINT") for integer in integers))
     return Term(cast_node(wide, "BIGINT"), "integer", integers[0].name)
 
@@ -422,7 +427,7 @@ def _shift_moment(operator: str, left: Term, right: Term) -> Term:
 
 
 def operation(operator: str, operands: Sequence[Term]) -> Term | None:
-    """What an operator makes of its operands; None for one whose kinds are not known."""
+    """Apply an operator to its operands; None for an operator with unknown kinds."""
     if operator in _ARITHMETIC and 1 <= len(operands) <= 2:
         return arithmetic(operator, *operands)
     if operator in ("~~", "!~~", "~~*", "!~~*"):
@@ -431,7 +436,7 @@ def operation(operator: str, operands: Sequence[Term]) -> Term | None:
 
 
 def like(name: str, operands: Sequence[Term]) -> Term:
-    """LIKE and its kin, with ESCAPE or without."""
+    """Build LIKE and its variants, with or without ESCAPE."""
     if len(operands) == 3:
         _check_escape(*operands[1:])
     texts = [type_null(convert_to_text(operand), "VARCHAR") for operand in operands]
@@ -451,7 +456,7 @@ def _check_escape(pattern: Term, escape: Term) -> None:
 
 
 def convert_term(term: Term, cast_type: Node) -> Term:
-    """What CAST makes of a term: NULL of a value that does not convert; a constant that does not is an error."""
+    """Build a CAST of a term: a value that does not convert is NULL; a constant that does not is an error."""
     name = type_name(cast_type)
     kind = _CASTS.get(name, ANY)
     node = {**cast_node(term.whole, "VARCHAR"), "type_expr": cast_type}
@@ -484,7 +489,7 @@ def convert_term(term: Term, cast_type: Node) -> Term:
 
 
 def _find_element_kind(cast_type: Node) -> str:
-    """The kind of a list's elements; of those that are lists or structures nobody asks."""
+    """Return the kind of a list's elements; unknown for nested lists and structures."""
     inner = type_name(cast_type["children"][0])
     return "json" if inner == "JSON" else _CASTS.get(inner, ANY)
 

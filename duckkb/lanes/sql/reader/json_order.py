@@ -1,6 +1,7 @@
-"""How JSON values stand to each other: as numbers where they are numbers, else by their text.
+"""Compares JSON values: as numbers if both are numbers, else by their text.
 
-A column is JSON where its values are nested or of several kinds, so that the engine, which has texts there, would put 10 before 9.
+A column is JSON if its values are nested or of several kinds. The engine treats them as texts and would put 10
+before 9.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ _NUMBERS = (*_WHOLE, "DOUBLE")
 
 
 def compare_json(sign: str, left: Term, right: Term) -> Node:
-    """Two JSON values by a sign, a type of COMPARISON."""
+    """Compare two JSON values by a sign, a type of COMPARISON."""
 
     def test(first_node: Node, second_node: Node) -> Node:
         return {"class": "COMPARISON", "type": sign, "left": first_node, "right": second_node}
@@ -37,7 +38,7 @@ def compare_json(sign: str, left: Term, right: Term) -> Node:
 
 
 def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
-    """A call of one of `EXTREMES` over JSON values, in the order that `ordered` has; None where they are of another kind."""
+    """Build a call of one of `EXTREMES` over JSON values in the order of `order_json`; None for another kind."""
     by = terms[-1]
     if by.kind != "json" or len(terms) != (1 if name in ("min", "max") else 2):
         return None
@@ -56,7 +57,7 @@ def extreme(node: Node, name: str, terms: Sequence[Term]) -> Term | None:
 
 
 def order_json(order: Node, term: Term) -> list[Node]:
-    """An item of ORDER BY: numbers in their order, then texts in theirs."""
+    """Build the keys of an ORDER BY item: numbers in their order, then texts in theirs."""
     whole = case_node(
         [(_is_one_of(term, _WHOLE), cast_node(convert_to_text(term).node, "HUGEINT"))], null_node("HUGEINT")
     )
@@ -65,7 +66,7 @@ def order_json(order: Node, term: Term) -> list[Node]:
 
 
 def _build_number(term: Term, number: Node) -> Node:
-    """The number that a JSON value is; NULL for a text of digits, which stands among texts."""
+    """Return the number that a JSON value is; NULL for a text of digits, which sorts among texts."""
     return case_node([(_is_one_of(term, _NUMBERS), number)], null_node("DOUBLE"))
 
 

@@ -1,5 +1,6 @@
-"""What a name leads to: the columns that a part of a statement sees, and the steps into a value: dotted paths, brackets and
-the JSON arrows."""
+"""Resolves names: the columns that a part of a statement sees, and the steps into a value: dotted paths, brackets
+and the JSON arrows.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,8 +15,9 @@ _STEP = re.compile(r"""\.([^.\[\]"$*]+)|\."([^"]+)"|\[(\d+)\]""")
 
 
 class Scope:
-    """What the expressions of one query see: tables by alias (None for one whose columns nobody knows, as those of a
-    subquery), words that stand for something else, and the query around it."""
+    """The names that the expressions of a query see: tables by alias (None if the columns are unknown, as of a
+    subquery), words with another meaning, and the surrounding query.
+    """
 
     def __init__(self, outer: "Scope | None" = None, words: Iterable[str] = ()) -> None:
         self.outer = outer
@@ -25,12 +27,13 @@ class Scope:
         self.queries: frozenset[str] = outer.queries if outer else frozenset()  # names that WITH defines
 
     def add(self, alias: str, columns: Columns | None) -> None:
-        """Take a table in; one without a name gets one that nobody can write."""
+        """Add a table; a table without a name gets a name that nobody can write."""
         self.tables[alias.casefold() or f"\0{len(self.tables)}"] = columns
 
     def field(self, node: Node) -> Term | None:
-        """The column that a COLUMN_REF names, and what of it; None where the engine has to say. Raises FilterError for a name
-        that there is not."""
+        """Resolve a COLUMN_REF to a column and the path in it; None if only the engine can. Raises FilterError for
+        an unknown name.
+        """
         first: Columns | None = None
         level: Scope | None = self
         while level is not None:
@@ -44,7 +47,7 @@ class Scope:
         return None
 
     def _resolve_field(self, node: Node) -> tuple[Term | None, bool]:
-        """What a name is here, and whether that is so: else it belongs to the query around."""
+        """Resolve a name here; the second value is False if it belongs to the surrounding query."""
         parts = node["column_names"]
         head = parts[0].casefold()
         if head in self.words:
@@ -59,7 +62,7 @@ class Scope:
         return None, bool(holders) or head in self.aliases or None in self.tables.values()
 
     def _find_holders(self, name: str) -> dict[str, Columns]:
-        """The tables with a field of this name; those where it is a column of its own come before the others."""
+        """Return the tables with a field of this name; tables with a separate column for it take precedence."""
         path_tables: dict[str, Columns] = {}
         columns: dict[str, Columns] = {}
         for alias, table in self.tables.items():
@@ -84,7 +87,7 @@ def _resolve_column(node: Node, columns: Columns, parts: Sequence[str], table: S
 
 
 def inside(term: Term, step: str | int) -> Term:
-    """The value at a key or an index (from 0) of JSON, or of a text that holds JSON."""
+    """Return the value at a key or an index (from 0) of JSON, or of a text that holds JSON."""
     if term.kind == "json[]":
         term = Term(call_node("to_json", term.node), "json", term.name)
     if term.kind == "text":
@@ -100,8 +103,9 @@ def inside(term: Term, step: str | int) -> Term:
 
 
 def index_value(node: Node, term: Term, index: Term) -> Term:
-    """`value[index]`: an element of a list, counted from 1 (from the end where negative), a character of a text, or a key of
-    JSON. `node` is what was written."""
+    """Build `value[index]`: an element of a list, counted from 1 (from the end if negative), a character of a
+    text, or a key of JSON. `node` is the original expression.
+    """
     index_node = {**node, "children": [term.whole, index.whole]}
     if index.constant and index.kind == "text":
         return inside(term, index.value)
@@ -127,7 +131,9 @@ def _build_element_error(term: Term, position: int) -> FilterError:
 
 
 def arrow(name: str, term: Term, step: Term) -> Term:
-    """`value -> step` and `->>`, or the function of that name: a key, an index from 0, or a path (`$.a.b[0]` or `/a/b/0`)."""
+    """Build `value -> step` and `->>`, or the function of that name: a key, an index from 0, or a path (`$.a.b[0]`
+    or `/a/b/0`).
+    """
     if term.kind == ANY:
         return Term(call_node(name, term.node, step.whole), ANY, term.name)
     if not step.constant or step.kind not in ("integer", "text"):

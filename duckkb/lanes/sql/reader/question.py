@@ -1,5 +1,6 @@
-"""What a filter or a statement says, as the SQL that runs: parsed, read, written anew by the engine from the tree that was
-accepted, and looked at once more before it runs."""
+"""Turns a filter or a statement into the SQL that runs: parses and reads it, lets the engine write the accepted
+tree, and checks the result again before it runs.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -39,9 +40,10 @@ class SqlQuery(Struct, frozen=True):
 def read_condition(
     engine: Engine, table: str, columns: Columns, text: str, now: datetime, run: Callable[[SqlQuery], object]
 ) -> SqlQuery:
-    """What gives the ids of the records of a table that satisfy a filter; raises FilterError (`E_FILTER`) for whatever is not
-    allowed or does not fit. `now` is what now() and current_date mean. `run` is given what a refusal could advise, never the
-    text itself: only what has run is advised."""
+    """Return the query for the ids of the records that satisfy a filter; raises FilterError (`E_FILTER`) for
+    anything that is not allowed or does not fit. `now` is the value of now() and current_date. `run` gets only
+    possible corrections, never the text itself: only corrections that have run are suggested.
+    """
 
     def question(filter_text: str) -> SqlQuery:
         source = Source(filter_text, is_filter=True)
@@ -62,7 +64,7 @@ def read_condition(
 
 
 def read_tree(engine: Engine, columns: Columns, text: str, now: datetime) -> Node:
-    """A filter as the tree of what runs; raises as `read_condition`, without its advice."""
+    """Return the tree of a filter that would run; raises as `read_condition`, without suggestions."""
     source = Source(text, is_filter=True)
     scope = Scope()
     scope.add("", columns)
@@ -77,8 +79,9 @@ def read_tree(engine: Engine, columns: Columns, text: str, now: datetime) -> Nod
 def read_statement(
     engine: Engine, tables: Tables, text: str, now: datetime, run: Callable[[SqlQuery], object]
 ) -> SqlQuery | None:
-    """What a SELECT over runtime tables asks, None for SHOW TABLES; raises FilterError (`E_SQL`) where it is refused. `run` is
-    given what a refusal could advise."""
+    """Return the query of a SELECT over runtime tables, None for SHOW TABLES; raises FilterError (`E_SQL`) if it
+    is refused. `run` gets possible corrections.
+    """
 
     def question(statement: str) -> SqlQuery | None:
         source = Source(statement)
@@ -99,7 +102,7 @@ def read_statement(
         return _build_query(engine, source, tree, tables)
 
     def columns() -> Columns | None:
-        """Those of the first table that the text names."""
+        """Return the columns of the first table that the text names."""
         table_names = (name for name in re.findall(r"\w+", text.casefold()) if name in tables)
         return next((table_columns for name in table_names if (table_columns := tables[name]()) is not None), None)
 
@@ -112,7 +115,7 @@ def read_statement(
 
 
 def _build_query(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> SqlQuery:
-    """The text of an accepted tree; what it says has to be allowed as well."""
+    """Let the engine write an accepted tree; verify that the written text is allowed as well."""
     again_source = Source(source.text)
     again = TreeReader(again_source, dict.fromkeys(tables, lambda: None), again=True)
     try:
@@ -130,21 +133,21 @@ def _build_query(engine: Engine, source: Source, tree: Any, tables: Iterable[str
 
 
 def _build_write_error(source: Source, error: Rejected) -> FilterError:
-    """The error for a tree that the engine does not write as a statement."""
+    """Return the error for a tree that the engine does not write as a statement."""
     if error.reason == "deep":
         return too_deep(source)
     return source.refused("a construct that cannot be written back", "say it in another way")
 
 
 def _print_node(engine: Engine, node: Node) -> str:
-    """An expression as the engine names a column of it."""
+    """Return an expression as the engine names its column."""
     tree = engine.parse("SELECT 1")
     tree["statements"][0]["node"]["select_list"] = [node]
     return engine.unparse(tree).removeprefix("SELECT ")
 
 
 def _count_expressions(value: Any, counts: dict[int, int]) -> int:
-    """How many expressions there are, each as often as it would be written."""
+    """Count the expressions, each as often as it would be written."""
     if id(value) not in counts:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         counts[id(value)] = (isinstance(value, dict) and "class" in value) + sum(
@@ -157,7 +160,7 @@ def _count_expressions(value: Any, counts: dict[int, int]) -> int:
 def _add_advice(
     engine: Engine, source: Source, ask: Callable[[str], object], columns: Callable[[], Columns | None]
 ) -> Iterator[None]:
-    """Give a refusal the advice that works, if there is any."""
+    """Add a working suggestion to a refusal, if there is any."""
     try:
         yield
     except FilterError as error:
@@ -166,7 +169,7 @@ def _add_advice(
             from duckkb.lanes.sql.reader.advice import Slip, advise
 
             def reserved(text: str) -> list[str]:
-                """Which field names of a text SQL keeps for itself, as `order` or `from`."""
+                """Return the field names in a text that are reserved words, such as `order` or `from`."""
                 names = {name.casefold() for name in table_columns.names}
                 words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
                 return [word for word in words if word.casefold() in names and is_reserved(engine, word)]

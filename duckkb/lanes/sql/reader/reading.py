@@ -1,8 +1,8 @@
-"""The one reader of filters and statements: it walks a syntax tree with an allow-list, finds the fields that are named, and
-gives back the tree that runs.
+"""The only reader of filters and statements: it walks a syntax tree with an allow-list, resolves field names, and
+returns the tree that runs.
 
-In a WHERE, and in a filter, which is one, values meet as `terms` says, and nothing fails: what does not convert is NULL.
-Elsewhere in a statement the engine's own rules hold, for everything but values inside of JSON.
+In a filter and in any WHERE, values are compared as `terms` says, and nothing fails: a value that does not
+convert is NULL. Elsewhere in a statement the engine's own rules hold, for everything but values inside of JSON.
 """
 
 import re
@@ -50,13 +50,14 @@ _LAMBDAS = ("_transform", "_apply", "_filter")
 
 
 def reads_clock(text: str) -> bool:
-    """Whether the answer may depend on the time at which it is asked for."""
+    """Return whether the answer may depend on the present time."""
     return not (_NOW | _TODAY | {"age"}).isdisjoint(re.findall(r"\w+", text.lower()))
 
 
 class TreeReader:
-    """One walk over one tree; `tables` collects the runtime tables that it reads. `printed` gives the text of an expression.
-    With `again` the tree is our own: only what it is made of is looked at."""
+    """A walk over a tree; `tables` collects the runtime tables that it reads. `printed` gives the text of an
+    expression. With `again` the tree is our own: only its parts are verified.
+    """
 
     def __init__(
         self,
@@ -78,8 +79,9 @@ class TreeReader:
     # Queries: their frames are changed in place.
 
     def query(self, node: Any, outer: Scope | None = None) -> Sequence[Term]:
-        """Accept a SELECT, a set operation or a recursive step, and have it say what runs; raises FilterError. Gives what a
-        SELECT selects."""
+        """Accept a SELECT, a set operation or a recursive step, and rewrite it to what runs; raises FilterError.
+        Returns the selected terms of a SELECT.
+        """
         around = Scope(outer)
         for item in (node.get("cte_map") or {}).get("map", []):
             name, definition = item["key"].casefold(), item["value"]
@@ -122,8 +124,9 @@ class TreeReader:
         return selected_terms
 
     def _read_modifiers(self, modifiers: Any, scope: Scope, selected_terms: Mapping[str | int, Term]) -> Any:
-        """ORDER BY, LIMIT and DISTINCT. `selected_terms` has what is selected by its place and its alias, which counts before
-        a column of this name."""
+        """Read ORDER BY, LIMIT and DISTINCT. `selected_terms` has the selected terms by place and alias, which
+        takes precedence over a column of this name.
+        """
         if self._again or any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in modifiers):
             return self._map_expressions(
                 modifiers, scope
@@ -153,7 +156,7 @@ class TreeReader:
         return [order if selected_term else {**order, "expression": term.whole}]
 
     def _alias_item(self, item: Node, term: Term) -> Node:
-        """An item of a SELECT list, under the name that it had."""
+        """Return an item of a SELECT list under its original name."""
         expression = term.whole
         if expression == item or item.get("alias") or self._again:
             return {**expression, "alias": item.get("alias", "")}
@@ -212,7 +215,7 @@ class TreeReader:
         scope.add(table.get("alias") or name, None if table.get("column_name_alias") else columns)
 
     def _map_expressions(self, value: Any, scope: Scope) -> Any:
-        """Expressions, wherever clauses and modifiers keep them."""
+        """Rewrite expressions wherever clauses and modifiers have them."""
         if isinstance(value, Mapping):
             if "class" in value:
                 return self.term(value, scope).whole
@@ -222,7 +225,7 @@ class TreeReader:
     # Expressions: what comes back is another node.
 
     def condition(self, node: Node, scope: Scope) -> Term:
-        """A term that is true, false or NULL."""
+        """Read a term that is true, false or NULL."""
         term = self.term(node, scope)
         if term.kind in ("boolean", "json"):
             return convert_to_boolean(term)
@@ -233,7 +236,7 @@ class TreeReader:
         raise self._source.refused(f"{subject} where a condition belongs", advice, node)
 
     def term(self, node: Node, scope: Scope) -> Term:
-        """Any expression; errors get the place of the innermost node that knows its own."""
+        """Read any expression; errors get the place of the innermost node with a known place."""
         name = node["class"]
         alone = allowed.STATEMENTS_ALONE.get(name) or allowed.STATEMENTS_ALONE.get(node["type"])
         if alone and self._source.is_filter:
@@ -250,7 +253,7 @@ class TreeReader:
             raise
 
     def _should_convert(self, *terms: Term) -> bool:
-        """Whether values meet by our own rules."""
+        """Return whether duckkb's own comparison rules apply."""
         return not self._again and (self._is_where or any(term.kind in ("json", "json[]") for term in terms))
 
     def _visit_default(self, node: Node, scope: Scope) -> Term:
@@ -299,7 +302,7 @@ class TreeReader:
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
 
     def _refuse_bare_dates(self, term: Term, *siblings: Node) -> None:
-        """A date without quotes is a subtraction, which only numbers can be compared with."""
+        """Refuse a date without quotes: it is a subtraction, which only compares with numbers."""
         bare = next((date for sibling in siblings if (date := bare_date(sibling))), "")
         if bare and not term.is_numeric and not self._again:
             raise self._source.refused(f"the date {bare} without quotes, which is arithmetic", f"write '{bare}'")
@@ -381,7 +384,7 @@ class TreeReader:
         return Term({**node, "child": child}, ANY, term.name)
 
     def _check_type(self, cast_type: Node) -> None:
-        """Only types, and the whole numbers that some take, stand inside of a type."""
+        """Check that a type contains only types, and the whole numbers that some types take."""
         name = allowed.type_name(cast_type) if cast_type["class"] == "TYPE" else ""
         inner = [child for child in cast_type["children"] if child["class"] == "TYPE"] if name else []
         parameters = [child for child in cast_type["children"] if child["class"] != "TYPE"] if name else []
@@ -425,7 +428,7 @@ class TreeReader:
         return Term(soft, kind, A_LIST if is_list(kind) else name)
 
     def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
-        """The call of a function whose kinds are known."""
+        """Return the call of a function with known kinds."""
         if name in _JSON_CALLS and len(terms) == 2:
             step_term = arrow(name, *terms)
             return step_term if self._is_where or name not in _TEXT_OF_JSON else convert_to_text(step_term)
@@ -477,7 +480,7 @@ class TreeReader:
         return extreme_call or Term(with_arguments(window_node, [term.whole for term in terms]), ANY)
 
     def _read_element_function(self, node: Node, scope: Scope) -> Term:
-        """A function of a list's elements; its parameters are no fields."""
+        """Read a function of a list's elements; its parameters are not fields."""
         names = node["lhs"].get("column_names") or [
             word
             for argument in node["lhs"].get("arguments", ())
@@ -487,7 +490,7 @@ class TreeReader:
         return Term({**node, "expr": inner, "syntax_type": "LAMBDA_KEYWORD"}, ANY)  # the engine takes no other
 
     def _visit_lambda(self, node: Node, scope: Scope) -> Term:
-        """The parser takes `field -> 'key'` for a lambda wherever one could stand."""
+        """Read a lambda, or `field -> 'key'`, which the parser takes for a lambda wherever a lambda may occur."""
         if node["expr"]["class"] != "CONSTANT" or node["syntax_type"] == "LAMBDA_KEYWORD":
             raise self._source.refused("a lambda", "For JSON write (field -> 'key'), with the brackets.", node)
         term = self.term(node["lhs"], scope)
@@ -521,7 +524,7 @@ _SIZED = frozenset(("DECIMAL", "VARCHAR", "ARRAY"))
 
 
 def _is_structure(node: Node) -> bool:
-    """Whether a value has several parts: `(a, b)`, `{'a': b}`, `MAP {a: b}`."""
+    """Return whether a value has several parts: `(a, b)`, `{'a': b}`, `MAP {a: b}`."""
     return node.get("function_name", "").lower() in ("row", "struct_pack", "map", "list_histogram")
 
 

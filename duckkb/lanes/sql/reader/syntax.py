@@ -1,6 +1,6 @@
-"""Texts of filters and statements, and their syntax trees: what DuckDB's parser makes of them. Nothing is executed.
+"""Parses filters and statements to syntax trees with DuckDB's parser. Nothing is executed.
 
-What comes back is plain JSON: an expression is an object with `class` and `type`. Nodes of our own are made here, too.
+The result is plain JSON: an expression is an object with `class` and `type`. New nodes are built here, too.
 """
 
 import re
@@ -27,7 +27,7 @@ _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handli
 
 
 class Source(Struct, frozen=True):
-    """A text that somebody wrote: a filter, or a whole statement. Its errors say so, and where."""
+    """The text of a filter or of a whole statement. Its errors say which, and where."""
 
     text: str
     is_filter: bool = False
@@ -37,7 +37,7 @@ class Source(Struct, frozen=True):
         return "E_FILTER" if self.is_filter else "E_SQL"
 
     def refused(self, construct: str, advice: str, node: Node | None = None) -> FilterError:
-        """The error for a construct that there is not, with its place where the tree knows it."""
+        """Return the error for an unsupported construct, with its place if the tree knows it."""
         position = self.place(node) if node else None
         where = f" at character {position}" if position else ""
         return FilterError(
@@ -48,18 +48,18 @@ class Source(Struct, frozen=True):
         )
 
     def place(self, node: Node) -> int | None:
-        """The character, counted from 1, at which an expression stands; None where the parser lost it."""
+        """Return the character, counted from 1, of an expression; None if the parser lost it."""
         offset = node.get("query_location")
         return self.character(offset) if isinstance(offset, int) else None
 
     def character(self, offset: int) -> int | None:
-        """The character, counted from 1, of a byte that the parser names."""
+        """Return the character, counted from 1, of the parser's byte offset."""
         start = offset - (len(_HEAD) + 1 if self.is_filter else 0)
         data = self.text.encode()
         return len(data[:start].decode(errors="ignore")) + 1 if 0 <= start <= len(data) else None
 
     def check(self) -> None:
-        """Refuse what no parser should see."""
+        """Refuse a text that no parser should see."""
         if self.is_filter and not self.text.strip():
             raise self.refused("an empty condition", "Write a comparison, for example: year >= 2020")
         if "\0" in self.text:
@@ -74,8 +74,9 @@ class Source(Struct, frozen=True):
 
 
 def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
-    """A SELECT with the filter as its WHERE, and the one expression that it is; raises FilterError where it is anything else
-    or too large."""
+    """Parse a filter as the WHERE of a SELECT; return that and the filter's expression. Raises FilterError if the
+    text is anything else or too large.
+    """
     source.check()
     answer = engine.parse(f"{_HEAD}({source.text}\n)")
     if answer.get("error"):
@@ -89,7 +90,7 @@ def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
 
 
 def parse_statement(engine: Engine, source: Source) -> Any:
-    """The tree of one SELECT; raises FilterError where the text is anything else."""
+    """Return the tree of a single SELECT; raises FilterError for any other text."""
     source.check()
     answer = engine.parse(source.text)
     if answer.get("error"):
@@ -103,7 +104,7 @@ def parse_statement(engine: Engine, source: Source) -> Any:
 
 
 def is_reserved(engine: Engine, word: str) -> bool:
-    """Whether a plain word cannot name a field without quotes."""
+    """Return whether a plain word cannot name a field without quotes."""
     return bool(engine.parse(f"{_HEAD}({word} = 1\n)").get("error"))
 
 
@@ -136,7 +137,7 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
 
 
 def refuse_expression(source: Source, node: Node) -> FilterError:
-    """The error for an expression of a class, or an operator, that there is not."""
+    """Return the error for an unsupported class of expression, or operator."""
     name, kind = str(node.get("class")), str(node.get("type"))
     if name == "OPERATOR":
         word = kind.removeprefix("OPERATOR_").lower().replace("_", " ")
@@ -146,7 +147,7 @@ def refuse_expression(source: Source, node: Node) -> FilterError:
 
 
 def too_deep(source: Source) -> FilterError:
-    """The error for a tree that nobody can walk."""
+    """Return the error for a tree that is too deep to walk."""
     return source.refused("so many levels of nesting", "make it flatter")
 
 
@@ -170,7 +171,7 @@ def _extract_condition(source: Source, statement: Node) -> Node:
 
 
 def _check_size(root: Node, source: Source) -> None:
-    """Refuse trees that are too large or too deep; the constants of an IN list count by a limit of their own."""
+    """Refuse trees that are too large or too deep; the constants of an IN list have a separate limit."""
     stack, count = [(root, 1)], 0
     while stack:
         node, depth = stack.pop()
@@ -188,7 +189,7 @@ def _check_size(root: Node, source: Source) -> None:
 
 
 def _iter_children(value: Any) -> Iterator[Node]:
-    """The expressions directly below an expression, wherever its form keeps them."""
+    """Yield the expressions directly below an expression, wherever its form has them."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for child in inner:
         if isinstance(child, Mapping) and "class" in child:
@@ -198,12 +199,12 @@ def _iter_children(value: Any) -> Iterator[Node]:
 
 
 def text_node(value: str) -> Node:
-    """A constant text."""
+    """Build a constant text."""
     return _build_literal("STRING", value)
 
 
 def number_node(text: str) -> Node:
-    """A constant number, as its digits say it."""
+    """Build a constant number from its digits."""
     return _build_literal("INTEGER" if text.lstrip("-").isdigit() else "NUMERIC", text)
 
 
@@ -212,13 +213,13 @@ def _build_literal(kind: str, text: str) -> Node:
 
 
 def null_node(sql_type: str = "") -> Node:
-    """NULL, of a type where one is given: the engine picks functions by type."""
+    """Build NULL, with a type if given: the engine picks functions by type."""
     null = _build_literal("NULL_LITERAL", "")
     return cast_node(null, sql_type) if sql_type else null
 
 
 def call_node(name: str, *arguments: Node) -> Node:
-    """A function or, where its name is no word, an operator."""
+    """Build a call of a function or, if its name is not a word, of an operator."""
     call = {
         "class": "FUNCTION",
         "type": "FUNCTION",
@@ -229,12 +230,14 @@ def call_node(name: str, *arguments: Node) -> Node:
 
 
 def arguments_of(call: Node) -> list[Node]:
-    """The expressions that a function, an operator or a window function is given."""
+    """Return the argument expressions of a function, an operator or a window function."""
     return [argument["expression"] for argument in call["arguments"]]
 
 
 def with_arguments(call: Node, expressions: Sequence[Node], name: str = "") -> Node:
-    """A call of other expressions, under the names that its arguments have; with a `name`, of that function and without names."""
+    """Replace the arguments of a call and keep their names; with a `name`, call that function without argument
+    names.
+    """
     if name:
         name_fields = {"function_name": name, "qualified_name": {"path": [name]}}
         return {
@@ -247,18 +250,18 @@ def with_arguments(call: Node, expressions: Sequence[Node], name: str = "") -> N
 
 
 def coalesce_node(*nodes: Node) -> Node:
-    """The first that is not NULL."""
+    """Build COALESCE: the first node that is not NULL."""
     return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": [*nodes]}
 
 
 def case_node(checks: Sequence[tuple[Node, Node]], otherwise: Node) -> Node:
-    """What belongs to the first condition that is true."""
+    """Build CASE: the result of the first condition that is true."""
     check_nodes = [{"when_expr": condition, "then_expr": then} for condition, then in checks]
     return {"class": "CASE", "type": "CASE_EXPR", "case_checks": check_nodes, "else_expr": otherwise}
 
 
 def cast_node(inner: Node, sql_type: str) -> Node:
-    """A TRY_CAST: what does not convert is NULL."""
+    """Build a TRY_CAST: a value that does not convert is NULL."""
     return {
         "class": "CAST",
         "type": "OPERATOR_CAST",
@@ -274,17 +277,19 @@ def _build_type(name: str) -> Node:
 
 
 def try_node(inner: Node) -> Node:
-    """TRY: what fails is NULL."""
+    """Build TRY: a failure is NULL."""
     return {"class": "OPERATOR", "type": "OPERATOR_TRY", "children": [inner]}
 
 
 def any_node(tests: list[Node]) -> Node:
-    """Tests joined by OR."""
+    """Join tests by OR."""
     return {"class": "CONJUNCTION", "type": "CONJUNCTION_OR", "children": tests} if len(tests) > 1 else tests[0]
 
 
 def bare_date(node: Node) -> str:
-    """The date that arithmetic of three small numbers was meant to be (2026-01-01, 2026/1/1); the empty string of anything else."""
+    """Return the date that arithmetic of three small numbers was meant to be (2026-01-01, 2026/1/1); empty for
+    anything else.
+    """
     match node:
         case {
             "function_name": ("-" | "/") as sign,

@@ -52,11 +52,11 @@ _LARGEST = 1 << 127  # a constant from here on is a double
 
 
 class Term(Struct, frozen=True):
-    """An expression and its kind, one of `kinds` or `any`. A constant has its Python `value`; JSON is what stands at `path`
-    inside of the node.
+    """An expression and its kind, one of `kinds` or `any`. A constant has its Python `value`; a JSON value lies at
+    `path` inside of the node.
 
-    `name` is the field or the word that messages use. A choice between whole numbers and doubles is a double; `remake` makes it of
-    other forms of its terms, where a double would round.
+    `name` is the field or the word for messages. A choice between whole numbers and doubles is a double;
+    `remake` rebuilds it with other forms of its terms, if a double would round.
     """
 
     node: Node
@@ -77,12 +77,12 @@ class Term(Struct, frozen=True):
 
     @property
     def whole(self) -> Node:
-        """The expression as a value of its own."""
+        """Return the expression as a value of its own."""
         return call_node("json_extract", self.node, text_node(json_pointer(self.path))) if self.path else self.node
 
 
 def constant(node: Node) -> Term:
-    """A CONSTANT node as a term; raises FilterError for a constant that is no value."""
+    """Convert a CONSTANT node to a term; raises FilterError for a constant that is not a value."""
     kind, text = node["literal"]["kind"], node["literal"]["text"]
     match kind:
         case "NULL_LITERAL":
@@ -101,8 +101,9 @@ def constant(node: Node) -> Term:
 
 
 def number_of(text: str) -> int | float:
-    """The number that digits say: whole where it is written so, or is 2^53 and more, which a double would round. Raises
-    FilterError for one that neither 128 bits nor a double hold."""
+    """Parse a number: whole if it is written so, or if it is 2^53 or more, which a double would round. Raises
+    FilterError for a number that neither 128 bits nor a double hold.
+    """
     number = float(text)
     if number - number != 0:
         raise FilterError("A number is too large.", details={"construct": "number"})
@@ -116,18 +117,18 @@ def number_of(text: str) -> int | float:
 
 
 def moment_term(moment: datetime, kind: str) -> Term:
-    """A date or a time as a constant."""
+    """Return a date or a time as a constant."""
     text = moment.date().isoformat() if kind == "date" else moment.isoformat(sep=" ", timespec="microseconds")
     return Term(cast_node(text_node(text), sql_type(kind)), kind, "the constant", constant=True, value=moment)
 
 
 def json_pointer(path: tuple[str | int, ...]) -> str:
-    """RFC 6901; unlike DuckDB's paths it can name every key."""
+    """Return a path as an RFC 6901 pointer; unlike DuckDB's paths it can name every key."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def plain(term: Term) -> Term:
-    """JSON as its text, everything else as it stands."""
+    """Return JSON as its text, everything else unchanged."""
     return convert_to_text(term) if term.kind == "json" else term
 
 
@@ -151,7 +152,7 @@ def convert_to_text(term: Term) -> Term:
 
 
 def convert_to_number(term: Term) -> Term:
-    """A number; text counts where all of it is one (spaces around allowed), as `5`, `-0.5` or `1e3`."""
+    """Convert to a number; text counts if all of it is a number (spaces around allowed), as `5`, `-0.5` or `1e3`."""
     if term.is_numeric or term.kind in ("null", ANY):
         return term
     if term.constant and term.kind == "text":
@@ -172,7 +173,9 @@ def convert_to_number(term: Term) -> Term:
 
 
 def convert_to_nearest_number(term: Term) -> Term:
-    """As `convert_to_number`, where the nearest double will do: beside a constant that is smaller than what doubles round."""
+    """Convert as `convert_to_number` does, if the nearest double suffices: beside a constant below the range that
+    doubles round.
+    """
     if term.constant or term.kind not in ("text", "json"):
         return convert_to_number(term)
     digits = call_node("regexp_extract", convert_to_text(term).node, text_node(_NUMERIC_TEXT))
@@ -180,14 +183,15 @@ def convert_to_nearest_number(term: Term) -> Term:
 
 
 def exact_double(text: Node, number: Node) -> Node:
-    """The double of a number that stands in a text; a whole number that it would round fails the statement."""
+    """Return the double of a number in a text; a whole number that would be rounded fails the statement."""
     whole = cast_node(call_node("regexp_extract", text, text_node(WHOLE_TEXT)), "HUGEINT")
     return case_node([(_build_rounding_test(whole, number), _FAILS)], number)
 
 
 def double_of_integer(integer: Term, beside: Node | None = None) -> Node:
-    """The double of a whole number; one that it would round fails the statement, of numbers that are compared where it would be
-    equal to the one `beside` it, since any other stands on the same side of both."""
+    """Return the double of a whole number; a number that would be rounded fails the statement. In a comparison it
+    fails only if it would equal the number `beside` it, since any other double is on the same side of both.
+    """
     number = cast_node(integer.node, "DOUBLE")
     if integer.constant and (integer.value is None or abs(integer.value) < EXACT):
         return number
@@ -211,8 +215,10 @@ def _build_comparison(sign: str, left: Node, right: Node) -> Node:
 
 
 def _convert_to_whole_number(term: Term) -> Term:
-    """As `convert_to_number`, beside an integer that a double may not hold: what is written without a fraction stays as it is written. Where
-    neither 128 bits nor a double near them hold it, it is the largest of its sign."""
+    """Convert as `convert_to_number` does, beside an integer that a double may not hold: a number without a
+    fraction stays as it is written. If neither 128 bits nor a double near them hold it, it is the largest of
+    its sign.
+    """
     if term.remake is not None:
         return _build_term(term.remake(_convert_to_whole_number), "integer", term)
     if term.kind in ("integer", "null"):
@@ -228,7 +234,7 @@ def _convert_to_whole_number(term: Term) -> Term:
 
 
 def convert_to_count(term: Term) -> Term:
-    """An integer small enough for positions and lengths; NULL where a field holds a larger one."""
+    """Convert to an integer small enough for positions and lengths; NULL for a larger value of a field."""
     number = convert_to_nearest_number(term)
     if number.constant and number.value is not None:
         near = max(-1_000_000_000, min(1_000_000_000, int(number.value)))
@@ -237,7 +243,7 @@ def convert_to_count(term: Term) -> Term:
 
 
 def convert_to_boolean(term: Term) -> Term:
-    """A truth value; text counts where it is `true` or `false`."""
+    """Convert to a truth value; text counts if it is `true` or `false`."""
     if term.kind in ("boolean", "null", ANY):
         return term
     if term.constant and term.kind == "text" and term.value.strip().lower() not in ("true", "false", "t", "f"):
@@ -290,7 +296,7 @@ def _convert_to_moment(term: Term, kind: str, description: str) -> Term:
 
 
 def convert_to_text_list(term: Term) -> Term:
-    """A list of texts, from a list of any kind or from a JSON array."""
+    """Convert a list of any kind or a JSON array to a list of texts."""
     if term.kind in ("json", "json[]"):
         # one JSON array becomes texts without quotes, which a list of JSON values does not
         array = term.whole if term.kind == "json" else call_node("to_json", term.node)
@@ -313,7 +319,7 @@ CONVERSIONS: dict[str, Callable[[Term], Term]] = {
 
 
 def meet(left: Term, right: Term) -> tuple[Term, Term]:
-    """Both sides in one kind, so that the engine converts nothing by itself."""
+    """Convert both sides to one kind, so that the engine converts nothing by itself."""
     if {"null", ANY} & {left.kind, right.kind}:
         return plain(left), plain(right)
     if is_list(left.kind) or is_list(right.kind):
@@ -331,7 +337,7 @@ def _make_comparable(term: Term, beside: Term) -> Term:
 
 
 def _convert_to_double(term: Term, beside: Node) -> Term:
-    """As a double that is compared with the one `beside` it: what would round to that fails the statement."""
+    """Convert to a double for comparison with `beside`: a value that would round to it fails the statement."""
     if term.remake is not None:
         return _build_term(term.remake(lambda each: _convert_to_double(each, beside)), "number", term)
     return _build_term(double_of_integer(term, beside), "number", term) if term.kind == "integer" else term
@@ -354,7 +360,9 @@ def _find_common_kind(left: Term, right: Term) -> str:
 
 
 def _is_day(term: Term) -> bool:
-    """Only a constant that also has a time of day turns a comparison with a date into one of times."""
+    """Return whether a comparison with a date stays a comparison of dates; only a constant with a time of day
+    makes it one of times.
+    """
     return not (term.constant and term.kind == "text") or parse_date(term.value.strip()) is not None
 
 
@@ -382,7 +390,7 @@ def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
 
 
 def choose(terms: Sequence[Term], make: Callable[[Sequence[Node]], Node], name: str) -> Term:
-    """What is one of several terms, as CASE and COALESCE give it: `make` makes it of their nodes."""
+    """Build a choice between terms, as CASE and COALESCE do: `make` builds it from their nodes."""
     alike = unify(terms)
 
     def remake(form: Callable[[Term], Term]) -> Node:
@@ -393,7 +401,7 @@ def choose(terms: Sequence[Term], make: Callable[[Sequence[Node]], Node], name: 
 
 
 def unify(terms: Sequence[Term]) -> list[Term]:
-    """The branches of a CASE or the arguments of COALESCE in one kind: their own, a wider one, or text."""
+    """Convert the branches of a CASE or the arguments of COALESCE to one kind: their own, a wider kind, or text."""
     kinds = {term.kind for term in terms} - {"null"}
     if any(map(is_list, kinds)):
         return _align_lists(terms)
@@ -407,7 +415,7 @@ def unify(terms: Sequence[Term]) -> list[Term]:
 
 
 def _align_lists(terms: Sequence[Term]) -> list[Term]:
-    """Lists beside lists, or beside what may be one."""
+    """Convert lists beside lists, or beside possible lists."""
     first = next(term for term in terms if is_list(term.kind))
     scalar_kinds = {term.kind for term in terms if not is_list(term.kind)}
     if scalar_kinds - {"null", ANY}:
@@ -426,7 +434,7 @@ def _align_lists(terms: Sequence[Term]) -> list[Term]:
 
 
 def common_kind(terms: Sequence[Term]) -> str:
-    """The kind of what `unify` gave."""
+    """Return the kind of the terms from `unify`."""
     kinds = {term.kind for term in terms} - {"null"}
     if any(map(is_list, kinds)):
         return f"{_find_widest_kind({element(kind) for kind in kinds} - {'null'})}[]"
@@ -440,7 +448,7 @@ def _find_widest_kind(kinds: set[str]) -> str:
 
 
 def match_items(term: Term, items: Sequence[Term]) -> Node:
-    """`term IN (items)`; items of several kinds are compared each in its own way."""
+    """Build `term IN (items)`; items of several kinds are compared each in its own way."""
     groups: list[tuple[Node, list[Node]]] = []
     for item in items:
         left, right = meet(term, item)
@@ -452,7 +460,7 @@ def match_items(term: Term, items: Sequence[Term]) -> Node:
 
 
 def type_null(term: Term, sql_name: str) -> Node:
-    """The node, and NULL with a type: the engine picks functions by that."""
+    """Return the node, but NULL with a type: the engine picks functions by type."""
     return null_node(sql_name) if term.kind == "null" else term.node
 
 
@@ -477,7 +485,7 @@ def _build_mismatch_error(left: Term, right: Term) -> FilterError:
 
 
 def list_error(term: Term) -> FilterError:
-    """The error for a list where a single value belongs."""
+    """Return the error for a list in place of a single value."""
     word = "LIST" if term.name == A_LIST else term.name
     return FilterError(
         f"{term.name} is a list and cannot stand where one value is needed.",
@@ -496,7 +504,7 @@ def _build_conversion_error(term: Term, description: str) -> FilterError:
 
 
 def name_kind(kind: str) -> str:
-    """A kind in words."""
+    """Return a kind in words."""
     words = {"integer": "an integer", "boolean": "true or false", "timestamp": "a time", "interval": "an interval"}
     words |= {"text": "text", "json": "JSON", "null": "NULL", ANY: "a value"}
     if is_list(kind):
