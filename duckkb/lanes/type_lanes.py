@@ -1,4 +1,4 @@
-"""The lanes over the rows of one record type. Each is made, with its libraries, when it is first asked."""
+"""The lanes over the rows of a record type. Each is created, with its libraries, at its first use."""
 
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -44,7 +44,7 @@ class TypeLanes:
             return self._vectors
 
     def discard(self) -> None:
-        """Forget what was derived from entries, on disk too: they are not what they were taken for."""
+        """Forget everything derived from entries, on disk too, because the entries were wrong."""
         with self._turn:
             self._words = self._vectors = None
         folder = self._rows.state.folder

@@ -119,8 +119,8 @@ def _prepare_index(index: Index, fields: Iterable[WordsField]) -> Index:
 
 class Forms(Struct, frozen=True):
     """The tokens of a text, each list joined by spaces. `sequence` has the searched tokens in the order of the
-    text, `words` those for ranking. `parts` are the parts of its names, each a separate value. `written` maps a
-    token without accents to its accented spellings.
+    text, `words` those for ranking. `parts` are the parts of its names, each a separate value. `written` pairs
+    each token without accents with its accented spelling.
     """
 
     words: str

@@ -1,7 +1,7 @@
-"""The rows of one type as Arrow data: a base, and after changes a delta with the rows that count instead of theirs.
+"""The rows of a type as Arrow data: a base, and after changes a delta with rows that replace rows of the base.
 
-Records are read when the data is built and not held; what is kept of them is what they say about the columns. On disk the
-data lies in Arrow files, which are mapped into memory by whoever reads them.
+Records are read when the data is built and not held; only what they say about the columns is kept. On disk the
+data lies in Arrow files, which readers map into memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,8 +36,9 @@ Given = TypeVar("Given")
 
 
 class Piece:
-    """Arrow data in memory or in a file. Its last column, with what each row says about the columns, is not for statements
-    to see."""
+    """Arrow data in memory or in a file. Statements do not see its last column, which holds what each row says
+    about the columns.
+    """
 
     def __init__(self, source: "pa.Table | Path") -> None:
         self._source = source
@@ -47,7 +48,7 @@ class Piece:
 
     @cached_property
     def table(self) -> "pa.Table":
-        """All of it; raises OSError or ValueError for a file that is none."""
+        """Return all of the data; raises OSError or ValueError for an invalid file."""
         if not isinstance(self._source, Path):
             return self._source
         import pyarrow as pa
@@ -60,29 +61,30 @@ class Piece:
 
     @property
     def data(self) -> "pa.Table | Path":
-        """What statements see, or the file that has it."""
+        """Return the data that statements see, or the file with it."""
         return self.path or self.table.remove_column(self.table.num_columns - 1)
 
     @cached_property
     def ids(self) -> "np.ndarray":
-        """The record ids of the rows."""
+        """Return the record ids of the rows."""
         record_ids: np.ndarray = self.table.column(0).to_numpy()
         return record_ids
 
     def holds(self, ids: Iterable[int]) -> "np.ndarray":
-        """Which of the rows have one of these ids."""
+        """Return a mask of the rows with these ids."""
         import numpy as np
 
         return np.isin(self.ids, np.fromiter(ids, np.int64))
 
     def said_by(self, ids: Iterable[int]) -> list[str]:
-        """What the rows with these ids say about the columns."""
+        """Return what the rows with these ids say about the columns."""
         remarks: list[str] = self.table.column(self.table.num_columns - 1).filter(self.holds(ids)).to_pylist()
         return remarks
 
     def matching(self, asked: Sequence[Test]) -> IdSet:
-        """The ids of the rows that satisfy all of the comparisons; raises ValueError, too, for a column whose bytes are no
-        values of its type."""
+        """Return the ids of the rows that satisfy all of the comparisons; also raises ValueError for a column
+        whose bytes are not values of its type.
+        """
         import numpy as np
 
         for name in {test.column.sql_name for test in asked} - self._sound:
@@ -93,7 +95,7 @@ class Piece:
         return IdSet(np.sort(self.ids[match_rows(self.table, asked)]))
 
     def _group_by_value(self, test: Test) -> "Grouped | None":
-        """What answers an equality at once: of a column of few texts, from the second time on that it is asked for."""
+        """Return the groups that answer an equality at once: for a column of few texts, from its second use on."""
         name = test.column.sql_name
         if test.operator not in ("equal", "in") or test.column.kind != "text":
             return None
@@ -106,7 +108,7 @@ class Piece:
 
 
 class Grouped:
-    """The ids of records that lie together by the text of one column, rising within each."""
+    """The ids of records grouped by the text of a column, ascending within each group."""
 
     def __init__(self, ids: "np.ndarray", codes: "np.ndarray", values: Sequence[str]) -> None:
         import numpy as np
@@ -117,14 +119,14 @@ class Grouped:
 
     @classmethod
     def of(cls, ids: "np.ndarray", column: "pa.ChunkedArray") -> "Grouped | None":
-        """None where the texts hardly repeat."""
+        """Group the ids; return None if the texts hardly repeat."""
         if len(ids) < _LEAST_GROUPED or len(column.slice(0, _SAMPLE).unique()) * 2 > _SAMPLE:
             return None
         coded_column = column.combine_chunks().dictionary_encode()
         return cls(ids, coded_column.indices.fill_null(-1).to_numpy(), coded_column.dictionary.to_pylist())
 
     def among(self, values: Iterable[object]) -> IdSet:
-        """The ids of the records that have one of the texts."""
+        """Return the ids of the records with any of these texts."""
         import numpy as np
 
         codes = [self._codes[value] for value in dict.fromkeys(values) if value in self._codes]
@@ -133,8 +135,9 @@ class Grouped:
 
 
 class RowTable(RowMirror):
-    """What statements see of a type. `ends` resolves an edge's ends; `nodes` names the state of the nodes that they may
-    lead to."""
+    """The table of a type as statements see it. `ends` resolves an edge's ends; `nodes` names the state of the
+    nodes that they may lead to.
+    """
 
     name = "rows"
     lane = None
@@ -148,25 +151,25 @@ class RowTable(RowMirror):
 
     @property
     def columns(self) -> Columns:
-        """The columns as the records are now."""
+        """Return the columns for the present records."""
         with self.turn:
             self._refresh()
             return self._columns
 
     def pieces(self) -> dict[str, Piece]:
-        """`base`, and after changes `delta` with the rows that count instead of those whose ids are in `gone`."""
+        """Return `base`, and after changes `delta` with the rows that replace those whose ids are in `gone`."""
         with self.turn:
             self._refresh()
             return self._pieces
 
     def answer(self, condition: str) -> IdSet | None:
-        """The answer to a condition, if it is held."""
+        """Return the cached answer to a condition, if there is one."""
         with self.turn:
             self._refresh()
             return self._answers.get(condition)
 
     def keep(self, condition: str, found: IdSet) -> IdSet:
-        """Hold an answer among the last ones, for as long as the rows stay as they are; gives it back."""
+        """Cache an answer among the last ones until the rows change; return it."""
         with self.turn:
             if len(self._answers) >= _MOST_ANSWERS:
                 del self._answers[next(iter(self._answers))]
@@ -174,7 +177,7 @@ class RowTable(RowMirror):
         return found
 
     def matching(self, asked: Sequence[Test]) -> IdSet:
-        """The ids of the records that satisfy all of the comparisons."""
+        """Return the ids of the records that satisfy all of the comparisons."""
         with self.turn:
             pieces, replaced_ids = self.pieces(), self._replaced
         base_ids = pieces["base"].matching(asked)
@@ -185,8 +188,9 @@ class RowTable(RowMirror):
         return IdSet(np.union1d(base_ids.without(replaced_ids).array, pieces["delta"].matching(asked).array))
 
     def lasting(self, work: Callable[[], Given]) -> Given:
-        """What some work over the pieces gives: another process may have replaced the files since they were looked at, or they
-        are damaged."""
+        """Run `work` over the pieces and return its result. Reopens the files and retries if they fail, because
+        another process may have replaced them; the next retry drops them as damaged.
+        """
         for give_up in (self.forget, self.drop):
             try:
                 return work()
@@ -195,7 +199,7 @@ class RowTable(RowMirror):
         return work()
 
     def files(self) -> list[Path]:
-        """The files that lie ready, and need nothing but to be opened."""
+        """Return the files that are current and only need to be opened."""
         with self.turn:
             return [piece.path for piece in self._pieces.values() if piece.path] if self.glance() else []
 
@@ -204,11 +208,13 @@ class RowTable(RowMirror):
         return f"2 {self._nodes()}"
 
     def _suits(self) -> bool:
-        """Edges keep the ids of their ends, so they are read anew where nodes that may be ends have changed."""
+        """Return whether edges are current: they hold the ids of their ends, so changed nodes require a new
+        reading.
+        """
         return self._ended_by == self._nodes()
 
     def _open(self, folder: Path | None, state: State) -> None:
-        """What lies in a folder as a state says; nothing where there is none."""
+        """Open what lies in a folder as a state says; nothing without a folder."""
         self._seen = Observation(self.kind, state.get("said"), self._find_paths)
         self._columns = self._seen.columns()
         self._replaced, self._step = frozenset[int](state.get("replaced", ())), int(state.get("step", 0))
@@ -224,7 +230,7 @@ class RowTable(RowMirror):
                 }
 
     def _find_paths(self, name: str) -> list[str]:
-        """The paths inside nested values of the first records that end with a name."""
+        """Return the paths inside nested values of the first records that end with a name."""
         return paths_to((record.fields for record in islice(self._rows.records(), _SOME_RECORDS)), name)
 
     def _build(self, folder: Path | None) -> State:
@@ -234,7 +240,7 @@ class RowTable(RowMirror):
         written = 0
 
         def optimistic() -> "Iterator[pa.Table]":
-            """Rows in the columns that the first records suggest, for as long as those fit."""
+            """Yield rows in the columns that the first records suggest, while those fit."""
             nonlocal first, written
             for records in _batch_records(self._rows.records()):
                 remarks = self._seen.add(records)
@@ -285,7 +291,7 @@ class RowTable(RowMirror):
         }
 
     def _build_arrow(self, records: Sequence[Record], remarks: Sequence[str] | None = None) -> "pa.Table":
-        """Rows with the columns as they are known now, and behind them what each record says."""
+        """Build rows with the present columns, followed by what each record says."""
         import pyarrow as pa
 
         from duckkb.lanes.sql.arrow import record_table
@@ -294,7 +300,7 @@ class RowTable(RowMirror):
         return record_table(self._columns, records, self._ends).append_column("", pa.array(remarks, pa.string()))
 
     def _write_tables(self, path: Path | None, tables: "Iterable[pa.Table]") -> Piece:
-        """The tables, of one schema, as one piece; there is always a schema, even without rows."""
+        """Write tables of the same schema as a piece; there is always a schema, even without rows."""
         import pyarrow as pa
 
         tables = iter(tables)
@@ -318,6 +324,6 @@ def _build_gone_piece(ids: Iterable[int]) -> Piece:
 
 
 def _batch_records(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Consecutive records, some thousand at a time."""
+    """Yield batches of some thousand consecutive records."""
     while batch := list(islice(records, _BATCH)):
         yield batch

@@ -1,4 +1,4 @@
-"""Rows of an answer as plain JSON values, up to the caps."""
+"""Converts the rows of an answer to plain JSON values, up to the caps."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _PART_BYTES = 4 * 1024 * 1024
 
 
 def take_rows(batches: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimits) -> SqlResult:
-    """Rows up to the caps; `truncated` where there was one more. Bytes are those of the rows as JSON."""
+    """Return rows up to the caps; `truncated` if there was another. Bytes are those of the rows as JSON."""
     names = tuple(batches.schema.names)
     convert = [_PARSED.get(name, plain) for name in types]
     rows: list[tuple[Any, ...]] = []
@@ -33,13 +33,13 @@ def take_rows(batches: "pa.RecordBatchReader", types: Sequence[str], limits: Sql
 
 
 def _split_batch(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
-    """A batch in parts that are no burden as Python values: few long rows, or many short ones."""
+    """Yield parts of a batch that fit into memory as Python values: few long rows, or many short ones."""
     rows = max(1, batch.num_rows * _PART_BYTES // max(_PART_BYTES, batch.nbytes))
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def _parse_json(text: str | None) -> Any:
-    """A JSON column's value; the engine hands it over as text."""
+    """Parse a JSON column's value; the engine returns it as text."""
     try:
         return None if text is None else json.loads(text, parse_float=_parse_finite_float)
     except (ValueError, RecursionError):
@@ -54,13 +54,13 @@ _PARSED: Mapping[str, Callable[[Any], Any]] = {"JSON": _parse_json, "JSON[]": _p
 
 
 def _parse_finite_float(text: str) -> float | str:
-    """JSON can write 1e999 and cannot say infinite."""
+    """Parse a float; keep its text if it is infinite, because JSON can write 1e999 but not infinity."""
     number = float(text)
     return number if number - number == 0 else text
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: days and times as ISO text (times in UTC), decimals as numbers where that is exact."""
+    """Convert a value to JSON: days and times to ISO text (times in UTC), decimals to numbers if that is exact."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
 
 
 def _convert_sequence(value: Sequence[Any]) -> Any:
-    """A list, a map (Arrow gives it as pairs), or an interval as months, days and nanoseconds."""
+    """Convert a list, a map (Arrow gives it as pairs), or an interval as months, days and nanoseconds."""
     if isinstance(value, tuple):
         names = ("months", "days", "nanoseconds")
         return (

@@ -1,9 +1,9 @@
-"""Conditions so simple that columns answer them without the engine: fields beside constants, joined by AND.
+"""Conditions that columns answer without the engine: comparisons of fields with constants, joined by AND.
 
     topic = 'rivers' AND year >= 2020 AND side IN ('left', 'right')
 
-What is read here means what the engine makes of it, to the last record. What is written in any other way, or compares what
-is not of one kind, is left to the engine, and so is everything that is wrong: the engine's path says so.
+Every condition that is read here gives exactly the engine's result. Any other syntax, comparisons of different
+kinds, and errors are left to the engine.
 """
 
 import re
@@ -65,7 +65,7 @@ class Test(NamedTuple):
 
 
 def parse_comparisons(fragment: str) -> tuple[Written, ...]:
-    """The comparisons of a condition, all of which must hold; none where it is not as simple as that."""
+    """Parse the comparisons of a condition, all of which must hold; empty if it is not as simple as that."""
     if len(fragment) > MAX_FILTER // 4 or _ODD.search(fragment):
         return ()
     if negation := _NEGATED.fullmatch(fragment):  # of one comparison; a missing value satisfies neither
@@ -92,7 +92,7 @@ def parse_comparisons(fragment: str) -> tuple[Written, ...]:
 
 
 def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:
-    """The comparisons of a condition over these columns; none where the engine has to read it."""
+    """Return the comparisons of a condition over these columns; empty if the engine must read it."""
     comparisons: list[Test] = []
     for name, operator, constants in parse_comparisons(fragment):
         try:
@@ -109,15 +109,16 @@ def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:
 
 
 def texts(asked: Sequence[Test]) -> list[tuple[str, str]]:
-    """The fields and the texts that they must have, where the comparisons ask for nothing else."""
+    """Return the fields with the texts that they must equal; empty if the comparisons require anything else."""
     equal = ((test.column.name, text) for test in asked if test.operator == "equal" for text in test.constants)
     text_pairs = [(name, text) for name, text in equal if isinstance(text, str)]
     return text_pairs if len(text_pairs) == len(asked) else []
 
 
 def match_rows(table: "pa.Table", asked: Sequence[Test]) -> "np.ndarray":
-    """Which rows of a table, whose columns are known to be sound, satisfy all of the comparisons, one of which there is; a
-    missing value satisfies none."""
+    """Return a mask of the rows that satisfy all of the comparisons, of which there is at least one. The table's
+    columns must be verified. A missing value satisfies no comparison.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,7 +1,7 @@
-"""The runtime tables: records as rows that filters and `sql` read, built when they are first needed.
+"""The runtime tables: records as rows for filters and `sql`, built when they are first needed.
 
-The engine sees immutable Arrow data: a base, and after changes a delta with the list of base rows that it replaces.
-Records are read when the data is built and not held; what is kept of them is what they say about the columns.
+The engine sees immutable Arrow data: a base, and after changes a delta with the list of base rows that it
+replaces. Records are read when the data is built and not held; only what they say about the columns is kept.
 """
 
 import re
@@ -49,11 +49,12 @@ EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
 class Tables:
-    """Runtime tables of a whole ontology in one engine (a confined DuckDB in this process unless another is given), or in several:
-    some for filters, and some for `statements`, which may take long. Threads may ask them side by side.
+    """The runtime tables of a whole ontology in an engine (by default a confined DuckDB in this process) or in
+    several: some for filters, and some for `statements`, which may take long. Threads may use them
+    concurrently.
 
-    `rows` gives the records of a type as they are now, `ends` resolves an edge's ends to record ids, `cache_rows` gives the
-    rows of the search cache. All three are called when a statement needs them, never before.
+    `rows` gives the present records of a type, `ends` resolves an edge's ends to record ids, `cache_rows` gives
+    the rows of the search cache. All three are called only when a statement needs them.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class Tables:
         self._turn = RLock()  # of threads that ask for a table, one makes it
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
-        """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
+        """Return the ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or
+        memory.
+        """
         table = self._load_table(kind)
         if (cached_ids := table.answer(condition)) is not None:
             return cached_ids
@@ -96,12 +99,14 @@ class Tables:
         return record_ids if reads_clock(condition) else table.keep(condition, record_ids)
 
     def tree(self, kind: RecordType, columns: Columns, condition: str) -> Node:
-        """What a condition over such columns says, as the tree that would run; no record is looked at. Raises FilterError."""
+        """Return the tree that a condition over such columns would run, without reading a record. Raises
+        FilterError.
+        """
         with self._filters.turn() as engine, engine.within(FILTER_SECONDS):
             return read_tree(engine, columns, condition, self._now())
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
-        """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
+        """Run a read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
         columns_by_table: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
@@ -124,8 +129,9 @@ class Tables:
                     return engine.rows((again or query).sql, limits)
 
     def narrowed(self, ontology: Ontology) -> "Tables":
-        """As `ports.Sql.narrowed`, with the same tables in the same engine. Without the rows of the cache: whose texts are in
-        it does not go by type."""
+        """Narrow as `ports.Sql.narrowed` does, with the same tables in the same engine. Leaves out the rows of the
+        cache, because they do not depend on types.
+        """
         narrowed_tables = copy(self)
         narrowed_tables._ontology, narrowed_tables._besides = ontology, (SEARCH_INDEX,)
         return narrowed_tables
@@ -144,7 +150,7 @@ class Tables:
 
     @contextmanager
     def _borrow_engine(self, engines: Engines) -> Iterator[Engine]:
-        """An engine's turn; it is offered the files that lie ready if it has just begun."""
+        """Borrow an engine; announce the current files to an engine that has just started."""
         with engines.turn() as engine:
             engine.offer(lambda: [path for kind in self._whole for path in self._load_table(kind).files()])
             yield engine
@@ -163,14 +169,14 @@ class Tables:
             return table
 
     def _describe_nodes(self, kind: RecordType) -> str:
-        """Names the nodes that an edge type may lead to, as they are; empty for nodes."""
+        """Name the present state of the nodes that an edge type may lead to; empty for nodes."""
         if not isinstance(kind, EdgeType) or self._ends is None:
             return ""
         names = dict.fromkeys((*kind.from_types, *kind.to_types))
         return " ".join(f"{name}:{self._rows(self._whole.nodes[name]).state.digest}" for name in names)
 
     def _prepare(self, table_names: Collection[str], engine: Engine) -> None:
-        """Have an engine see what a statement names."""
+        """Make the tables of a statement visible in an engine."""
         for kind in self._ontology:
             if kind.table.casefold() in table_names:
                 self._prepare_view(self._load_table(kind), engine)
@@ -187,7 +193,7 @@ class Tables:
             engine.register(SEARCH_CACHE, rows)
 
     def _prepare_view(self, table: RowTable, engine: Engine) -> Engine:
-        """The engine, which sees the records of a type as they are now."""
+        """Make the present records of a type visible in an engine and return the engine."""
         table.lasting(partial(self._show, table, engine))
         return engine
 
@@ -211,7 +217,8 @@ class Tables:
 
 
 def size_lists(statement: str) -> str:
-    """A statement in which lists of numbers that a function of arrays is given are arrays; the same where there are none.
+    """Turn lists of numbers in a statement into arrays if an array function takes them; leave other statements
+    unchanged.
 
     >>> size_lists("SELECT array_cosine_similarity(vector, [0.5, 1]) FROM search_index")
     'SELECT array_cosine_similarity(vector, [0.5, 1]::FLOAT[2]) FROM search_index'
@@ -239,7 +246,7 @@ _OF_NUMBERS = {
 
 
 def _describe_type_error(subject: str, call: str, statement: str, advice: str) -> tuple[str, str]:
-    """What is said of a call that no function takes, such as `sum(VARCHAR)`, with the column, and what to do."""
+    """Describe a call without a matching function, such as `sum(VARCHAR)`, with its column, and advise what to do."""
     name, _, types = call.rstrip(")").partition("(")
     argument = re.search(rf"\b{name}\s*\(\s*((?:\w+\.)?\w+)\s*\)", statement, re.IGNORECASE)
     if argument is None or types != "VARCHAR" or name not in _OF_NUMBERS:
@@ -252,7 +259,7 @@ def _describe_type_error(subject: str, call: str, statement: str, advice: str) -
 
 @contextmanager
 def _translate_refusals(code: str, tables: Collection[str] = (), statement: str = "") -> Iterator[None]:
-    """What the engine would not run is the caller's to mend, but its words are not the caller's to read."""
+    """Translate the engine's refusals to errors that the caller can correct, without the engine's own text."""
     try:
         yield
     except Rejected as error:

@@ -1,4 +1,6 @@
-"""Identities, ends of edges and terms as bytes that a database can compare: equal exactly where they are, and in their order."""
+"""Encodes identities, ends of edges and terms as bytes that a database can compare: equal exactly if they are, and
+in their order.
+"""
 
 from hashlib import blake2b
 
@@ -10,7 +12,7 @@ _LONGEST_TERM = 1_000
 
 
 def place_of(identity: Identity) -> bytes:
-    """Sorts as `records.identity_key` does, byte by byte.
+    """Encode an identity so that bytes sort as `records.identity_key` does.
 
     >>> place_of((2,)) < place_of((10,)) < place_of(("1",)) < place_of(("10",)) < place_of(("a", 1))
     True
@@ -19,7 +21,7 @@ def place_of(identity: Identity) -> bytes:
 
 
 def end_of(component: Component) -> bytes:
-    """One component, such that none is the beginning of another."""
+    """Encode a component so that no encoding is a prefix of another."""
     match component:
         case str():
             return _encode_text(component)
@@ -36,13 +38,16 @@ def _encode_text(value: str) -> bytes:
 
 
 def term_key(token: str) -> bytes:
-    """What a token is found by: itself, but that a very long one, for which an index has no room, ends in a hash of all of it."""
+    """Return the key of a token: the token itself, or for a token too long for an index its beginning and a hash
+    of all of it.
+    """
     raw = token.encode("utf-8", "surrogatepass")
     return raw if len(raw) <= _LONGEST_TERM else raw[:_LONGEST_TERM] + b"\xff" + blake2b(raw, digest_size=16).digest()
 
 
 def prefix_range(prefix: str) -> tuple[bytes, bytes]:
-    """The keys from the first one up to, but not with, the second are those of tokens that begin so; of a prefix that is longer
-    than keys are whole, also of others."""
+    """Return a half-open range of keys that covers all tokens with this prefix; for a prefix longer than
+    unabridged keys it also covers others.
+    """
     first = prefix.encode("utf-8", "surrogatepass")[:_LONGEST_TERM]
     return first, first + b"\xff" * 2  # no byte of UTF-8 is that

@@ -1,13 +1,13 @@
-"""What any lane over a publication has in common."""
+"""The common part of all lanes over a publication."""
 
 from collections.abc import Iterable
 
 
 class PublishedLane:
-    """A lane of which nothing is left to be made: a commit is published whole, and vectors come with a publication."""
+    """A lane that never needs completion: a commit is published whole, and vectors come with a publication."""
 
     def complete(self) -> None:
-        """What is published is complete."""
+        """Do nothing: a publication is complete."""
 
     def arrived(self, keys: Iterable[bytes]) -> None:
-        """Nothing waits for vectors."""
+        """Do nothing: no record waits for vectors."""

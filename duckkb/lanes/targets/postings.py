@@ -1,4 +1,4 @@
-"""What a record is found by in a target that keeps postings: the terms of each field of the index, how often and where they stand."""
+"""The postings of a record for a target: the terms of each field of the index, how often and where they occur."""
 
 from array import array
 from collections import Counter
@@ -26,12 +26,12 @@ is left free. A mark stands nowhere, and no times. Plain, as there may be hundre
 
 
 def numbers_of(fields: Sequence[WordsField]) -> dict[str, int]:
-    """The number of each field of the index."""
+    """Return the number of each field of the index."""
     return {SEQUENCE: 0, MARKS: 0} | {words.name: number for number, words in enumerate(fields, 1)}
 
 
 class RecordTerms:
-    """The terms of one record. `lengths` are how many there are, by the number of the field."""
+    """The terms of a record. `lengths` counts them by the number of the field."""
 
     def __init__(self, row: Row, fields: Sequence[WordsField]) -> None:
         terms = terms_of(row, fields)
@@ -54,7 +54,7 @@ class RecordTerms:
 
 
 def positions_of(stored: bytes) -> Positions:
-    """Where a token stands, as a `Posting` has it."""
+    """Decode the positions of a token from a `Posting`."""
     return np.frombuffer(stored, "<i4")
 
 
@@ -66,7 +66,7 @@ def _pack_positions(places: Sequence[int]) -> bytes:
 
 
 def times_in_a_row(places: Sequence[Positions]) -> int:
-    """How often tokens stand one behind the other, by the places of each of them."""
+    """Count how often tokens occur in a row, given the positions of each."""
     starts = places[0]
     for step, next_places in enumerate(places[1:], 1):
         starts = starts[np.isin(starts + step, next_places)]

@@ -1,4 +1,4 @@
-"""Which publication a thread reads."""
+"""Tracks which publication a thread reads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,20 +9,20 @@ Read = TypeVar("Read")
 
 
 class Readings(Generic[Read]):
-    """The publications that are being read, each by one thread; a question may be asked within another."""
+    """The publications being read, each by a single thread; queries may be nested."""
 
     def __init__(self) -> None:
         self._of_thread = local()
 
     @property
     def now(self) -> Read:
-        """What this thread reads."""
+        """Return the publication that this thread reads."""
         publication: Read = self._stack[-1]
         return publication
 
     @contextmanager
     def of(self, publication: Read) -> Iterator[Read]:
-        """Have this thread read it."""
+        """Let this thread read a publication during the block."""
         stack = self._stack
         stack.append(publication)
         try:

@@ -1,7 +1,8 @@
-"""Filters and statements over what is published.
+"""Filters and statements over a publication.
 
-A filter that means in a target to the last record what it means in DuckDB runs there. Any other one, and every statement, is
-evaluated by DuckDB as in a clone, over the records of the types that it names, which are fetched once for each commit.
+A filter runs in the target if its result there is certainly the same as in DuckDB. Any other filter, and every
+statement, runs in DuckDB as in a clone, over the records of the types that it names, which are fetched once for
+each commit.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +21,7 @@ _MOST_ANSWERS = 64
 
 
 class PublishedTables(ABC):
-    """Implements `ports.Sql`, for one commit: `inner` is asked what the target is not."""
+    """Implements `ports.Sql` for a commit; `inner` answers what the target does not."""
 
     def __init__(self, inner: Tables) -> None:
         self._inner = inner
@@ -52,9 +53,9 @@ class PublishedTables(ABC):
 
     @abstractmethod
     def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
-        """What the target answers; None where it is not the one to ask."""
+        """Return the target's answer; None if the target cannot answer."""
 
 
 def columns_of(kind: RecordType, said: Mapping[str, int]) -> Columns:
-    """The columns of a type as its published records make them."""
+    """Return the columns of a type for its published records."""
     return Observation(kind, said).columns()

@@ -1,4 +1,4 @@
-"""Vectors over what is published: the target names candidates, their cosines are taken here as over a matrix."""
+"""Vectors over a publication: the target names candidates, and their exact cosines are computed here."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence, Set
@@ -23,8 +23,10 @@ Row = tuple[int, str, int, int, Any, float]
 
 
 class PublishedVectors(PublishedLane, ABC):
-    """Implements `ports.VectorLane` but for what each target does in its own way. Exact, unless the settings want a graph; with one,
-    a filter is walked through until enough is found, and all of what it lets through are compared where that is not."""
+    """Implements `ports.VectorLane` except for the target's own steps. Exact, unless the settings want a graph.
+    With a graph, a filtered query continues until enough is found, and compares everything that passes the
+    filter if that fails.
+    """
 
     graph = "hnsw"
 
@@ -54,7 +56,9 @@ class PublishedVectors(PublishedLane, ABC):
             fetch *= _MORE
 
     def lacking(self) -> list[tuple[bytes, str]]:
-        """Nothing: what was not there when it was published is told of (`ports.Publication.pending`), and not made here."""
+        """Return nothing: vectors that were missing at publication are reported (`ports.Publication.pending`), not
+        computed here.
+        """
         return []
 
     def account(self) -> Mapping[str, Any] | None:
@@ -66,22 +70,22 @@ class PublishedVectors(PublishedLane, ABC):
 
     @abstractmethod
     def _counts(self) -> tuple[int, int]:
-        """How many records and how many vectors are published of the type."""
+        """Return the numbers of published records and vectors of the type."""
 
     @abstractmethod
     def _dimension(self) -> int: ...
 
     @abstractmethod
     def _nearest(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
-        """The chunks with the greatest products, falling; fewer than `fetch` where there are no more."""
+        """Return the chunks with the greatest products, falling; fewer than `fetch` if there are no more."""
 
     @abstractmethod
     def _graph_candidates(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
-        """As `_nearest`, of those that a graph leads to."""
+        """Return chunks as `_nearest` does, but those that a graph leads to."""
 
     @abstractmethod
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
-        """By id what the identities of records are ordered by."""
+        """Return the sort key of each record's identity, by id."""
 
     def _refuse_other(self, length: int) -> None:
         dimension = self._dimension()
@@ -92,7 +96,9 @@ class PublishedVectors(PublishedLane, ABC):
             )
 
     def _rank_hits(self, rows: Sequence[Row], query: Any, depth: int) -> list[LaneHit]:
-        """The first records by their best chunks, of one score the first one in the record, by exact cosines."""
+        """Return the first records by the exact cosines of their best chunks; of chunks with the same score the
+        first in the record.
+        """
         if not rows:
             return []
         scores = exact_cosines(np.array([row[4] for row in rows]), query).tolist()

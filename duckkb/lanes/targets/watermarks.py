@@ -1,18 +1,18 @@
-"""Refusals that every target says alike: of what is published, and of what would follow on it."""
+"""Errors that all targets share: about a publication, and about what would follow it."""
 
 from duckkb.errors import Conflict, StateError, shell_word
 from duckkb.ports import Watermark
 
 
 def make_unpublished_error(name: str, url: str) -> StateError:
-    """The refusal of a question where nothing is published; `url` is the whole address."""
+    """Return the error for a query if nothing is published; `url` is the whole address."""
     return StateError(
         f"nothing is published at {name}", code="E_NOT_PUBLISHED", suggestion=f"duckkb publish --to {shell_word(url)}"
     )
 
 
 def make_behind_error(name: str, expected: Watermark | None, found: Watermark | None) -> Conflict:
-    """The refusal of a delta that does not follow on what is published."""
+    """Return the error for a delta that does not follow the present publication."""
     is_there = f"{found.commit[:12]} is published at {name}" if found else f"nothing is published at {name}"
     expectation = f"not {expected.commit[:12]}, on which this follows" if expected else "where nothing was before"
     if expected and found and expected.commit == found.commit:

@@ -1,4 +1,4 @@
-"""Words over what is published: the same clauses as over an index, found and scored by the postings that a target keeps."""
+"""Words over a publication: the same clauses as over an index, found and scored by the target's postings."""
 
 import math
 from abc import ABC, abstractmethod
@@ -43,23 +43,23 @@ Term = Hashable
 
 
 class PublishedStatistics(Statistics):
-    """What is counted of a type as it is published when this is made; terms are looked up many at a time."""
+    """The counts of a type in the publication at the time of creation; terms are looked up in batches."""
 
     @abstractmethod
     def know(self, terms: Iterable[tuple[str, str]]) -> None:
-        """Look some terms up, by field and token."""
+        """Look up terms, by field and token."""
 
     @abstractmethod
     def term(self, field: str, token: str) -> Term:
-        """What a term that some record has is known by."""
+        """Return the target's key of a term that some record has."""
 
     @abstractmethod
     def terms_beginning(self, prefix: str) -> Sequence[Term]:
-        """The terms in the order of texts whose tokens begin so."""
+        """Return the terms whose tokens have a prefix, in the order of texts."""
 
 
 class PublishedWords(PublishedLane, ABC):
-    """Implements `ports.WordLane` but for what each target does in its own way."""
+    """Implements `ports.WordLane` except for the target's own steps."""
 
     def __init__(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str) -> None:
         self._kind = kind
@@ -137,7 +137,7 @@ class PublishedWords(PublishedLane, ABC):
         return {"score": math.fsum(parts), "terms": terms}
 
     def _parse_query(self, query: LexicalQuery) -> tuple[Clauses, PublishedStatistics]:
-        """What a query asks for, and what is counted of it: of the publication that is asked now."""
+        """Return the clauses of a query, and the statistics of the present publication."""
         cache_entry, now = self._asked, self._now  # another thread may ask something else meanwhile
         if (
             cache_entry is None or cache_entry[0] != query or cache_entry[3] is not now
@@ -152,13 +152,13 @@ class PublishedWords(PublishedLane, ABC):
     def _by_terms(
         self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
-        """The first of those that have one of some terms."""
+        """Return the first records with any of some terms."""
         return self._score_clauses(query_clauses, depth, allowed_ids, view)
 
     def _score_clauses(
         self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
-        """As `_by_terms`, of any clauses."""
+        """Return the first records for any clauses, as `_by_terms` does for terms."""
         required_matches = [self._find_matches(clause, view, allowed_ids) for clause in query_clauses.required]
         within = allowed_ids
         for ids, _ in required_matches:
@@ -181,7 +181,7 @@ class PublishedWords(PublishedLane, ABC):
         return []
 
     def _find_matches(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Found:
-        """The records that a clause holds for, with what it adds to the score of each."""
+        """Return the records that match a clause, with its contribution to the score of each."""
         if clause.part == "prefix":
             ids = self._find_prefix_ids(clause, view, allowed_ids)
             return ids, np.full(len(ids), PREFIX_SCORE * clause.weight)
@@ -198,7 +198,7 @@ class PublishedWords(PublishedLane, ABC):
         return ids, np.array([score_by_id[record_id] for record_id in ids.tolist()], np.float64)
 
     def _find_form_ids(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Ids:
-        """The records that have a token in the form that the question has."""
+        """Return the records that have a token in the query's form."""
         token, mark = (
             self._ids_with([view.term(*term)] if view.frequency(*term) else [], allowed_ids) for term in clause.terms
         )
@@ -215,7 +215,7 @@ class PublishedWords(PublishedLane, ABC):
     def _find_phrases(
         self, tokens: Sequence[str], view: PublishedStatistics, allowed_ids: IdSet | None
     ) -> dict[int, tuple[int, int]]:
-        """The records in which tokens stand one behind the other: how often, and as how long their field counts."""
+        """Return the records with the tokens in a row: how often, and the stored length of their field."""
         distinct = dict.fromkeys(tokens)
         if not all(view.frequency(SEQUENCE, token) for token in distinct):
             return {}
@@ -224,7 +224,7 @@ class PublishedWords(PublishedLane, ABC):
     def _find_sequences(
         self, choices: Sequence[Sequence[Term]], allowed_ids: IdSet | None
     ) -> dict[int, tuple[int, int]]:
-        """The records in which one of the terms of each choice stands behind one of that before."""
+        """Return the records in which terms of each choice follow in a row."""
         for choice in sorted(choices, key=len)[
             :-1
         ]:  # who has one of the rest need not be looked at where it lacks another
@@ -246,7 +246,7 @@ class PublishedWords(PublishedLane, ABC):
         return matches
 
     def _find_prefix_ids(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Ids:
-        """The records that have the tokens of a clause in a row, the last of them with an open end."""
+        """Return the records with the tokens of a clause in a row, the last of them as a prefix."""
         *before, last = clause.tokens
         last_terms = view.terms_beginning(last)
         if not last_terms or not all(view.frequency(SEQUENCE, token) for token in before):
@@ -269,34 +269,36 @@ class PublishedWords(PublishedLane, ABC):
     @property
     @abstractmethod
     def _now(self) -> Publication:
-        """What is asked."""
+        """Return the present publication."""
 
     @abstractmethod
     def _counted(self) -> PublishedStatistics:
-        """What is counted of the type as it is published now."""
+        """Return the statistics of the type in the present publication."""
 
     @abstractmethod
     def _postings_of(self, term: Term, allowed: IdSet | None) -> tuple[Ids, Scores, Ids]:
-        """The records with a term, rising, how often each has it, and as how long its field counts."""
+        """Return the records with a term, ascending, how often each has it, and the stored length of its field."""
 
     @abstractmethod
     def _ids_with(self, terms: Sequence[Term], allowed: IdSet | None) -> Ids:
-        """The records with one of some terms, rising, each once."""
+        """Return the records with any of some terms, ascending, each once."""
 
     @abstractmethod
     def _places_of(self, terms: Sequence[Term], allowed: IdSet | None) -> Iterable[tuple[int, Term, int, bytes]]:
-        """A record, a term that it has in the order of its tokens, as how long that counts, and where the term stands."""
+        """Yield each record with a term, in the order of its tokens: the record, the term, the stored length, and
+        its positions.
+        """
 
     @abstractmethod
     def _others(self, gone: IdSet, depth: int, allowed: IdSet | None) -> list[int]:
-        """The first records in the order of their identities without those that are excluded."""
+        """Return the first records in the order of their identities, without excluded ones."""
 
     @abstractmethod
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
-        """By id what the identities of records are ordered by."""
+        """Return the sort key of each record's identity, by id."""
 
     def _best(self, scored_ids: Sequence[Scored], depth: int) -> Sequence[Scored]:
-        """The first `depth`, those with one score in the order of their identities."""
+        """Return the first `depth` records; order the same score by identity."""
         places = self._order([record_id for _, record_id in scored_ids]) if len(scored_ids) > 1 else {}
         return best_first(scored_ids, depth, places.__getitem__, SLACK)
 
@@ -313,7 +315,7 @@ class PublishedWords(PublishedLane, ABC):
 
 
 def _can_rank(clause: Clause, view: PublishedStatistics) -> bool:
-    """False for a form where no record has another one: what holds for all of them ranks none."""
+    """Return False for a form if no record has another form: a form that all records share ranks nothing."""
     return clause.part != "form" or view.frequency(*clause.terms[1]) > 0
 
 
@@ -322,7 +324,7 @@ def _is_term(clause: Clause) -> bool:
 
 
 def _sum_scores(matches: Sequence[Found]) -> Found:
-    """All ids, rising, with the sum of what is added to each."""
+    """Return all ids, ascending, with the sum of their scores."""
     if not matches:
         return np.empty(0, np.int64), np.empty(0)
     every = np.concatenate([ids for ids, _ in matches])

@@ -1,4 +1,6 @@
-"""Cosines between one vector and the rows of a matrix: a fast product that picks candidates, and an exact one for these."""
+"""Cosines between a vector and the rows of a matrix: a fast product picks candidates, an exact product scores
+them.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -25,7 +27,7 @@ _threads = 8  # at most, of one product
 
 
 def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
-    """The vector with length 1; raises `UsageError` where there is none."""
+    """Scale the vector to length 1; raises `UsageError` if that is impossible."""
     try:
         query = np.asarray(vector, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -43,8 +45,10 @@ def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
 
 
 def candidates(products: Floats, starts: Ints, alive: Mask, depth: int, upper: Floats | None = None) -> Ints:
-    """Return every slot that may be among the first `depth`, by products that are a little off; with `upper`, by the
-    least and the most that each product can be. A slot is a stretch of rows that begins at one of `starts`."""
+    """Return every slot that may be among the first `depth`, by inexact products. With `upper`, `products` and
+    `upper` are the lower and upper bounds of each product. A slot is a stretch of rows that begins at one of
+    `starts`.
+    """
     count = min(depth, int(np.count_nonzero(alive)))
     if count == 0:
         return np.empty(0, np.int64)
@@ -54,14 +58,16 @@ def candidates(products: Floats, starts: Ints, alive: Mask, depth: int, upper: F
 
 
 def _find_slot_maxima(products: Floats, starts: Ints, alive: Mask) -> Floats:
-    """The greatest product of each slot that is alive."""
+    """Return the greatest product of each slot that is alive."""
     best: Floats = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
     return best if alive.all() else np.where(alive, best, np.float32(-np.inf))
 
 
 def _find_nth_greatest(values: Floats, place: int) -> np.float32:
-    """Return the value at this place, from 1, of the values in falling order. The `place` stretches with the greatest
-    tops hold as many values that are no less than the least of these tops: the value lies in one of them."""
+    """Return the value at this place, from 1, of the values in falling order. The `place` stretches with the
+    greatest maxima hold at least `place` values that are no less than the least of these maxima, so the value
+    lies in one of them.
+    """
     stretches = values[: len(values) // _STRETCH * _STRETCH].reshape(-1, _STRETCH)
     if len(stretches) > 2 * place:
         tops = stretches.max(axis=1)
@@ -83,10 +89,11 @@ def multiply_rows(matrix: Floats, query: Doubles) -> Floats:
 
 
 def run_in_threads(rows: int, work: Callable[[slice], object], stretch: int = _BLOCK) -> None:
-    """Do some work on all rows, `stretch` of them at a time, in as many threads as there are cores; raise its errors.
+    """Process all rows, `stretch` of them at a time, in as many threads as there are cores; raise the errors of
+    `work`.
 
-    Such work waits for memory, and one core cannot ask for as much as there is. (BLAS has threads of its own, but where
-    a matrix does not fit into the caches one of them needs twice as long for such a product as `einsum`.)
+    Such work waits for memory, and a single core cannot use the whole bandwidth. (BLAS has threads of its own,
+    but for a matrix larger than the caches each of them needs twice as long for such a product as `einsum`.)
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -108,7 +115,7 @@ def run_in_threads(rows: int, work: Callable[[slice], object], stretch: int = _B
 
 
 def use_one_thread() -> None:
-    """Multiply in one thread from now on, in this process: others of its kind use the other cores."""
+    """Multiply in a single thread from now on in this process, because sibling processes use the other cores."""
     global _threads
     _threads = 1
 
@@ -119,7 +126,7 @@ def _count_cores() -> int:
 
 
 def exact_cosines(matrix: NDArray[Any], query: Doubles) -> Doubles:
-    """Summed row by row in 64 bits, so that equal rows have equal cosines wherever they stand."""
+    """Return cosines summed row by row in 64 bits, so that equal rows have equal cosines wherever they stand."""
     cosines = []
     for start in range(0, len(matrix), _BLOCK):
         block = matrix[start : start + _BLOCK].astype(np.float64)
@@ -130,7 +137,7 @@ def exact_cosines(matrix: NDArray[Any], query: Doubles) -> Doubles:
 
 
 def make_unit(rows: Floats) -> None:
-    """Scale in place what is not of unit length already; a zero row stays, its cosine with anything is 0."""
+    """Scale in place all rows that are not of unit length; a zero row stays, and its cosine with anything is 0."""
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
         doubtful = np.flatnonzero(~(np.abs(np.einsum("ij,ij->i", block, block) - 1) <= _SURE))

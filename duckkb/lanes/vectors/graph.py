@@ -1,8 +1,8 @@
-"""A graph over the rows of a matrix, which leads to most of those nearest to a vector without looking at all of them.
+"""A graph over the rows of a matrix, which finds most of the nearest rows of a vector without reading all rows.
 
-It lies on disk beside the matrix and is mapped. It knows the rows that were there when it was made: the matrix only grows
-until it is made anew, so that what came later are its last rows, and these are few enough to look at. Making a graph takes
-minutes for a million rows; only index jobs do. It only names candidates: their scores come from the matrix.
+It lies on disk beside the matrix and is mapped. It knows the rows at its creation. The matrix only grows until
+it is rebuilt, so later rows are its last rows, few enough to compare all. Making a graph takes minutes for a
+million rows; only index jobs do. It only names candidates: their scores come from the matrix.
 """
 
 from contextlib import suppress
@@ -26,7 +26,7 @@ _MOST = 4.0  # candidates by the square root of the rows above which comparing a
 
 
 class Graph:
-    """`rows` is how many rows of the matrix it knows."""
+    """A graph that knows the first `rows` rows of the matrix."""
 
     def __init__(self, library: Any, index: Any) -> None:
         self._library = library
@@ -34,15 +34,16 @@ class Graph:
         self.rows = int(index.ntotal)
 
     def nearest(self, query: Doubles | Floats, count: int) -> Ints:
-        """Up to `count` rows that are probably the nearest, in no order."""
+        """Return up to `count` rows that are probably the nearest, in no order."""
         effort = self._library.SearchParametersHNSW(efSearch=max(count, _LEAST_EFFORT))
         _, labels = self._index.search(query.astype(np.float32)[None], count, params=effort)
         rows: Ints = labels[0].astype(np.int64)
         return rows[rows >= 0]
 
     def slots(self, view: View, query: Doubles, wanted: int, matching: int) -> Ints | None:
-        """At least so many slots of a view, of which so many are alive, that are probably the nearest; None where that takes more
-        than comparing all."""
+        """Return at least `wanted` living slots of a view that are probably the nearest; `matching` is the number
+        of living slots. Returns None if comparing all is cheaper.
+        """
         count = int(np.ceil(_OVER * (wanted // 2) * len(view.ids) / matching))
         while count <= _MOST * len(view.matrix) ** 0.5:
             rows = self.nearest(query, count)
@@ -55,8 +56,9 @@ class Graph:
 
 
 def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Graph | None:
-    """The graph that was made of this matrix: mapped, or in memory, where rows can be added. None where there is none, or
-    the library is missing, or what lies there is damaged."""
+    """Load the graph of this matrix: mapped, or in memory so that rows can be added. None if it is missing or
+    damaged, or without the library.
+    """
     library = _library()
     if library is None:
         return None
@@ -72,12 +74,12 @@ def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Grap
 
 
 def is_behind(graph: Graph | None, rows: int) -> bool:
-    """Whether so many rows call for a graph made anew, or one that grew."""
+    """Return whether a matrix of `rows` rows needs a new or an extended graph."""
     return graph is None or rows - graph.rows > _UNSEEN_SHARE * rows
 
 
 def make(files: LaneFiles, view: View, matrix: str) -> Graph | None:
-    """A graph of all rows, on disk; what is there already is added to. None where the library is missing."""
+    """Build a graph of all rows on disk; extend an existing graph. Returns None without the library."""
     library = _library()
     if library is None:
         return None
@@ -102,7 +104,7 @@ def _library() -> Any:
 
 
 def _create_index(library: Any, sample: Floats) -> Any:
-    """A graph without rows. It will know rows in 8 bits, whose range it takes from a sample."""
+    """Create a graph without rows. It will store rows in 8 bits, whose range it takes from a sample."""
     eight = library.ScalarQuantizer.QT_8bit
     index = library.IndexHNSWSQ(sample.shape[1], eight, _LINKS, library.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = _EFFORT

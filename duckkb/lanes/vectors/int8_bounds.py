@@ -78,8 +78,9 @@ def round_rows(unit: Floats, common: Floats) -> tuple[NDArray[np.int8], Floats]:
 
 
 class Int8Query(NamedTuple):
-    """A question in 8 bits: `levels` times `scale` and what rounding `lost` (a length) make up what is left of it (of length
-    `left`) beside its part along a common direction, with which its product is `along`."""
+    """A query in 8 bits. Its part along a common direction gives the product `along`. The rest, of length `left`,
+    is `levels` times `scale`, plus what rounding `lost` (a length).
+    """
 
     levels: NDArray[np.int8]
     scale: float
@@ -137,13 +138,13 @@ class Int8Rows(NamedTuple):
 
 
 def is_kernel_installed() -> bool:
-    """Whether a copy of a matrix serves anybody here; imports nothing."""
+    """Return whether a kernel can use such a copy here; imports nothing."""
     return find_spec("numkong") is not None
 
 
 @cache
 def kernel() -> Kernel | None:
-    """What this machine multiplies levels with; None where it has nothing for that, or what it has is wrong."""
+    """Return the function that multiplies levels on this machine; None if it is missing or wrong."""
     try:
         import numkong
 
@@ -156,7 +157,7 @@ def kernel() -> Kernel | None:
 
 
 def _is_right(multiply: Kernel) -> bool:
-    """Whether a kernel multiplies some levels, the largest of either sign among them, as numpy does."""
+    """Return whether a kernel multiplies sample levels, including the largest of either sign, as numpy does."""
     draw = np.random.default_rng(1)
     for dimension in (1, 63, 384, 1000):
         rows, products = draw.integers(-_LEVELS, _LEVELS, (37, dimension), np.int8, True), np.empty((37, 1), np.float32)

@@ -1,8 +1,9 @@
-"""The vectors of one record type as the rows of a matrix, in memory or in a file that is mapped; and whose they are.
+"""The vectors of a record type as the rows of a matrix, in memory or in a mapped file; and the records that own
+them.
 
-Rows of the matrix are chunks; the chunks of a record lie together, a stretch of rows called its slot. A changed record
-gets a new slot at the end and its old one dies. The matrix only grows; whose its rows are is small, held in memory, and written
-anew beside it. Nothing here costs a Python object for each row.
+Rows of the matrix are chunks; the chunks of a record lie together, a stretch of rows called its slot. A changed
+record gets a new slot at the end and its old slot dies. The matrix only grows. The ownership of rows is small,
+held in memory, and rewritten beside the matrix. Nothing here costs a Python object for each row.
 """
 
 from collections import deque
@@ -56,14 +57,14 @@ class View(NamedTuple):
         return View(self.matrix.take(rows, axis=0), self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
 
     def rows_of(self, chosen: Ints) -> tuple[Ints, Ints]:
-        """The rows of the chosen slots, in that order, and where in them each of the slots begins."""
+        """Return the rows of the chosen slots, in that order, and where in them each of the slots begins."""
         ends = self.starts.take(chosen + 1, mode="clip")  # of the slot behind, whose beginning it is
         counts = np.where(chosen + 1 < len(self.starts), ends, len(self.chunks)) - self.starts[chosen]
         starts = np.cumsum(counts) - counts
         return np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum()), starts
 
     def since(self, row: int) -> tuple[int, "View"]:
-        """Return the slots from this row on, which begins one, and the number of the first; not copied."""
+        """Return the number of the slot that begins at this row, and a view of the slots from it on, not copied."""
         slot = int(np.searchsorted(self.starts, row))
         starts = self.starts[slot:] - row
         return slot, View(self.matrix[row:], self.chunks[row:], starts, self.ids[slot:], self.alive[slot:])
@@ -79,8 +80,9 @@ class Slots(NamedTuple):
 
 
 class GrowingRows:
-    """Rows of one type, of which there are only ever more: in a file that is mapped, or in memory, where there is room for half as
-    many again. A copy goes on by itself."""
+    """Append-only rows of a type: in a mapped file, or in memory with spare room for half as many again. A copy
+    grows independently.
+    """
 
     def __init__(self, dtype: type[np.generic], width: int, folder: Path | None, name: str) -> None:
         self._dtype, self._width, self._path = dtype, width, folder / name if folder else None
@@ -88,7 +90,7 @@ class GrowingRows:
         self._file: IO[bytes] | None = None
 
     def add(self, rows: NDArray[Any], before: int) -> None:
-        """Append rows to the `before` that are there."""
+        """Append rows to the `before` existing rows."""
         count = before + len(rows)
         if self._path is not None:
             self._file = self._file or self._path.open("r+b" if before else "wb")
@@ -110,15 +112,16 @@ class GrowingRows:
         return self._rows[:count]
 
     def close(self) -> None:
-        """Have all that was added in the file."""
+        """Write all added rows to the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 class RecordVectors:
-    """In memory, or in `folder` as `state` says that it lies there. Raises OSError and ValueError for files that are
-    not as it says."""
+    """The vectors of a type's records: in memory, or in `folder` as `state` describes them. Raises OSError and
+    ValueError for files that do not match the state.
+    """
 
     def __init__(self, folder: Path | None = None, state: State | None = None) -> None:
         self.dimension = int(state["dimension"]) if state else 0
@@ -140,7 +143,7 @@ class RecordVectors:
                 self._levels.first(self.rows), self._bounds.first(self.rows)
 
     def _begin(self) -> None:
-        """Make room for rows, whose dimension is known now."""
+        """Allocate rows, now that their dimension is known."""
         self._matrix = GrowingRows(np.float32, self.dimension, self._folder, MATRIX)
         self._levels = GrowingRows(np.int8, self.dimension, self._folder, COPY)
         self._bounds = GrowingRows(np.float32, 3, self._folder, BOUNDS)
@@ -150,17 +153,17 @@ class RecordVectors:
         return self._is_copied and self.dimension <= LARGEST_DIMENSION
 
     def __len__(self) -> int:
-        """How many slots are alive."""
+        """Return the number of living slots."""
         return len(self.view.ids) - self.dead
 
     @property
     def dead(self) -> int:
-        """How many are not."""
+        """Return the number of dead slots."""
         return int(np.count_nonzero(~self.view.alive))
 
     @property
     def view(self) -> View:
-        """All of them."""
+        """Return a view of all slots."""
         if self._fresh:
             self._slots = Slots(*map(np.concatenate, zip(self._slots, *self._fresh, strict=True)))
             self._fresh = []
@@ -170,7 +173,9 @@ class RecordVectors:
         return View(self._matrix.first(self.rows), *self._slots, int8_rows)
 
     def append(self, records: Sequence[tuple[int, Sequence[Chunk]]]) -> None:
-        """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set."""
+        """Give each of these records, which have none, a slot. Their vectors have `dimension` numbers, if it is
+        set.
+        """
         chunks = [chunk for _, record_chunks in records for chunk in record_chunks]
         if not chunks:
             return
@@ -197,15 +202,16 @@ class RecordVectors:
         self._reset_caches()
 
     def kill(self, ids: Iterable[int]) -> None:
-        """Let the slots of these records die, as far as they have one."""
+        """Mark the slots of these records as dead, if they have any."""
         alive = self.view.alive.copy()
         alive[self.places(ids)] = False
         self._slots = self._slots._replace(alive=alive)
         self._reset_caches()
 
     def copied(self) -> "RecordVectors":
-        """The same rows, to be changed: who is asking these goes on with what they were, as the matrix only grows. To be
-        changed itself no more."""
+        """Return a copy to change. Present readers keep the original, which must not be changed any more; the
+        matrix is shared because it only grows.
+        """
         clone = copy(self)
         clone.fields, clone._fresh = [*self.fields], [*self._fresh]
         clone._matrix, clone._levels, clone._bounds = copy(self._matrix), copy(self._levels), copy(self._bounds)
@@ -217,7 +223,7 @@ class RecordVectors:
         self._chosen.clear()
 
     def save(self) -> State:
-        """Write down whose the rows are, where they lie in a folder; what has to be known to open them."""
+        """Write the ownership of the rows to the folder, if any; return the state that opens them."""
         slots = len(self.view.ids)
         for rows in (self._matrix, self._levels, self._bounds):
             rows.close()
@@ -229,7 +235,7 @@ class RecordVectors:
         return {"files": files, "dimension": self.dimension, "fields": self.fields, "rows": self.rows, "slots": slots}
 
     def chosen(self, ids: IdSet) -> Ints:
-        """As `places`; what was found for the last sets is held, for conditions are asked again and again."""
+        """Return slot numbers as `places` does; cache the results of recent sets, because conditions repeat."""
         for id_set, slots in tuple(self._chosen):
             if id_set is ids:
                 return slots
@@ -238,7 +244,7 @@ class RecordVectors:
         return slots
 
     def places(self, ids: Iterable[int]) -> Ints:
-        """The numbers of the slots of these records that are alive, rising."""
+        """Return the numbers of the living slots of these records, ascending."""
         view, id_set = self.view, IdSet.of(ids)
         if len(id_set) <= _FEW and self._sorted is None:
             return np.flatnonzero(id_set.holds(view.ids) & view.alive)

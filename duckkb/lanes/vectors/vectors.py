@@ -1,8 +1,8 @@
-"""The vector lane of one record type: exact cosine over every chunk, as one matrix-vector product; or, where that is asked
-for, over the chunks that a graph leads to.
+"""The vector lane of a record type: exact cosine over every chunk, as a matrix-vector product; or, on request,
+over the chunks that a graph finds.
 
-The matrix is made at the first question and follows changes at the next one; once a quarter of its slots is dead, it is
-made anew. It knows of every hit which chunk it is, so that answering reads no row but for ties.
+The matrix is built at the first query and follows changes at the next; once a quarter of its slots is dead, it
+is rebuilt. It knows the chunk of every row, so that a query reads records only for ties.
 """
 
 import sys
@@ -37,8 +37,9 @@ _SPARE = 2  # records that the graph must have led to for each that is wanted, o
 
 
 class MissingVectors:
-    """Texts to embed by their keys, and the records that wait for them; kept up record by record. `unread` are records that
-    are known to wait, for texts that were not read yet."""
+    """Texts to embed by their keys, and the records that wait for them, updated record by record. `unread` are
+    records that are known to wait for texts that were not read yet.
+    """
 
     def __init__(self) -> None:
         self.unread: set[int] = set()
@@ -48,19 +49,19 @@ class MissingVectors:
 
     @property
     def records(self) -> frozenset[int]:
-        """The ids of the records whose texts are known."""
+        """Return the ids of the records whose texts are known."""
         return frozenset(self._keys)
 
     def pairs(self) -> list[tuple[bytes, str]]:
-        """(vector key, text), each key once, in an order that depends on the records alone."""
+        """Return (vector key, text), each key once, in an order that depends only on the records."""
         return sorted(self._texts.items())
 
     def waiting(self, keys: Iterable[bytes]) -> set[int]:
-        """The records that wait for one of these."""
+        """Return the records that wait for any of these keys."""
         return {record_id for key in keys for record_id in self._waiting.get(key, ())}
 
     def note(self, row: Row) -> None:
-        """Take in a record as it is now, in the place of what was known of it."""
+        """Record the present state of a record and replace what was known of it."""
         if row.record.id in self._keys or row.record.id in self.unread:
             self.drop(row.record.id)
         for entry in row.entries:
@@ -97,11 +98,12 @@ class CosineLane(RowMirror):
         return f"4 {sys.byteorder}"
 
     def ask(self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
-        """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
+        """Return the `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` if
+        given.
 
-        Cosines are exact to six decimals: bounds in 8 bits, the fast 32-bit product, or a graph only pick candidates.
-        Raises `UsageError` for a vector that is not one row of finite numbers, is zero, or has another dimension than
-        what is stored.
+        Cosines are exact to six decimals: bounds in 8 bits, the fast 32-bit product, or a graph only pick
+        candidates. Raises `UsageError` for a vector that is not a row of finite numbers, is zero, or has
+        another dimension than the stored vectors.
         """
         query = unit_query(vector)
         with self.turn:
@@ -128,18 +130,18 @@ class CosineLane(RowMirror):
         )
 
     def lacking(self) -> list[tuple[bytes, str]]:
-        """(vector key, text) of the chunks that lack a vector, each key once."""
+        """Return (vector key, text) of the chunks that lack a vector, each key once."""
         with self.turn:
             self._settle()
             return self._missing.pairs()
 
     def arrived(self, keys: Iterable[bytes]) -> None:
-        """Read the records again that wait for these vectors."""
+        """Read again the records that wait for these vectors."""
         with self.turn:
             self.reread(self._missing.waiting(keys))
 
     def account(self) -> dict[str, Any] | None:
-        """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
+        """Describe the lane if it is open or can be opened; None if it would have to be built."""
         with self.turn:
             if self._rows.state.folder is None:
                 self._refresh()
@@ -150,8 +152,9 @@ class CosineLane(RowMirror):
             return {"rows": self._records.rows, "dimension": self._records.dimension, "ann": ann}
 
     def complete(self) -> None:
-        """Have the matrix on disk, with the vectors that caches got since, and the graph that the settings want; nothing where
-        they are kept in memory."""
+        """Write the matrix to disk, with the vectors that caches received since, and the graph if the settings
+        want it. Does nothing if they are kept in memory.
+        """
         with self.turn:
             self._update_graph(self._rows.state)
 
@@ -170,7 +173,7 @@ class CosineLane(RowMirror):
                 self._graph = generation, graph.make(files, view, generation)
 
     def _settle(self) -> None:
-        """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
+        """Mirror the rows, and add vectors that caches received since the waiting records were last checked."""
         self._refresh()
         if unread := frozenset(self._missing.unread):
             for row in self._rows.some(sorted(unread), "vector"):
@@ -201,7 +204,7 @@ class CosineLane(RowMirror):
         return self._state()
 
     def _open(self, folder: Path | None, state: State) -> None:
-        """What lies in a folder as a state says, or nothing."""
+        """Open what lies in a folder as a state says, or start empty."""
         self._records = RecordVectors(folder, state or None)
         self._lengths = str(state.get("lengths", ""))
         self._missing = MissingVectors()
@@ -245,8 +248,9 @@ class CosineLane(RowMirror):
         return self._rows.state.folder is not None and chunks > 0 and self._settings.wants_graph(chunks)
 
     def _load_graph(self) -> "Graph | None":
-        """The graph that was made of the matrix as it lies on disk, None where there is none. Another process may make one,
-        or let it grow, at any time."""
+        """Load the graph of the matrix on disk, None if there is none. Another process may create or extend it at
+        any time.
+        """
         files = self._find_graph_files(self._rows.state)
         if files is None or self._meta is None:
             return None
@@ -290,8 +294,9 @@ class CosineLane(RowMirror):
 def graph_candidates(
     records: RecordVectors, graph: "Graph | None", query: Doubles, depth: int, places: Ints | None
 ) -> Ints | None:
-    """Return slots to score, of those in `places` where given: those that the graph leads to, and the nearest of the
-    rows that it does not know. None where comparing all is the better way."""
+    """Return slots to score, of those in `places` if given: those that the graph finds, and the nearest of the
+    rows that it does not know. None if comparing all is cheaper.
+    """
     matching = len(records) if places is None else len(places)
     if graph is None or matching < _SPARE * depth:
         return None
@@ -305,8 +310,9 @@ def graph_candidates(
 
 
 def select_candidates_by_bounds(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
-    """Return the slots, of those in `places` where given, that their bounds in 8 bits do not rule out. None where
-    finding them costs more than comparing all: where there are few slots, or many are left."""
+    """Return the slots, of those in `places` if given, that their bounds in 8 bits do not rule out. None if
+    finding them costs more than comparing all: with few slots, or with many left.
+    """
     view, matching = records.view, len(records) if places is None else len(places)
     selection = places if places is not None and matching <= _GATHER_SHARE * len(records) else None
     least = _BOUNDED_FROM if selection is None else _PICKED_FROM
@@ -328,7 +334,7 @@ def select_candidates_by_bounds(records: RecordVectors, query: Doubles, depth: i
 
 
 def _select_scope(records: RecordVectors, places: Ints | None) -> View:
-    """The slots to multiply; those that may be returned are alive."""
+    """Return the slots to multiply; those that may be returned are alive."""
     if places is None:
         return records.view
     if len(places) <= _GATHER_SHARE * len(records):
@@ -343,7 +349,7 @@ def _restrict_slots(view: View, places: Ints) -> View:
 
 
 def _find_best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:
-    """For each slot the first of its rows with the slot's best score."""
+    """Return for each slot the first of its rows with the slot's best score."""
     counts = slots.counts()
     rows = np.flatnonzero(scores == np.repeat(best, counts))
     slot_of_row = np.repeat(np.arange(len(counts)), counts)[rows]

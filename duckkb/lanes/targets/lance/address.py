@@ -1,7 +1,7 @@
-"""Where a base lies as Lance tables: a folder, or a bucket of an object storage.
+"""The address of a base in Lance tables: a folder, or a bucket of an object storage.
 
-Keys of an object storage are no part of an address: its client takes them from the environment (AWS_ACCESS_KEY_ID and the like), a
-profile or the machine's role.
+An address holds no keys of an object storage: its client takes them from the environment (AWS_ACCESS_KEY_ID and
+similar), a profile or the machine's role.
 """
 
 import re
@@ -20,8 +20,9 @@ _SUGGESTION = "lance:FOLDER, lance+s3://BUCKET/PATH, lance+gs://... or lance+az:
 
 
 class LanceAddress(Struct, frozen=True):
-    """`place` as LanceDB takes it. `at` is an earlier commit that is asked for, as far as it was written; of publications, the last
-    `kept` stay readable."""
+    """The address of Lance tables. `place` has LanceDB's form. `at` is the requested earlier commit, a prefix of
+    its id or all of it. The last `kept` publications stay readable.
+    """
 
     place: str
     at: str | None = None
@@ -29,7 +30,7 @@ class LanceAddress(Struct, frozen=True):
 
     @classmethod
     def of(cls, given: str) -> "LanceAddress":
-        """Raises `errors.UsageError` (E_URL) for one that holds a key, or asks for what there is not."""
+        """Parse an address. Raises `errors.UsageError` (E_URL) if it holds a key, or has an unknown option."""
         scheme, _, location = given.partition(":")
         path, _, query = location.partition("?")
         options = dict(parse_qsl(query, keep_blank_values=True))
@@ -51,7 +52,7 @@ class LanceAddress(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As a person is told it."""
+        """Return the address for display."""
         return f"{self.place}@{self.at}" if self.at else self.place
 
 

@@ -34,11 +34,11 @@ class LanceLanes:
         self.vectors = LanceVectors(kind, kind.settings(settings).vectors, target)
 
     def discard(self) -> None:
-        """Nothing of it is kept here."""
+        """Do nothing: this process keeps no files of these lanes."""
 
 
 class LanceStatistics(PublishedStatistics):
-    """In how many records a term is, is how many postings it has."""
+    """Statistics over Lance tables: the number of a term's postings is the number of its records."""
 
     def __init__(self, kind: RecordType, numbers: Mapping[str, int], now: LancePublication) -> None:
         state = now.kind(kind)
@@ -76,7 +76,7 @@ class LanceStatistics(PublishedStatistics):
 
 
 class LanceWords(PublishedWords):
-    """Implements `ports.WordLane`: the postings of what is asked are fetched, and scored here as everywhere."""
+    """Implements `ports.WordLane`: fetches the postings of a query and scores them here like every lane."""
 
     def __init__(
         self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str, target: "LanceTarget"
@@ -124,7 +124,7 @@ class LanceWords(PublishedWords):
 
 
 class LanceVectors(PublishedVectors):
-    """Implements `ports.VectorLane`: exact by a scan, or led to by LanceDB's IVF index, whose vectors are kept as they are."""
+    """Implements `ports.VectorLane`: exact by a scan, or by LanceDB's IVF index, which stores vectors unchanged."""
 
     graph = "ivf"
 
@@ -150,7 +150,9 @@ class LanceVectors(PublishedVectors):
         return self._rows(query, fetch, allowed_ids, _PROBES)
 
     def _rows(self, query: Any, fetch: int, allowed_ids: IdSet | None, probes: int) -> list[Row]:
-        """A filter that lets few through is asked with the question; of one that lets many through enough is fetched to cut it here."""
+        """Fetch candidates. A selective filter is part of the query; for other filters enough rows are fetched and
+        filtered here.
+        """
         now, query_vector = self._target.now, query.astype(np.float32)
         keys = ["id", "field", "seq", "at"]
         if allowed_ids is None or len(allowed_ids) <= AT_ONCE:

@@ -1,7 +1,8 @@
-"""How records become rows of Lance tables: all of a build in tables of its own, the few of a delta on top of what is published.
+"""Writes records as rows of Lance tables: a full build into new tables, a small delta on top of the published
+tables.
 
-What is counted of a type (records, tokens, vectors, what the records say of columns) is kept up with each delta, so that it is at every
-commit what a build of that commit would count.
+The counts of a type (records, tokens, vectors, what the records say of columns) are updated with each delta. So
+at every commit they equal the counts of a full build of that commit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,28 +40,32 @@ Held = tuple[str, int, int]
 
 
 class RowSink(Protocol):
-    """Where the rows of one table go."""
+    """Takes the rows of a table."""
 
     def put(self, rows: pa.Table) -> None: ...
 
     def finish(self, gone: Sequence[int]) -> Held | None:
-        """The table and its version, once all rows are put and those of some records are gone; None where there is none."""
+        """Finish after all rows were added, and remove those of some records; return the table and its version,
+        None if there is none.
+        """
         ...
 
 
 class LanceLoading:
-    """One delta on its way into a store, to become the publication with this number. `goes_on` raises once another one has it."""
+    """The loading of a delta into a store, to become the publication with this number. `goes_on` raises once
+    another publication has it.
+    """
 
     def __init__(self, store: Store, delta: Delta, number: int, nonce: str, goes_on: Callable[[], None]) -> None:
         self._store, self._delta = store, delta
         self._number, self._nonce, self._goes_on = number, nonce, goes_on
 
     def build(self) -> dict[str, KindState]:
-        """What the types are in new tables, of all that the delta holds."""
+        """Write everything in the delta to new tables; return the state of each type."""
         return {type_delta.kind.name: self._loaded(type_delta, KindState(), []) for type_delta in self._delta.types}
 
     def follow(self, before: LancePublication) -> dict[str, KindState]:
-        """What the types are once the tables that are published have changed."""
+        """Apply the delta to the published tables; return the state of each type."""
         states = dict(before.head.kinds)
         for type_delta in self._delta.types:
             state = states[type_delta.kind.name]
@@ -103,7 +108,7 @@ class LanceLoading:
         return name_for(self._number, self._nonce, table, f"{kind.kind}_{kind.table}")
 
     def _schema(self, kind: RecordType, table: str, state: KindState) -> "tuple[pa.Schema, bool]":
-        """What a new table holds, and whether its vectors are to be led to."""
+        """Return the schema of a new table, and whether its vectors get an index."""
         by_vector = table == "vector" and kind.settings(self._delta.settings).vectors.wants_graph(state.vectors)
         return schema_of(kind, table, state.dimension), by_vector
 
@@ -128,7 +133,7 @@ class LanceLoading:
 
 
 class _Made:
-    """Rows of a new table, which nobody else knows: they are written as they come."""
+    """The rows of a new table, which no other publisher uses: they are written as they come."""
 
     def __init__(self, store: Store, name: str, kind: str, schema: "Callable[[], tuple[pa.Schema, bool]]") -> None:
         self._store, self._name, self._kind, self._schema = store, name, kind, schema
@@ -159,8 +164,9 @@ class _Made:
 
 
 class _Added:
-    """Rows that come to a table which others may change too: all of them are at hand, in files where they are many, before the first is
-    written, and are written again where somebody disturbs."""
+    """New rows of a table that other publishers may change too. All of them are at hand, many of them in files,
+    before the first is written; after a disturbance they are written again.
+    """
 
     def __init__(self, store: Store, held: Held, folder: Path, goes_on: Callable[[], None]) -> None:
         self._store, self._held, self._folder, self._goes_on = store, held, folder, goes_on
@@ -196,7 +202,7 @@ class _Added:
 def _subtract_records(
     before: LancePublication, kind: RecordType, state: KindState, removed_ids: list[int]
 ) -> KindState:
-    """What is counted of a type without some records."""
+    """Return the counts of a type without some records."""
     removed_rows = before.some(kind, "record", "id", removed_ids, ["line", "lengths"])
     observation = Observation(kind, state.said)
     observation.counts.subtract(
@@ -247,7 +253,7 @@ def _encode_end(end: Any) -> str:
 
 
 def _extract_fact(record: Record, name: str, values: str) -> Any:
-    """The value of a field as its column has it; nothing where it is of another kind, which the columns of the type tell."""
+    """Return a field's value for its column; None if it is of another kind, which the type's columns record."""
     value = record.fields.get(name)
     if value is None or not make_fit_test(values)(value):
         return None
@@ -267,5 +273,5 @@ def _build_posting_table(rows: Sequence[PublishedRow], record_terms: Sequence[Re
 
 
 def _sort_by_term(rows: pa.Table) -> pa.Table:
-    """Postings side by side that are asked for together."""
+    """Sort postings by term, because postings of the same term are requested together."""
     return rows.sort_by([("term", "ascending"), ("id", "ascending")]) if "term" in rows.column_names else rows

@@ -1,4 +1,4 @@
-"""What is published as Lance tables, each read at the version that one publication names."""
+"""A publication in Lance tables, each read at the version that the publication names."""
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ _KEPT_POSTINGS = 8_000_000  # of terms that were asked for lately: 16 bytes each
 
 
 class Postings(NamedTuple):
-    """The records with a term, rising; how often each has it; as how long its field counts."""
+    """The records with a term, ascending; how often each has it; and the stored length of its field."""
 
     ids: NDArray[np.int64]
     times: NDArray[np.int32]
@@ -31,7 +31,7 @@ class Postings(NamedTuple):
 
 
 class LancePublication:
-    """Implements `ports.Publication`. What it looked up is kept: it does not change."""
+    """Implements `ports.Publication`. It caches what it looked up, because a publication never changes."""
 
     def __init__(self, store: Store, head: Head) -> None:
         self._store, self._head = store, head
@@ -131,11 +131,11 @@ class LancePublication:
     # For the lanes and tables of this target.
 
     def kind(self, kind: RecordType) -> KindState | None:
-        """What is known of a type; None where it is not published."""
+        """Return the state of a type; None if it is not published."""
         return self._head.kinds.get(kind.name)
 
     def order(self, kind: RecordType) -> NDArray[np.int64]:
-        """The ids of all records in the order of their identities."""
+        """Return the ids of all records in the order of their identities."""
         if kind.name not in self._orders:
             rows = self.rows(kind, "record", None, ["id", "place"])
             at = pc.sort_indices(rows["place"])
@@ -143,11 +143,11 @@ class LancePublication:
         return self._orders[kind.name]
 
     def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, str]:
-        """By id what the identities of records are ordered by."""
+        """Return the sort key of each record's identity, by id."""
         return self._fetch_by_id(kind, "place", ids)
 
     def postings(self, kind: RecordType, terms: Sequence[str]) -> dict[str, Postings]:
-        """The postings of some terms, of those that some record has."""
+        """Return the postings of these terms; leave out terms without records."""
         with self._turn:
             cached_postings = {
                 term: self._postings[kind.name, term] for term in terms if (kind.name, term) in self._postings
@@ -160,7 +160,7 @@ class LancePublication:
         return cached_postings
 
     def postings_from(self, kind: RecordType, first: str, behind: str) -> dict[str, Postings]:
-        """The postings of the terms from one up to, but not with, another, in their order."""
+        """Return the postings of the terms from `first` up to, but without, `behind`, in order."""
         where = f"term >= '{first}' AND term < '{behind}'"
         postings_by_term = self._cache_postings(
             kind, self.rows(kind, "posting", where, ["term", "id", "times", "length"])
@@ -170,7 +170,7 @@ class LancePublication:
     def some(
         self, kind: RecordType, table: str, column: str, values: Collection[Any], columns: Sequence[str], more: str = ""
     ) -> pa.Table:
-        """The rows in which a column has one of some values."""
+        """Return the rows whose column has any of some values."""
         value_list = [*values]
         parts = [
             self.rows(kind, table, f"{one_of(column, value_list[at : at + AT_ONCE])}{more}", columns)
@@ -179,7 +179,7 @@ class LancePublication:
         return pa.concat_tables(parts) if parts else self._build_empty_table(kind, table).select(columns)
 
     def rows(self, kind: RecordType, table: str, where: str | None, columns: Sequence[str]) -> pa.Table:
-        """The rows for which a condition holds."""
+        """Return the rows that satisfy a condition."""
         lance_table = self.table(kind, table)
         if lance_table is None:
             return self._build_empty_table(kind, table).select(columns)
@@ -190,7 +190,9 @@ class LancePublication:
     def nearest(
         self, kind: RecordType, query: Any, fetch: int, columns: Sequence[str], where: str | None, probes: int
     ) -> pa.Table:
-        """The chunks with the greatest products, falling, with `_distance` (1 - product): of all, or of `probes` parts of the index."""
+        """Return the chunks with the greatest products, falling, with `_distance` (1 - product): of all, or of
+        `probes` parts of the index.
+        """
         lance_table = self.table(kind, "vector")
         assert lance_table is not None, "there are vectors"
         with self._store.answering():
@@ -203,7 +205,7 @@ class LancePublication:
             return (vector_query.where(where, prefilter=True) if where else vector_query).limit(fetch).to_arrow()
 
     def table(self, kind: RecordType, table: str) -> Table | None:
-        """A table of a type; None where nothing ever was in it."""
+        """Return a table of a type; None if it never had rows."""
         state = self.kind(kind)
         if state is None or table not in state.tables:
             return None
@@ -221,7 +223,7 @@ class LancePublication:
         return dict(_iter_pairs(self.some(kind, "record", "id", ids, ["id", column])))
 
     def _find_position(self, kind: RecordType, order: NDArray[np.int64], place: bytes) -> int:
-        """Where in the order of records the first one behind a place stands."""
+        """Return the position of the first record after a place in the order of records."""
         low, high, target_key = 0, len(order), place.hex()
         while low < high:
             middle = (low + high) // 2
@@ -233,7 +235,7 @@ class LancePublication:
         return low
 
     def _cache_postings(self, kind: RecordType, rows: pa.Table) -> dict[str, Postings]:
-        """Postings by term; those that were asked for lately stay at hand."""
+        """Return postings by term; cache those of recent requests."""
         if not len(rows):
             return {}
         rows = rows.combine_chunks().sort_by([("term", "ascending"), ("id", "ascending")])
@@ -262,7 +264,7 @@ class LancePublication:
                 yield from lance_table.search().select([*columns]).to_batches(1_024)
 
     def _count_tokens(self, postings: pa.Table) -> dict[int, int]:
-        """How many tokens there are by the number of the field."""
+        """Count the tokens by the number of the field."""
         fields = pc.utf8_slice_codeunits(postings["term"], 0, 4)
         token_counts = (
             pa.table({"field": fields, "times": postings["times"]}).group_by("field").aggregate([("times", "sum")])
@@ -271,7 +273,7 @@ class LancePublication:
 
 
 def matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
-    """Vectors of one length as a matrix."""
+    """Return vectors of the same length as a matrix."""
     parts = [part.flatten().to_numpy().reshape(len(part), part.type.list_size) for part in column.chunks if len(part)]
     return np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 

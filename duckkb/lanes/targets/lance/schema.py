@@ -1,8 +1,9 @@
 """The Lance tables of a published base.
 
-`publication` has one row, which names a version of each other table: replacing it is what publishes. Each type has up to three
-tables more: `record` (lines, and what order, edges and filters read of them), `posting` (a term in a record) and `vector`. Bytes that
-are looked up are kept as hexadecimal text, in whose order they are and which an index takes.
+`publication` has a single row, which names a version of each other table: replacing the row publishes. Each
+type has up to three other tables: `record` (lines, and their columns for order, edges and filters), `posting`
+(a term in a record) and `vector`. Bytes that are looked up are stored as hexadecimal text, which has the same
+order and which an index supports.
 """
 
 from functools import lru_cache
@@ -35,9 +36,10 @@ _KINDS = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "b
 
 
 class KindState(Struct):
-    """What a publication knows of a type: how many records it has, tokens by field of the index, vectors and their dimension, what
-    its records say of columns, and what the publisher noted. `tables` has for each kind of table its name, the version of it that is
-    published, and how many changes it has seen since it was last compacted."""
+    """What a publication knows of a type: the number of its records, tokens by field of the index, vectors and
+    their dimension, what its records say of columns, and what the publisher noted. `tables` has for each kind
+    of table its name, its published version, and the number of changes since it was last compacted.
+    """
 
     count: int = 0
     lengths: list[int] = []
@@ -49,7 +51,7 @@ class KindState(Struct):
 
 
 def facts(kind: RecordType) -> dict[str, tuple[str, str]]:
-    """The fields of a record that are kept as columns, for filters: by name the column, and the kind of its values."""
+    """Return the fields that are columns for filters: by name the column, and the kind of its values."""
     fact_columns = [
         declaration
         for declaration in list_declared_columns(kind)
@@ -76,18 +78,18 @@ def vector_schema(dimension: int) -> pa.Schema:
 
 
 def schema_of(kind: RecordType, table: str, dimension: int) -> pa.Schema:
-    """What a table of a type holds."""
+    """Return the schema of a type's table."""
     return {"record": record_schema(kind), "posting": POSTING, "vector": vector_schema(dimension)}[table]
 
 
 @lru_cache(1 << 16)
 def term_of(field_number: int, token: str) -> str:
-    """What a token of a field of the index is found by."""
+    """Return the key of a token in a field of the index."""
     return f"{field_number:04x}{term_key(token).hex()}"
 
 
 def literal(value: Any) -> str:
-    """A value in a condition of LanceDB."""
+    """Format a value for a condition of LanceDB."""
     match value:
         case bool():
             return "true" if value else "false"

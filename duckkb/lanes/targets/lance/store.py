@@ -1,8 +1,10 @@
-"""The tables in a folder or a bucket: opened at a version, changed on top of one, and what the publications name kept apart from the rest.
+"""The tables in a folder or a bucket: opens them at a version, changes them on top of a version, and keeps the
+versions of publications.
 
-Several publishers may write to one table at once without a lock. Each begins by restoring the version that it follows on, which Lance
-makes conflict with whatever anybody else commits at the same time: who is disturbed starts over, and a version that was reached has
-the changes of one publisher alone. Which of them is published is decided by the one row of `publication`.
+Several publishers may write to a table concurrently without a lock. Each begins by restoring the version that
+it follows, which Lance makes conflict with every concurrent commit. A publisher that is disturbed starts over,
+and a version has the changes of a single publisher. The only row of `publication` decides which version is
+published.
 """
 
 import json
@@ -41,11 +43,11 @@ Table = Any
 
 
 class Disturbed(Unavailable):
-    """Somebody else has changed a table meanwhile: starting over may help."""
+    """Another publisher has changed a table meanwhile: starting over may help."""
 
 
 class Head(Struct, frozen=True):
-    """What the row of `publication` says: the publication's number, from 1, and what it holds."""
+    """The row of `publication`: the publication's number, from 1, and its content."""
 
     number: int
     watermark: Watermark
@@ -60,7 +62,7 @@ class Head(Struct, frozen=True):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Head | None":
-        """None where nothing was published yet, or in another format."""
+        """Parse the row; return None if nothing was published yet, or in another format."""
         document = json.loads(row["document"]) if row["document"] else {}
         if document.get("format") != FORMAT:
             return None
@@ -70,30 +72,30 @@ class Head(Struct, frozen=True):
 
     @property
     def tables(self) -> dict[str, int]:
-        """The version of each table that it names."""
+        """Return the version of each table that it names."""
         return {name: version for state in self.kinds.values() for name, version, _ in state.tables.values()}
 
 
 class Store:
-    """What lies at an address. Its methods raise `errors.Unavailable` (E_DATABASE)."""
+    """The tables at an address. Its methods raise `errors.Unavailable` (E_DATABASE)."""
 
     def __init__(self, address: LanceAddress) -> None:
         self.address = address
         self._open: Any = None
 
     def head(self) -> Head | None:
-        """What is published now."""
+        """Return the present publication."""
         return self.numbered()[1]
 
     def numbered(self) -> tuple[int, Head | None]:
-        """How often something was published here, and what is there now: of one moment."""
+        """Return the number of publications so far and the present one, read at the same moment."""
         with self.answering():
             table = self._open_publication()
             row = _read_row(table) if table is not None else None
             return (row["number"], Head.of(row)) if row else (0, None)
 
     def earlier(self, commit: str) -> tuple[Head | None, Sequence[str]]:
-        """What was published of a commit, if it is kept; and the commits that are."""
+        """Return the publication of a commit, if it is kept, and the commits of all kept publications."""
         with self.answering():
             table = self._open_publication()
             tags = _read_tags(table) if table is not None else {}
@@ -104,19 +106,19 @@ class Store:
             return self._read_head(table), [*tags]
 
     def at(self, name: str, version: int) -> Table:
-        """A table as it was at a version."""
+        """Return a table as it was at a version."""
         with self.answering():
             table = self._connection.open_table(name)
             table.checkout(version)
             return table
 
     def make(self, name: str, schema: pa.Schema) -> Table:
-        """A new table."""
+        """Create a table."""
         with self.answering():
             return self._connection.create_table(name, schema=schema)
 
     def index(self, table: Table, kind: str, *, by_vector: bool) -> None:
-        """Have the columns of a table indexed that are looked up, and where it is wanted its vectors (IVF, kept as they are)."""
+        """Index the columns that are looked up, and with `by_vector` the vectors (IVF, stored unchanged)."""
         from lancedb.index import BTree, IvfFlat
 
         with self.answering():
@@ -132,8 +134,9 @@ class Store:
         added: Callable[[], Iterable[pa.Table]],
         goes_on: Callable[[], None],
     ) -> tuple[str, int, int]:
-        """A table after rows of some records left and others came, on top of the version that is published. `goes_on` raises where
-        that is no use any more."""
+        """Remove the rows of some records and add others, on top of the published version; return the table's new
+        state. `goes_on` raises if that is no longer useful.
+        """
         for attempt in range(_ATTEMPTS):
             try:
                 with self.answering():
@@ -144,7 +147,7 @@ class Store:
         raise self._build_error("other publishers change it all the time")
 
     def swap(self, number: int, head: Head) -> bool:
-        """Publish, if what is published has this number; all at once, or not at all."""
+        """Publish atomically if the present publication has this number; return whether it did."""
         with self.answering():
             table: Table = self._open_publication(make=True)
             values = {
@@ -165,14 +168,15 @@ class Store:
             raise self._build_error("other publishers change it all the time")
 
     def settle(self, head: Head, before: Head | None) -> None:
-        """Have what a publication changed bear its commit as a tag, and remove what no kept publication needs. Whoever dies here leaves
-        it to the next publisher."""
+        """Tag the changed tables of a publication with its commit, and remove what no kept publication needs. If
+        the process dies here, the next publisher does this.
+        """
         with suppress(Unavailable), self.answering():
             self._tag(head, before)
             self._retire(head, before)
 
     def mend(self, head: Head) -> None:
-        """Do what who published this left undone."""
+        """Complete what the publisher of `head` left undone."""
         with suppress(Unavailable), self.answering():
             table = self._open_publication()
             if table is not None and head.watermark.commit not in _read_tags(table):
@@ -180,7 +184,7 @@ class Store:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """What the library cannot do, as our error: its first line, without what may be a key."""
+        """Translate the library's errors to ours: the first line, without possible keys."""
         try:
             yield
         except (RuntimeError, OSError, ValueError) as problem:
@@ -250,7 +254,7 @@ class Store:
         return name, table.version, 0
 
     def _find_oldest_age(self, table: Table) -> timedelta:
-        """How old what is kept of a table may be."""
+        """Return how old the kept versions of a table may be."""
         tagged_versions = {*_read_tags(table).values()}
         times = [item["timestamp"] for item in table.list_versions() if item["version"] in tagged_versions]
         oldest = min((_convert_to_utc(item) for item in times), default=datetime.now(UTC))
@@ -266,8 +270,9 @@ class Store:
             _set_tag(table, commit, table.version)
 
     def _retire(self, head: Head, before: Head | None) -> None:
-        """Publications beyond those that are kept lose their tags, and what they alone named goes; not yet what was published until
-        now, which somebody may be reading."""
+        """Remove the tags of publications beyond those to keep, and what only they named. Keeps the previous
+        publication, which somebody may be reading.
+        """
         table = self._open_publication()
         if table is None:
             return
@@ -308,12 +313,12 @@ class Store:
 
 
 def name_for(number: int, nonce: str, table: str, kind: str) -> str:
-    """The name of a new table of a type, for the publication that is to have this number."""
+    """Return the name of a new table of a type, for the publication that will have this number."""
     return f"{number:08}-{nonce}-{table}-{kind}"
 
 
 def one_of(column: str, values: Iterable[Any]) -> str:
-    """The condition that a column has one of some values."""
+    """Return the condition that a column has any of some values."""
     return f"{column} IN ({', '.join(map(literal, values))})"
 
 

@@ -1,4 +1,4 @@
-"""Filters that LanceDB answers: comparisons of fields with constants, all of which must hold."""
+"""Filters that LanceDB answers: comparisons of fields with constants, joined by AND."""
 
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class LanceTables(PublishedTables):
 
 
 def _format_comparison(test: simple.Test, fact_columns: dict[str, tuple[str, str]]) -> str | None:
-    """A comparison as LanceDB has it; None where the field is no column there, or one of another kind."""
+    """Format a comparison for LanceDB; None if the field is not a column there, or has another kind."""
     column, values = ("id", "integer") if test.column.name == ID else fact_columns.get(test.column.name, ("", ""))
     if values != test.column.kind:
         return None

@@ -1,4 +1,4 @@
-"""Lance tables in a folder or a bucket as a target: what is read there, and how a delta becomes a publication."""
+"""Lance tables in a folder or a bucket as a target: reads publications, and publishes a delta."""
 
 import os
 from collections.abc import Collection, Iterator
@@ -96,7 +96,7 @@ class LanceTarget:
         self._open.clear()
 
     def _find_head(self) -> Head:
-        """The publication that the address asks for."""
+        """Return the publication that the address requests."""
         commit = self._address.at
         if commit is None:
             head = self._store.head()
@@ -121,7 +121,7 @@ class LanceTarget:
             return self._open[head.number]
 
     def _check_number(self, delta: Delta, number: int) -> None:
-        """Raises where somebody has published meanwhile."""
+        """Raise if another publisher has published meanwhile."""
         if self._store.numbered()[0] != number:
             raise self._build_conflict(delta)
 

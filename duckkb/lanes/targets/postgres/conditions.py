@@ -1,7 +1,9 @@
-"""Filters as conditions of PostgreSQL: of the tree that the reader of filters makes, what means the same there to the last record.
+"""Translates filters to conditions of PostgreSQL: from the tree of the filter reader, only parts with exactly the
+same result.
 
-That tree says how values meet (which casts fail softly, which paths lead into JSON), so that nothing here has to know the language.
-Texts are compared by their bytes, as DuckDB does. What is not known to mean the same has no translation, and is left to DuckDB.
+That tree says how values are compared (which casts fail softly, which paths lead into JSON), so this module
+need not know the language. Texts are compared by their bytes, as DuckDB does. Parts without a certain
+equivalent are left to DuckDB.
 """
 
 import re
@@ -47,11 +49,11 @@ _INTEGER = re.compile(r"-?\d{1,18}")
 
 
 class NoTranslation(Exception):
-    """A part of a condition that is not known to mean the same in PostgreSQL."""
+    """A part of a condition has no certain equivalent in PostgreSQL."""
 
 
 def translate_tests(kind: RecordType, tests: "tuple[simple.Test, ...]") -> sql.Composable | None:
-    """Simple comparisons, all of which must hold; None where they are not answered from the facts."""
+    """Translate simple comparisons, all of which must hold; None if the facts do not answer them."""
     try:
         reading = Translation(kind, None)
         return sql.SQL(" AND ").join(map(reading.test, tests)) if tests else None
@@ -60,7 +62,7 @@ def translate_tests(kind: RecordType, tests: "tuple[simple.Test, ...]") -> sql.C
 
 
 def translate_tree(kind: RecordType, columns: Columns, tree: Node) -> sql.Composable | None:
-    """The tree of a condition; None where some part of it has no translation."""
+    """Translate the tree of a condition; None if some part of it has no translation."""
     try:
         return Translation(kind, columns).condition(tree)
     except NoTranslation:
@@ -68,7 +70,7 @@ def translate_tree(kind: RecordType, columns: Columns, tree: Node) -> sql.Compos
 
 
 class Translation:
-    """Of conditions over the records of a type."""
+    """A translation of conditions over the records of a type."""
 
     def __init__(self, kind: RecordType, columns: Columns | None) -> None:
         self._kind = kind
@@ -82,7 +84,7 @@ class Translation:
         return _build_comparison(value, _OF_TESTS[test.operator], constants[0])
 
     def condition(self, node: Node) -> sql.Composable:
-        """A condition that is true, false or NULL where DuckDB's is."""
+        """Translate to a condition that is true, false or NULL exactly if DuckDB's is."""
         children = _list_children(node)
         match node["class"], node["type"]:
             case "CONJUNCTION", ("CONJUNCTION_AND" | "CONJUNCTION_OR") as which:
@@ -119,7 +121,7 @@ class Translation:
         return self._compare_with_constant(right, _FLIPPED[operator], left)
 
     def _compare_with_constant(self, value: Node, operator: str, constant: Node) -> sql.Composable:
-        """A column, or what lies at a path in one, beside a constant."""
+        """Compare a column, or the value at a path in it, with a constant."""
         if value["class"] == "FUNCTION":
             return self._compare_path(value, operator, constant)
         column = self._find_column(value)
@@ -128,7 +130,7 @@ class Translation:
         )
 
     def _compare_path(self, node: Node, operator: str, constant: Node) -> sql.Composable:
-        """A text inside of JSON beside one that no other JSON looks like."""
+        """Compare a text inside of JSON with a text that no other JSON value looks like."""
         json_value, text = self._select_json(node), _read_constant("text", constant)
         if operator not in ("=", "<>") or not isinstance(text, str) or not _NO_JSON.match(text):
             raise NoTranslation
@@ -139,7 +141,7 @@ class Translation:
         ).format(json_value, _build_comparison(as_text, operator, sql.Literal(text)))
 
     def _translate_call(self, name: str, children: list[Node]) -> sql.Composable:
-        """LIKE with a constant pattern, and a text among those of a list."""
+        """Translate LIKE with a constant pattern, and the membership of a text in a list."""
         if len(children) != 2 or children[0]["class"] != "COLUMN_REF":
             raise NoTranslation
         column, text = self._find_column(children[0]), _read_constant("text", children[1])
@@ -153,7 +155,7 @@ class Translation:
         raise NoTranslation
 
     def _select_json(self, node: Node) -> sql.Composable:
-        """The value of a column, or at a path in one, as JSON; NULL where there is none."""
+        """Select the value of a column, or at a path in it, as JSON; NULL if there is none."""
         if node["class"] == "COLUMN_REF":
             column = self._find_column(node)
             if column.name == EXTRA:
@@ -198,7 +200,7 @@ class Translation:
             raise NoTranslation
 
     def _refuse_end(self, column: Column) -> None:
-        """The ids of the records that an edge leads to are no facts of it."""
+        """Raise for the record ids of an edge's ends, which are not facts of the edge."""
         if self._kind.kind == "edge" and column.sql_name in (FROM_ID, TO_ID):
             raise NoTranslation
 
@@ -212,7 +214,9 @@ def _build_comparison(value: sql.Composable, operator: str, constant: sql.Compos
 
 
 def _read_constant(kind: str, node: Node) -> Any:
-    """The value of a constant that is compared with a column of a kind as it is, or by a cast whose outcome is known."""
+    """Return the value of a constant that is compared with a column unchanged, or through a cast with a known
+    result.
+    """
     if node["class"] == "CAST" and node.get("try_cast") and node["child"]["class"] == "CONSTANT":
         text, read = constant(node["child"]).value, _CAST_TEXTS.get((kind, type_name(node["type_expr"])))
         parsed_value = read(text) if read is not None and isinstance(text, str) else None

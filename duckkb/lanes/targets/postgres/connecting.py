@@ -1,7 +1,7 @@
-"""Connections to a PostgreSQL server: to which one, how vectors travel, and what is told when it does not answer.
+"""Connects to a PostgreSQL server: parses addresses, transfers vectors, and reports failures.
 
-A password is better in PGPASSWORD, a service file or ~/.pgpass, where no list of processes shows it; one in the address shows in
-no message.
+A password is better in PGPASSWORD, a service file or ~/.pgpass, where no list of processes shows it; a password
+in the address never shows in a message.
 """
 
 import re
@@ -32,14 +32,16 @@ _STATEMENT_SECONDS = 30
 
 
 class Address(Struct, frozen=True):
-    """Where a database is, and the name under which a base is published there, which stands behind a `#`."""
+    """The address of a database, and after a `#` the name under which a base is published there."""
 
     database: PostgresUrl
     source: str
 
     @classmethod
     def of(cls, given: str) -> "Address":
-        """Raise `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, or names a base in another way."""
+        """Parse an address; raise `errors.UsageError` (E_URL) if it is not a PostgreSQL URL, or the name of the
+        base is invalid.
+        """
         url, _, name = given.partition("#")
         source = name or "base"
         if not _SOURCE.fullmatch(source):
@@ -53,13 +55,13 @@ class Address(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As a person is told it."""
+        """Return the address for display."""
         place = self.database.place
         return f"{f'localhost{place}' if place[:1] in ('', '/') else place}#{self.source}"
 
 
 class Connections:
-    """Connections that are kept between questions; each is one thread's while it is borrowed."""
+    """A pool of connections that stay open between queries; a borrowed connection belongs to a single thread."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -69,8 +71,9 @@ class Connections:
 
     @contextmanager
     def borrow(self) -> Iterator[Connection]:
-        """A connection in which no transaction has begun. Raises `errors.Unavailable` (E_DATABASE), also for what the server says
-        in the block that no caller foresees."""
+        """Borrow a connection without a transaction. Raises `errors.Unavailable` (E_DATABASE), also for server
+        errors in the block that no caller expects.
+        """
         with translate_errors(self._address):
             connection = self._take_connection()
             try:
@@ -107,8 +110,9 @@ class Connections:
 
 
 def open_connection(address: Address) -> Connection:
-    """A connection that commits by itself outside of transactions, and stops what takes too long. What the address says beside that
-    (`options`, by which some hosts tell databases apart) holds."""
+    """Open a connection that commits by itself outside of transactions and has a time limit. Other parameters of
+    the address (`options`, by which some hosts tell databases apart) apply.
+    """
     address_options = conninfo_to_dict(address.database.url).get("options") or ""
     limits = (
         f"-c statement_timeout={_STATEMENT_SECONDS * 1000} -c lock_timeout={_STATEMENT_SECONDS * 1000} -c timezone=UTC"
@@ -125,7 +129,7 @@ def open_connection(address: Address) -> Connection:
 
 
 def know_vectors(connection: Connection) -> None:
-    """Have vectors travel as their numbers, where the server has the extension."""
+    """Transfer vectors as their numbers, if the server has the extension."""
     info = TypeInfo.fetch(connection, "vector")
     if info is None:
         return
@@ -153,7 +157,7 @@ class _VectorLoader(Loader):
 
 @contextmanager
 def translate_errors(address: Address) -> Iterator[None]:
-    """What a server says goes wrong, as an error of ours; libpq's words hold no password."""
+    """Translate server errors to ours; libpq's messages contain no password."""
     try:
         yield
     except psycopg.errors.QueryCanceled:
@@ -173,5 +177,5 @@ def translate_errors(address: Address) -> Iterator[None]:
 
 
 def identifier(*names: str) -> sql.Identifier:
-    """A name as a statement may have it; the one way in which names get into statements."""
+    """Quote a name for a statement; the only way in which names get into statements."""
     return sql.Identifier(*names)

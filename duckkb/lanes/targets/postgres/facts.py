@@ -1,4 +1,4 @@
-"""The fields of a record that filters may ask in the database, as JSON."""
+"""Returns the fields of a record that filters can use in the database, as JSON."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,9 @@ from duckkb.records import Record
 
 
 def facts_of(kind: RecordType, record: Record) -> Mapping[str, Any] | None:
-    """The facts of a record; None where one holds a NUL, which PostgreSQL has no text for: the type is then asked in another way."""
+    """Return the facts of a record; None if any holds a NUL, which PostgreSQL's text forbids: DuckDB then filters
+    the type.
+    """
     facts = {name: value for name, value in record.fields.items() if is_fact(kind, name)}
     return None if _has_nul(facts) else facts
 

@@ -1,4 +1,4 @@
-"""The lanes of one type over what is published."""
+"""The lanes of a type over a publication in PostgreSQL."""
 
 from typing import TYPE_CHECKING
 
@@ -22,4 +22,4 @@ class PostgresLanes:
         self.vectors = PostgresVectors(kind, kind.settings(settings).vectors, target)
 
     def discard(self) -> None:
-        """Nothing of it is kept here."""
+        """Do nothing: this process keeps no files of these lanes."""

@@ -1,7 +1,7 @@
-"""How records get into the tables: all of a build by streams, the few of a delta in the place of what they replace.
+"""Writes records into the tables: a full build by streams, a small delta in place of what it replaces.
 
-What is counted of a type (records, tokens, records with a term, what the records say of columns) is kept up with each delta, so
-that it is at every commit what a build of that commit would count.
+The counts of a type (records, tokens, records with a term, what the records say of columns) are updated with
+each delta. So at every commit they equal the counts of a full build of that commit.
 """
 
 import json
@@ -36,7 +36,7 @@ _MOST_VECTORS = 2_000  # numbers of a vector that an index of pgvector takes
 
 
 class Counted(Struct):
-    """What is counted of a type; of terms the number in the database, by which how many records have one."""
+    """The counts of a type; `terms` counts the records of each term by its number in the database."""
 
     count: int
     lengths: list[int]
@@ -47,7 +47,7 @@ class Counted(Struct):
 
 
 class Loading:
-    """One delta on its way into the schema `build`, in the transaction that the connection is in."""
+    """The loading of a delta into the schema `build`, in the connection's transaction."""
 
     def __init__(self, connection: Connection, build: str, delta: Delta) -> None:
         self._connection = connection
@@ -56,7 +56,7 @@ class Loading:
         self._last_term = 0
 
     def build(self) -> None:
-        """Make the tables, of all that the delta holds."""
+        """Create the tables with everything in the delta."""
         deltas = [*self._delta.types]
         fields = {number: len(self._list_fields(delta.kind)) + 1 for number, delta in enumerate(deltas, 1)}
         schema.make_tables(self._connection, self._build, fields)
@@ -77,7 +77,7 @@ class Loading:
         self._configure()
 
     def follow(self, before: PostgresPublication) -> None:
-        """Bring the tables from what is published to what the delta leads to."""
+        """Change the tables from the present publication to the state that the delta leads to."""
         for delta in self._delta.types:
             kind_row = before.kind(delta.kind)
             assert kind_row is not None, "another ontology is another fingerprint, and built anew"
@@ -96,7 +96,7 @@ class Loading:
         self._note(number, delta, totals)
 
     def _take_away(self, number: int, kind: RecordType, ids: list[int], totals: Counted) -> Counter[int]:
-        """Remove records; in how many each term was, by the term's id."""
+        """Remove records; return how many of them each term had, by the term's id."""
         removed_rows = self._execute(
             "DELETE FROM {} WHERE id = ANY(%s) RETURNING line, lengths",
             self._identify_part("record", number),
@@ -120,7 +120,7 @@ class Loading:
     def _put_few(
         self, number: int, kind: RecordType, rows: Sequence[PublishedRow], totals: Counted, lost_counts: Counter[int]
     ) -> None:
-        """As `_put`, where terms are known by what is there."""
+        """Add records as `_put` does, and look up known terms in the database."""
         record_terms = [RecordTerms(item.row, self._list_fields(kind)) for item in rows]
         term_counts = Counter(term for terms in record_terms for term, *_ in terms.postings())
         totals.terms = self._fetch_term_ids(number, term_counts)
@@ -149,7 +149,7 @@ class Loading:
         return {by_key[at, bytes(key)]: term_id for at, key, term_id in term_rows}
 
     def _forget(self, number: int, lost_counts: Counter[int]) -> None:
-        """Count the records of each term as they are now; terms that no record has any more go."""
+        """Update each term's number of records; delete terms without records."""
         changed_counts = {term: times for term, times in lost_counts.items() if times}
         if not changed_counts:
             return
@@ -173,7 +173,7 @@ class Loading:
         totals: Counted,
         record_terms: Sequence[RecordTerms] | None = None,
     ) -> None:
-        """Add records. A term that is not known yet is given a number."""
+        """Add records. An unknown term gets a number."""
         fields = self._list_fields(kind)
         record_terms = (
             [RecordTerms(published_row.row, fields) for published_row in rows] if record_terms is None else record_terms
@@ -207,7 +207,7 @@ class Loading:
         totals.vectors += len(vectors)
 
     def _iter_vectors(self, number: int, published_row: PublishedRow) -> Iterable[tuple[Any, ...]]:
-        """The vectors of a record, of unit length."""
+        """Yield the vectors of a record, of unit length."""
         for at, entry in enumerate(published_row.row.entries):
             if entry.vector is not None:
                 unit = entry.vector.reshape(1, -1).astype("f4")

@@ -1,4 +1,4 @@
-"""What is published, read in one transaction: it sees one moment, whatever is published meanwhile."""
+"""A publication, read in a transaction: it sees a single moment, whatever is published meanwhile."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,8 +39,9 @@ _FAULTS = {
 
 
 class KindRow(Struct, frozen=True):
-    """What the target knows of a type: its number there, how many records it has and vectors, how many tokens by field of the
-    index, and as JSON what its records say of columns and what the publisher noted."""
+    """What the target knows of a type: its number there, the number of its records and vectors, tokens by field of
+    the index, and as JSON what its records say of columns and what the publisher noted.
+    """
 
     number: int
     count: int
@@ -51,7 +52,7 @@ class KindRow(Struct, frozen=True):
 
 
 class PostgresPublication:
-    """Implements `ports.Publication` over the schema `build`, in the transaction that the connection is in."""
+    """Implements `ports.Publication` over the schema `build`, in the connection's transaction."""
 
     def __init__(self, connection: Connection, watermark: Watermark, build: str) -> None:
         self._connection = connection
@@ -147,21 +148,21 @@ class PostgresPublication:
     # For the lanes and tables of this target.
 
     def kind(self, kind: RecordType) -> KindRow | None:
-        """What is known of a type; None where it is not published, or not for who asks."""
+        """Return what is known of a type; None if it is not published, or not visible to this user."""
         return self._load_kinds().get(kind.name)
 
     def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
-        """By id what the identities of records are ordered by."""
+        """Return the sort key of each record's identity, by id."""
         rows = self.of(kind, "SELECT id, place FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
         return {record_id: bytes(place) for record_id, place in rows}
 
     def of(self, kind: RecordType, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives of one type; `{kind}` stands for its number, and names of tables for these."""
+        """Return a statement's rows for a type; `{kind}` stands for its number, and names of tables for these."""
         kind_row = self.kind(kind)
         return [] if kind_row is None else self.rows(statement, *given, kind=sql.Literal(kind_row.number), **parts)
 
     def rows(self, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives."""
+        """Return the rows of a statement."""
         names = ("record", "term", "posting", "vector", "configuration")
         tables = {name: self._qualify_table(name) for name in names}
         query = sql.SQL(statement).format(**{**tables, **parts})
@@ -169,7 +170,7 @@ class PostgresPublication:
             return cursor.execute(query, given or None).fetchall()
 
     def execute(self, statement: str) -> None:
-        """Run a statement of our own, as it is, that gives nothing."""
+        """Run a constant statement without a result."""
         self._connection.execute(statement)
 
     def _load_kinds(self) -> Mapping[str, KindRow]:

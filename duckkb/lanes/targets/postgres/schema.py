@@ -1,7 +1,8 @@
 """The tables of a target in PostgreSQL.
 
-One schema, `duckkb`, says what is published of which base; each build of a base has a schema of its own beside it. There every
-table is parted by type: `record` (lines, and what filters and order read of them), `term` and `posting` (words), `vector`.
+The schema `duckkb` records the publication of each base; each build of a base has a separate schema. In it
+every table is partitioned by type: `record` (lines, and columns for filters and order), `term` and `posting`
+(words), `vector`.
 """
 
 from psycopg import sql
@@ -82,20 +83,24 @@ CREATE INDEX ON {vector} (id);
 
 
 def make_catalogue(connection: Connection) -> None:
-    """Have the tables be there that say what is published; the caller holds the lock of publishers. Where they are nothing is done:
-    to declare row security once more would lock every reader out until the publication ends."""
+    """Create the tables that record publications, if they are missing; the caller holds the publishers' lock.
+    Existing tables stay untouched: declaring row security again would lock out every reader until the
+    publication ends.
+    """
     if not has_catalogue(connection):
         connection.execute(_CATALOGUE)
 
 
 def has_catalogue(connection: Connection) -> bool:
-    """Whether anything was ever published there."""
+    """Return whether anything was ever published there."""
     (is_there,) = connection.execute("SELECT to_regclass('duckkb.target') IS NOT NULL").fetchone() or (False,)
     return bool(is_there)
 
 
 def make_tables(connection: Connection, build: str, numbers: dict[int, int]) -> None:
-    """The tables of a build without their indices, with a part for each type: by its number, the fields of its index."""
+    """Create the tables of a build without their indices, with a partition for each type; `numbers` has each
+    type's number and the number of its index fields.
+    """
     connection.execute(sql.SQL(f"CREATE SCHEMA {{s}}; {_TABLES}").format(s=identifier(build)))
     for number in numbers:
         for table in PARTED:
@@ -110,7 +115,7 @@ def make_tables(connection: Connection, build: str, numbers: dict[int, int]) -> 
 
 
 def secure(connection: Connection, build: str, source: str) -> None:
-    """Have whoever is no owner see of a build what is granted to him, and let in those to whom something is."""
+    """Enable row security for a build, so that non-owners see what is granted to them, and grant them access."""
     connection.execute(sql.SQL(_SECURITY).format(s=identifier(build), source=sql.Literal(source)))
     for table in PARTED:
         connection.execute(sql.SQL(_OF_KINDS).format(s=identifier(build), table=identifier(build, table)))
@@ -118,7 +123,7 @@ def secure(connection: Connection, build: str, source: str) -> None:
 
 
 def let_in(connection: Connection, build: str, source: str) -> None:
-    """Let those read a build's tables, as far as rows are theirs to see, to whom something of it is granted."""
+    """Grant the roles with any grant of the source access to a build's tables; row security limits the rows."""
     statement = "GRANT USAGE ON SCHEMA duckkb, {s} TO {role}; GRANT SELECT ON duckkb.target, duckkb.granted TO {role}"
     roles = connection.execute("SELECT DISTINCT role FROM duckkb.granted WHERE source = %s", [source]).fetchall()
     for (role,) in roles:
@@ -129,7 +134,7 @@ def let_in(connection: Connection, build: str, source: str) -> None:
 
 
 def make_indices(connection: Connection, build: str, number: int) -> None:
-    """The indices of one type's parts, which are made faster over rows that are there."""
+    """Create the indices of a type's partitions, after loading because that is faster."""
     names = {table: part(build, table, number) for table in PARTED}
     connection.execute(sql.SQL(_INDICES).format(**names))
     for table in PARTED:
@@ -137,11 +142,11 @@ def make_indices(connection: Connection, build: str, number: int) -> None:
 
 
 def make_graph(connection: Connection, build: str, number: int, dimension: int) -> None:
-    """A graph (HNSW) over a type's vectors, for who is content with most of the nearest."""
+    """Create a graph (HNSW) over a type's vectors for approximate search."""
     statement = "CREATE INDEX ON {} USING hnsw ((vector::vector({})) vector_ip_ops)"
     connection.execute(sql.SQL(statement).format(part(build, "vector", number), sql.Literal(dimension)))
 
 
 def part(build: str, table: str, number: int) -> sql.Identifier:
-    """The part of a table that holds one type."""
+    """Return the partition of a table for a type."""
     return identifier(build, f"{table}_{number}")

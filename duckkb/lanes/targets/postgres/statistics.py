@@ -1,4 +1,4 @@
-"""What BM25 counts of the published records of a type; looked up for all terms of a question at once."""
+"""The BM25 counts of a type's published records, looked up for all terms of a query at once."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PostgresStatistics(PublishedStatistics):
-    """Of the publication that is asked when it is made; `numbers` are those of the index's fields."""
+    """The statistics of the publication at the time of creation; `numbers` are those of the index's fields."""
 
     def __init__(self, kind: RecordType, numbers: Mapping[str, int], target: "PostgresTarget") -> None:
         kind_row = target.now.kind(kind)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server as a target: what is read there, and how a delta is applied in one transaction."""
+"""A PostgreSQL server as a target: reads publications, and applies a delta in a transaction."""
 
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -93,8 +93,10 @@ class PostgresTarget:
         self._connections.close()
 
     def _begin_read(self, connection: Connection, outer: ExitStack) -> PostgresPublication:
-        """What is published, in a transaction that `outer` ends. A build that was replaced after it was named can be gone before
-        anything of it is read: then another moment is looked at. Once something is read, no publisher drops it."""
+        """Return the publication, in a transaction that `outer` ends. A build may be replaced and dropped after it
+        was named and before it is read; then a new transaction is tried. Once anything of it is read, no
+        publisher can drop it.
+        """
         for retries in reversed(range(_MOMENTS)):
             with suppress(*_MAY_BE_GONE) if retries else nullcontext(), ExitStack() as transaction:
                 transaction.enter_context(connection.transaction())
@@ -108,7 +110,7 @@ class PostgresTarget:
         raise AssertionError("the last moment is returned, or raises")
 
     def _published(self, connection: Connection) -> PostgresPublication | None:
-        """What is published, as the transaction sees it."""
+        """Return the publication as the transaction sees it."""
         statement = "SELECT commit, fingerprint, build FROM duckkb.target WHERE source = %s"
         is_there = schema.has_catalogue(connection)
         row = connection.execute(statement, [self._address.source]).fetchone() if is_there else None
@@ -138,7 +140,7 @@ class PostgresTarget:
             )
 
     def _lock(self, connection: Connection) -> None:
-        """One publisher at a time, over the tables that say what is published."""
+        """Lock the tables that record publications, so that a single publisher works at a time."""
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         schema.make_catalogue(connection)
 
@@ -147,7 +149,7 @@ class PostgresTarget:
         return PostgresPublication(connection, Watermark(commit, fingerprint), build)
 
     def _build(self, connection: Connection, delta: Delta, before: str | None, number: int) -> None:
-        """Beside what there is, in whose place it comes with the transaction."""
+        """Build beside the present build; the transaction's commit replaces it."""
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
         know_vectors(connection)
         source, build = self._address.source, f"duckkb_{self._address.source}_{number + 1}"
@@ -165,7 +167,7 @@ class PostgresTarget:
         )
 
     def _drop_old_builds(self, connection: Connection) -> None:
-        """Remove builds that were replaced. One that is still read is left for the next publisher."""
+        """Remove replaced builds. A build that is still read is left for the next publisher."""
         statement = "SELECT build FROM duckkb.retired WHERE source = %s"
         for (build,) in connection.execute(statement, [self._address.source]).fetchall():
             try:
@@ -177,8 +179,9 @@ class PostgresTarget:
                 continue
 
     def _settle(self, connection: Connection) -> None:
-        """Have indices answer without looking at the rows, which they do once these are known to be old. Whatever keeps it from
-        that (another publisher has replaced it already, a lock), what was published stands."""
+        """Vacuum the tables, so that indices answer without reading rows. Ignores failures (a replaced build, a
+        lock), because the publication is valid without it.
+        """
         with suppress(psycopg.Error):
             publication = self._published(connection)
             if publication is None:

@@ -1,4 +1,4 @@
-"""Vectors in pgvector: exact by a scan, or led to by its graph (HNSW)."""
+"""Vectors in pgvector: exact by a scan, or by its graph (HNSW)."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,6 @@
-"""Words by postings in PostgreSQL: terms alone are scored and cut there; the postings of anything else are fetched."""
+"""Words by postings in PostgreSQL: the database scores and cuts plain terms; for other clauses the postings are
+fetched.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,7 +40,7 @@ class PostgresWords(PublishedWords):
     def _by_terms(
         self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
-        """The first of those that have one of some terms, scored where they lie."""
+        """Return the first records with any of some terms, scored in the database."""
         known_clauses = [clause for clause in query_clauses.scored if view.frequency(clause.field, clause.tokens[0])]
         if not known_clauses:
             return []
