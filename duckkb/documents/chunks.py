@@ -22,21 +22,23 @@ from duckkb.documents import markdown
 from duckkb.entries import Fingerprint
 
 FINGERPRINT = Fingerprint("documents", "estimate-1")
-"""Names the break points and the estimator."""
+"""The version of the break points and the estimator."""
 
 TARGET, OVERLAP, WINDOW = 900, 135, 200
 PREFIX = 64
-"""Tokens that may stand before a piece."""
-_MARKS = 8  # of a model, around what it reads
+"""The most tokens of the text before a chunk."""
+_MARKS = 8  # tokens that a model adds around its input
 NEAR, FAR = 0.5, 1.0
-"""Of a target: how far around an anchor nothing is as good, for sections and for what lies between them."""
+"""Distances as shares of the target: no equally good place lies that near to an anchor; for sections, and for text
+between sections.
+"""
 _DRAWN_FROM = 64
 HEADINGS = (100, 90, 80, 70, 60, 50)
 FENCE_EDGE, RULE, BLANK, ITEM, LINE = 80, 60, 20, 5, 1
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA_HANGUL = "\u1100-\u11ff\u3040-\u30ff\uac00-\ud7a3"
-# A match is a token, with the white space before it, of which models make nothing. Fitted to multilingual-e5-small.
+# Each match is a token with the white space before it, which models ignore. Fitted to multilingual-e5-small.
 _TOKEN = re.compile(
     rf"\s{{0,16}}+(?:[A-Z]?[a-z]{{1,5}}|[A-Z]{{1,2}}|\d{{1,2}}|(?<![{_HAN}])[{_HAN}]{{3}}|[{_HAN}]|[{_KANA_HANGUL}]{{1,2}}"
     r"|[^\W\d_]{1,3}|([^\w\s]|_)\1?|\s)"
@@ -44,7 +46,7 @@ _TOKEN = re.compile(
 _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*+){3,}+|(?:\*[ \t]*+){3,}+|(?:_[ \t]*+){3,}+)\r?$", re.MULTILINE)
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _EMPTY = re.compile(r"[^\S\n]*$", re.MULTILINE)
-# What is looked for where a window has no line end: where sentences end, then words.
+# Cuts in a window without line ends: after sentences, then after words.
 _WITHIN_LINES = (re.compile(r"[。！？；…]+[\"'”’」』）】》)\]]?\s*|[.!?;]\s+"), re.compile(r"\s+"))
 _PARAGRAPH, _STARTED = re.compile(r"\n(?:[^\S\n]*\n)++"), re.compile(r"\n(?=\S)")
 _TO_NEXT_WORD = re.compile(r"(?:(?<=[A-Za-z0-9_])[A-Za-z0-9_]{1,64})?\s{0,16}")
@@ -168,7 +170,7 @@ class _Cutter:
         if best := self._best(low, self._ends[target] - 1, target):
             return Span(start, fresh, best)
         if whole := self._find_whole(limit):
-            # longer than what is left of the piece: it begins the next one, or fits into this one without the overlap
+            # too long for the rest of this chunk: it begins the next chunk, or fits into this chunk without the overlap
             return Span(start, fresh, whole[0]) if whole[0] > fresh else Span(fresh, fresh, whole[1])
         return Span(start, fresh, self._cut_within_line(start, low, limit))
 
@@ -179,7 +181,7 @@ class _Cutter:
         window, place, best = self._size.window, 0, 0
         for at in self._iter_line_starts(low, high):
             distance = target - self._count(at)
-            # in whole numbers, so that equal scores are equal
+            # whole numbers, so that equal scores compare equal
             score = self._base(at) * (10 * window**2 - 7 * distance**2)
             if score >= best and not self._find_whole(at) and not splits(self._text, 0, at):
                 place, best = at, score

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CLASS, FUNCTION, IMPORTS = 100, 90, 60
 LONGEST = 1_000_000
-"""Characters of a file that is parsed."""
+"""The most characters of a file that is parsed."""
 
 _GRAMMARS = {
     "py": ("python", "language"),
@@ -58,13 +58,13 @@ _AROUND = _split_names(
     "class_body interface_body enum_body enum_body_declarations declaration_list statement_block preproc_ifdef preproc_if "
     "preproc_else linkage_specification ERROR"
 )
-"""What may hold one of them and is none itself."""
+"""Nodes that may contain such nodes without being one."""
 _SHELLS = _split_names(
     "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration"
 )
-"""Those of them that begin with what they hold."""
+"""Nodes that begin with the node they contain."""
 _ABOVE = _split_names("comment line_comment block_comment attribute_item attribute_list decorator")
-"""What belongs to what stands below."""
+"""Nodes that belong to the node below them."""
 _DEEPEST = 12
 
 
@@ -97,7 +97,7 @@ def fingerprint() -> str:
 def _version(module: str) -> str:
     try:
         return version_of(module, module)
-    except ImportError:  # nothing beside it says which it is
+    except ImportError:  # nothing else tells its version
         return ""
 
 
@@ -108,7 +108,7 @@ def _make_parser(language: str) -> "Parser | None":
         from tree_sitter import Language, Parser
 
         return Parser(Language(getattr(import_module(f"tree_sitter_{name}"), make)()))
-    except (ImportError, OSError, ValueError):  # not installed, or of another version than the reader of grammars
+    except (ImportError, OSError, ValueError):  # not installed, or incompatible with the installed tree-sitter
         return None
 
 

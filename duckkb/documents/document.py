@@ -21,15 +21,15 @@ OWN = frozenset({
     PATH, "title", "text", "format", "size", "headings", "pages", "text_line", "warnings", "front_matter_problems",
     ID, CREATED_AT, UPDATED_AT, "_type", "_etag",
 })  # fmt: skip
-"""The fields that a document has of itself; front matter that is called as one of these is kept under `front_` and its name."""
+"""The document's own fields; front matter of the same name is kept under `front_` and its name."""
 DERIVED = frozenset({"format", "size", "headings", "pages", "text_line"})
-"""Those that are made of its text and its name."""
+"""The fields that are derived from its text and its name."""
 
 WARNINGS = (
     "disabled", "failed", "degraded", "encrypted", "no_text", "truncated", "encoding_guessed", "unsupported_extension",
     "too_large", "empty", "timeout", "front_matter",
 )  # fmt: skip
-"""All that can be said of a file."""
+"""All warnings about a file."""
 _NOT_WHOLE = frozenset(WARNINGS) - {"encoding_guessed", "empty", "front_matter"}
 
 _MARKDOWN = frozenset({"md", "markdown", "mdx", "qmd"})
@@ -80,7 +80,7 @@ def extractor(pattern: Iterable[str]) -> str:
     >>> extractor(["**/*.md"]) == extractor(["notes/*.txt"]), extractor(["*.md"]) == extractor(["*.md", "*.p*"])
     (True, False)
     """
-    from duckkb.documents.extract import libraries  # whom only document collections need
+    from duckkb.documents.extract import libraries  # needed only by document collections
 
     endings = [line.rpartition("/")[2].rpartition(".")[2] for line in pattern if not line.startswith("!")]
     if all(ending.isalnum() for ending in endings):
@@ -117,7 +117,7 @@ def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
 
 def _extract_file(path: str, form: str, raw: bytes, how: Extraction, warnings: list[str]) -> Extracted:
     """Read a file in the extraction process; add headings and links where that process returns Markdown."""
-    from duckkb.documents.extract.process import extract_file_text  # and with it all that starts a process
+    from duckkb.documents.extract.process import extract_file_text  # imports everything that starts a process
 
     file_text = extract_file_text(form, raw, how)
     warnings += file_text.warnings

@@ -18,7 +18,7 @@ from duckkb.errors import UsageError
 
 MOST_CHARACTERS, MOST_CHOICES = 1_000, 1_000
 _ANY = None
-"""In the place of a part: any number of folders."""
+"""Stands for any number of folders in place of a part."""
 _SPECIAL = re.compile(r"[*?\[\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _PIECE = re.compile(r"\\(?P<escaped>.)|\[(?P<not>[!^]?)(?P<set>\]?[^\]]*)\]|.", re.DOTALL)
@@ -158,7 +158,7 @@ def _to_fnmatch(piece: re.Match[str]) -> str:
 
 def _match(parts: Parts, folders: Sequence[str]) -> bool:
     at = place = 0
-    again: tuple[int, int] | None = None  # behind the last `**`, and from where it takes one folder more
+    again: tuple[int, int] | None = None  # the place after the last `**`, and where it extends to another folder
     while place < len(folders):
         if at < len(parts) and parts[at] is _ANY:
             at += 1

@@ -123,7 +123,7 @@ def links(text: str, start: int = 0) -> Iterator[Link]:
     for pattern in (_LINK, _REFERENCE, _WIKI):
         is_wiki = pattern is _WIKI
         for match in pattern.finditer(text, 0 if is_wiki else start):
-            target = match[1].rstrip("\\").strip() if is_wiki else match[1].strip("<> ")  # a table has `[[name\|text]]`
+            target = match[1].rstrip("\\").strip() if is_wiki else match[1].strip("<> ")  # in a table: `[[name\|text]]`
             if target and not _is_inside(unread, match.start()) and not _SCHEME.match(target):
                 yield Link(target, match.start(), is_wiki)
 

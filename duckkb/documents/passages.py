@@ -17,10 +17,10 @@ from duckkb.queries import Excerpt
 
 TEXT = "text"
 """The field that is cut into passages."""
-_LINE = PREFIX // 2  # estimated tokens of each line that stands before a passage
+_LINE = PREFIX // 2  # estimated tokens of each line before a passage
 _MOST_KNOWN = 50_000
 _MARKDOWN = frozenset({"md", "html", "docx"})
-"""Formats whose text is Markdown, by itself or as it is extracted."""
+"""Formats whose text is Markdown, originally or after extraction."""
 _known: "dict[tuple[bytes, str, str, Size], tuple[list[Heading], list[Span]]]" = {}
 
 

@@ -8,9 +8,9 @@ from duckkb.documents.glob import IgnoreFile
 from duckkb.ontology.model import DocumentSource
 
 ALWAYS_IGNORED = frozenset({"node_modules", ".git", ".cache", "vendor", "dist", "build", ".duckkb"})
-"""Folders that hold no documents, wherever they lie."""
+"""Names of folders that never hold documents."""
 NOT_DOCUMENTS = frozenset({"data", "ontology"})
-"""Folders of a base itself: truth and configuration."""
+"""Folders of the base itself: truth and configuration."""
 _read_lines = lru_cache(64)(IgnoreFile)
 
 

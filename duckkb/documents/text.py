@@ -11,7 +11,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _GUESSED_FROM = 1 << 16
-# What no text has, whatever its encoding: without these left, a file of another kind would be taken for a text.
+# Bytes that no text has in any encoding; files with them are not text.
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _MOST_CONTROLS = 0.01
 
@@ -23,7 +23,7 @@ def read_byte_order_mark(raw: bytes) -> str:
     ('utf-8-sig', '')
     """
     name = next((name for mark, name in _MARKS if raw.startswith(mark)), "")
-    return "utf-8-sig" if name == "utf-8" else name[:6]  # which end comes first is what the mark says
+    return "utf-8-sig" if name == "utf-8" else name[:6]  # the mark itself gives the byte order
 
 
 def decode_text(raw: bytes) -> tuple[str, str] | None:
@@ -50,7 +50,7 @@ def _guess_encoding(raw: bytes) -> str:
         return "" if b"\0" in raw else "cp1252"
     name = chardet.detect(raw[:_GUESSED_FROM])[
         "encoding"
-    ]  # its best, however sure: short texts of one code page score .1
+    ]  # the best guess even with low confidence: short texts of one code page score .1
     if not name:
         return "" if b"\0" in raw else "cp1252"
     try:

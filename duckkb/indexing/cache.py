@@ -43,11 +43,11 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 SAMPLE = 32
-"""Rows of a file to recompute before the rest is believed."""
+"""The number of a file's rows that are recomputed before the rest is trusted."""
 
 _ANY_MODEL = Fingerprint("", "")
 _UNSAVED_BYTES = 24 * 1024 * 1024
-"""Of payloads that are made and held in memory, about: then they are written."""
+"""About the most bytes of new payloads in memory; then they are written."""
 
 
 class Dimensions:
@@ -98,7 +98,7 @@ class SearchCache:
         self.dropped = 0
         """Files that were given up after rows of them may have been handed out."""
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
-        self._weight = 0  # bytes of what was made and is not written
+        self._weight = 0  # bytes of rows that are not written yet
         self._team = TeamReader(root, store, listed)
 
     @classmethod
@@ -237,7 +237,7 @@ class SearchCache:
         live = dict.fromkeys(live_keys)
         rows = {kind: list(self.rows(kind, live.keys())) for kind in KINDS}
         files = team_layout(rows, list(self._iter_segments()))
-        for data in files.values():  # each was made just now, or was trusted whole before
+        for data in files.values():  # each was made just now, or was fully trusted before
             self._team.trust(digest(data))
         return files
 
@@ -327,7 +327,7 @@ class SearchCache:
             sample = draw(unknown)
             sample_keys = [stored_row.row[0] for stored_row in sample if stored_row.row[0] not in fresh]
             fresh |= zip(sample_keys, recompute([texts[key] for key in sample_keys]), strict=True)
-            with self.turn:  # which nobody held while the model worked
+            with self.turn:  # not held while the model worked
                 if all(agree(stored_row.row[3], fresh[stored_row.row[0]]) for stored_row in sample):
                     self._store.vouch(number, (stored_row.id for stored_row in unknown))
                 else:

@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 _PAYLOAD: dict[Kind, str] = {"tokens": "fts_content", "vector": "vector"}
 _OFF_UNIT = 1e-3
 _TORN = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, IndexError, ValueError)
-"""What reading a torn file raises."""
+"""The errors of reading a torn file."""
 
 
 def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
@@ -65,7 +65,8 @@ def decode(data: bytes) -> Iterator[Batch]:
         file = pq.ParquetFile(pa.BufferReader(data))
         _refuse_shape(file)
         for group in range(file.num_row_groups):
-            # Without threads: one that lives on when Python ends would abort the process, and they gain nothing here.
+            # Without threads: a thread that is alive when Python ends would abort the process, and threads gain
+            # nothing here.
             table = file.read_row_groups([group], use_threads=False).combine_chunks()
             table.validate(full=True)
             for kind in KINDS:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["tokens", "vector", "answer"]
 KINDS: tuple[Kind, ...] = ("tokens", "vector")
-"""What teams share. Answers of models (`answers`) stay on the machine that asked."""
+"""The kinds of rows that teams share. Answers of models (`answers`) stay on this machine."""
 ALL_KINDS: tuple[Kind, ...] = (*KINDS, "answer")
 
 CacheRow = tuple[bytes, bytes, str, bytes]
@@ -39,7 +39,7 @@ class Batch(Struct, frozen=True):
 
 
 _SAME_DIRECTION = 0.99
-"""Cosine from which on a recomputed vector counts as the stored one: models differ a little between machines."""
+"""The least cosine at which a recomputed vector equals the stored vector: models differ a little between machines."""
 
 
 def digest(data: bytes) -> str:

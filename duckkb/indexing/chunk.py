@@ -19,9 +19,9 @@ from duckkb.entries import Chunk, Fingerprint
 FINGERPRINT = Fingerprint("boundaries", "2")
 
 _LEAST = 4
-"""A chunk has at least the size divided by this."""
+"""The size divided by this is the least size of a chunk."""
 _AROUND = 32
-"""Characters on both sides of a border by which it is ranked among its like."""
+"""Characters on both sides of a border that decide its rank among borders of the same kind."""
 
 _CLOSING = "[\"'”’」』）】》)\\]]*"
 # Best first, and before all of them where a heading begins. A border lies behind what matches. Where a space must follow,
@@ -110,11 +110,11 @@ def _find_borders(text: str, size: int) -> dict[int, int]:
     chunk are not searched: no border in them would remain.
     """
     headings = list(_find_headings(text))
-    behind = {end for _, end in headings}  # a heading is not cut off from what it is the heading of
+    behind = {end for _, end in headings}  # a heading stays with its section
     borders = {start: len(_BOUNDARIES) + 1 for start, _ in headings if start}
     may_tear = not text.isascii() or "\r\n" in text
     for worse, boundary in enumerate(_BOUNDARIES):
-        # `re` keeps what is compiled; compiling takes 8 ms, which short texts go without
+        # `re` caches compiled patterns; short texts avoid the 8 ms of compiling
         for first, last in _find_long_pieces(text, borders, size):
             ends = [match.end() for match in re.compile(boundary).finditer(text, first, last)]
             if ends and ends[-1] == last:

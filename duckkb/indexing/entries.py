@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 16
 Models = Callable[[RecordType], Fingerprint | None]
-"""The fingerprint of the model that embeds a type's texts; None where nothing does."""
+"""The fingerprint of the model that embeds a type's texts; None if no model does."""
 Lengths = Callable[[RecordType], Mapping[str, int]]
-"""How long the vectors are that a type's records give, by field."""
+"""The lengths of the vectors that a type's records give, by field."""
 
 
 def text_key(maker: Fingerprint, text: str) -> bytes:
@@ -49,7 +49,7 @@ class _Field(Struct, frozen=True):
     lexical: bool
     vectors: bool
     passages: "Callable[[Record], list[Passage]] | None" = None
-    """Cuts the field's text where it is that of documents."""
+    """Cuts the field's text if it is a document's text."""
 
     def is_read_by(self, lane: Lane | None) -> bool:
         """Return whether a lane has entries of this field; None stands for all lanes."""
@@ -67,11 +67,13 @@ class Needs(Struct, frozen=True):
 
 
 _NESTED = "paths 1"
-"""Names how texts inside objects are found, for lanes of fields that reach for them."""
+"""The version of how texts inside objects are found, for lanes of fields that include them."""
 _Chunk = tuple[_Field, int, str, Passage | None]
-"""Field, place in the field's text, text, and what else is known of a document's. Plain, as there may be millions."""
+"""Field, place in the field's text, text, and the passage of a document. A plain tuple, because there may be
+millions.
+"""
 _Pieces = list[list[_Chunk]]
-"""For each record its chunks."""
+"""The chunks of each record."""
 
 
 class EntryBuilder:
@@ -372,7 +374,7 @@ def _normalise_vector(value: Any, dimension: int) -> "np.ndarray | None":
     if vector_problem(value, dimension):
         return None
     numbers = np.array(_parse_floats(value), np.float64)
-    numbers /= np.abs(numbers).max()  # so that the squares of very large or small ones stay finite
+    numbers /= np.abs(numbers).max()  # keeps the squares of very large or small numbers finite
     unit: np.ndarray = (numbers / np.sqrt(numbers @ numbers)).astype(np.float32)
     return unit
 

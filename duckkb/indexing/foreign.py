@@ -20,13 +20,13 @@ from duckkb.indexing.cache_rows import Batch, CacheRow, Damaged
 
 _PROGRAM = "from duckkb.indexing.foreign import main; main()"
 _MEMORY = 512 * 1024**2
-"""Bytes that reading may take beside what the file's size explains: a row group of the largest vectors, several times."""
+"""Bytes that reading may take beyond the file's size: several times a row group of the largest vectors."""
 _RATIO = 8
 _SECONDS = 20
-"""Of processor time, and one more for each of so many bytes."""
+"""Seconds of processor time, and an additional second for each so many bytes."""
 _BYTES_A_SECOND = 8 * 1024**2
 _PATIENCE = 10
-"""How many times as long a busy machine may take for it."""
+"""The factor of time that a busy machine may take."""
 _LOOK_SECONDS = 0.02
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         answer = {"damaged": str(problem)}
     _tell(answers, answer)
     answers.flush()
-    os._exit(0)  # with as little of a torn file's consequences as can be
+    os._exit(0)  # skips cleanup, which a torn file could crash
 
 
 def _send(answers: IO[bytes], batch: Batch) -> None:

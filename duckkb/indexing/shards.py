@@ -38,7 +38,7 @@ _ROW = struct.Struct("<16s16sI8s")
 """Key, content hash, bytes of the payload behind it, checksum."""
 _MOST_BYTES = 4 * 16_384
 _ROW_BYTES = 100
-"""What a row takes in a file beside its vector, about."""
+"""About the bytes of a row in a file besides its vector."""
 _OPEN = os.O_RDWR | os.O_CREAT | NO_FOLLOW
 
 
@@ -204,11 +204,11 @@ def open_partial_shard(file: ShardFile, fingerprints: Mapping[bytes, str], wait:
         message = f"another process makes shard {file.shard} in {file.folder}"
         raise Unavailable(message, code="E_LOCKED", suggestion="take another shard, or wait for it with --wait")
     try:
-        for draft in file.folder.glob(f".{file.name}.*.tmp"):  # of who was killed while he wrote it
+        for draft in file.folder.glob(f".{file.name}.*.tmp"):  # left by a writer that was killed
             draft.unlink(missing_ok=True)
         yield Partial(descriptor, fingerprints)
         if file.path.exists():
-            with suppress(OSError):  # Windows removes no file that is open
+            with suppress(OSError):  # Windows cannot remove an open file
                 file.partial.unlink()
     except OSError as error:
         raise state.refusal(f"{file.partial} cannot be written", error) from error

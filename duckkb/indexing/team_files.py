@@ -27,9 +27,11 @@ from duckkb.store.place import Unusable
 TEAM_FILE = "data/indices/search_cache.parquet"
 TEAM_FOLDER = "data/indices/search_cache"
 LARGEST = 512 * 1024 * 1024
-"""Bytes of a cache file at most; duckkb writes none near it."""
+"""The most bytes of a cache file; duckkb writes none near it."""
 SINGLE_LIMIT = 8 * 1024 * 1024
-"""Bytes from which on one file becomes a folder of segments; also what the rows of a new segment come to at most."""
+"""Bytes from which on a folder of segments replaces the single file; also the most bytes of the rows in a new
+segment.
+"""
 
 _SMALL = 1024 * 1024
 _MANY_SMALL = 16
@@ -169,7 +171,7 @@ class TeamReader:
                 self._store.go_on_in_memory()
                 self._store.settle(forged_hash, "forged", None)
         self.look_again()
-        self.numbers()  # which says what became of it
+        self.numbers()  # records the state of the file
 
     def trust(self, file_hash: str) -> None:
         """Use a file that was made here without a sample."""
@@ -236,7 +238,7 @@ class TeamReader:
         except Damaged as problem:
             self._store.settle(name, "damaged", [str(problem), problem.remedy])
             raise
-        except OSError as problem:  # no process was to be had, or no memory: perhaps another time
+        except OSError as problem:  # no process or no memory: try another time
             raise Damaged(f"it cannot be read now ({problem.strerror})") from problem
         return Known(self._store.settle(name, "read", left_out), "read", left_out)
 

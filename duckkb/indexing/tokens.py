@@ -29,15 +29,16 @@ from duckkb.indexing.chinese import (
 
 RULES = "1"
 LONGEST = 255
-"""Characters of a token. A longer word is cut into pieces, a longer identifier has its parts only: no index takes terms
-without end."""
+"""The most characters of a token. A longer word is cut into pieces, a longer identifier has only its parts: no
+index takes terms without limit.
+"""
 
 Fold = Literal["none", "simplified"]
 Forms = Literal["written", "all"]
-"""Of a word the form as written, or its other forms too, as `word_forms` has them."""
+"""Whether a word has only its written form, or its other forms too, as `word_forms` defines them."""
 
 _JOINERS = frozenset("-_./:@#+'&")
-_HAN = "\u4e00-\u9fd5"  # what jieba cuts; any other Han character is a word of its own to it
+_HAN = "\u4e00-\u9fd5"  # the characters that jieba cuts; it treats any other Han character as a separate word
 _RARE_HAN = "\u3005-\u3007\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA_HANGUL = (
     "\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\ua960-\ua97f\uac00-\ud7ff"
@@ -48,14 +49,14 @@ _FLAG = "\U0001f1e6-\U0001f1ff"
 _LETTER = rf"[^\W_{_HAN}{_RARE_HAN}{_KANA_HANGUL}{_SOUTH_EAST}]"
 
 _BARE = frozenset(["", *(chr(code) for code in range(128) if not chr(code).isalnum())])
-"""What mostly stands between two runs of Han characters, and holds no token."""
+"""The usual text between two runs of Han characters, without a token."""
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
 _LOOKED_UP = 400
-"""Han characters up to which looking up the words that they hold takes less time than loading all words."""
+"""The number of Han characters up to which looking up their words takes less time than loading all words."""
 _PILED = 64
-"""Marks on one letter. Putting them in order takes time by the square of their number; no language has ten."""
+"""Marks on one letter. Sorting them takes quadratic time; no language has ten."""
 _PILE = re.compile(rf"[^\w\s\x00-\u02ff]{{{_PILED + 1}}}")
 _POSSESSIVE = re.compile(r"'s(?![^\W_])")
 _TYPOGRAPHIC = re.compile("[\u00ab\u00bb\u2012-\u2018\u201a-\u2022\u2032\u2033\u2039\u203a]")
@@ -87,7 +88,7 @@ _SHAPE = _build_byte_table(ord("a"), ord("-"))
 _JOINED, _SPACE, _TOO_LONG = b"-a", b" ", b"a" * (LONGEST + 1)
 _spaces = re.compile(b"  +")
 _has_joined = re.compile(_JOINED).search
-"""A third of the time that `in` takes, which stops at each letter."""
+"""Takes a third of the time of `in`, which stops at each letter."""
 _has_suffix = re.compile(r"(?<=[a-z0-9])[+#]").search
 
 
@@ -225,7 +226,7 @@ def _separate_words(text: str) -> str:
     if "'" in text:
         text = _POSSESSIVE.sub("", text)
     for sign, separator in (("-", "--"), (".", "..")):
-        if sign in text and separator in text:  # looking for one character first takes a twentieth of the time
+        if sign in text and separator in text:  # checking for a character first takes a twentieth of the time
             text = text.replace(separator, " ")
     return text
 

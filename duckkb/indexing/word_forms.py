@@ -18,15 +18,15 @@ _ACCENTED = re.compile(f"(?!и\u0306)([{_LETTERS}])[{_MARKS}]+")
 _PLAIN = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"}
 )
-"""Letters that Unicode does not take apart."""
+"""Letters that Unicode does not decompose."""
 
 _LONGEST_NAME = 64
-"""Characters of a name that is looked at for parts: a longer one is a key or a hash."""
+"""The most characters of a name that is split into parts: a longer name is a key or a hash."""
 _NAME = re.compile("[A-Za-z0-9]+")
 _BORDER = re.compile("[a-z0-9][A-Z]|[A-Z]{2}[a-z]{2}")
 _PART = re.compile("[A-Z]+(?=[A-Z][a-z]{2})|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _DOTTED = re.compile(r"(?<![^\W\u3040-\u30ff\u3400-\u9fff])(?<![-./:@#+'&)\]}])\.[a-z][a-z0-9]{0,62}(?![a-z0-9])")
-"""A name that begins with a dot, such as `.net` or `.env`; before it stands no Latin word that it could end."""
+"""A name that begins with a dot, such as `.net` or `.env`; no Latin word precedes the dot."""
 
 
 def with_forms(tokens: Tokens, composed: str, plain: str) -> Tokens:

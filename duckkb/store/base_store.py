@@ -35,9 +35,10 @@ _RECORD = """CREATE TABLE record (
 _NOTE = "CREATE TABLE note (name TEXT PRIMARY KEY, data BLOB NOT NULL)"
 _INDICES = (f"CREATE INDEX {name} ON {columns}" for name, columns in INDICES.items())
 _SCHEMA = Schema(2, (_TYPE, _PART, _RECORD, *_INDICES, _NOTE))
-"""`type`: what is held of each type: `key` names what its lines are read by, `state` is another with each change. `part`:
-numbers are never given twice; `stamp` is JSON. `record`: `identity` is JSON, `etag` 8 bytes, `flags` as of `PartLines`.
-`note`: JSON that nothing depends on."""
+"""`type`: the stored types; `key` names everything that affects how its lines are read, `state` changes with each
+change. `part`: numbers are never reused; `stamp` is JSON. `record`: `identity` is JSON, `etag` 8 bytes, `flags`
+as of `PartLines`. `note`: JSON that nothing depends on.
+"""
 
 
 class BaseStore:

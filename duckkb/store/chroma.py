@@ -42,7 +42,7 @@ def read(path: Path) -> list[ChromaCollection]:
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-            file.execute("BEGIN")  # one state of the file, whoever writes to it meanwhile
+            file.execute("BEGIN")  # reads a single state of the file while others write
             present = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if lacking := [name for name in _TABLES if name not in present]:
                 raise _build_foreign_error(path, f"it has no table {lacking[0]}")

@@ -37,10 +37,10 @@ _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQL
 _DRAFT = ".new"
 _MAKING_S = 60.0
 _ABANDONED: list[sqlite3.Connection] = []
-"""Connections of the process that this one was forked from: closing one here would take its log away there."""
+"""Connections of the parent process of a fork: closing one here would remove its log there."""
 
 AFTER_WRITING: list[Callable[[], None]] = []
-"""What is called when a file has been changed; nothing while no key is set."""
+"""Called after a file has changed; empty while no key is set."""
 
 Value = int | float | str | bytes | None
 
@@ -125,7 +125,7 @@ class Database:
             try:
                 yield connection
             except BaseException:
-                with suppress(sqlite3.Error):  # SQLite has rolled back by itself where the disk was full
+                with suppress(sqlite3.Error):  # SQLite rolls back by itself if the disk is full
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
@@ -137,7 +137,7 @@ class Database:
         with self._lock, self._translate_errors():
             connection = self._opened()
             self.let_go()
-            connection.execute("PRAGMA temp_store=FILE")  # it makes a copy, which may be larger than memory
+            connection.execute("PRAGMA temp_store=FILE")  # the copy may be larger than memory
             for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA temp_store=MEMORY"):
                 connection.execute(statement)
 
@@ -150,7 +150,8 @@ class Database:
                 self.close()
                 return
             with suppress(Unusable), self._lock_path(self.path, "exclusive"):
-                is_other = self._inode and not self.is_in_place  # asked while it is open, so that nobody has its inode
+                # checked while it is open, so that no other file can have its inode
+                is_other = self._inode and not self.is_in_place
                 self.close()
                 if not is_other:
                     _remove(self.path)
@@ -244,7 +245,7 @@ class Database:
             connection = self._try_connect(path)
         if connection is None:
             with self._lock_path(path, "exclusive"):
-                connection = self._try_connect(path)  # another process may have made it meanwhile
+                connection = self._try_connect(path)  # another process may have created it meanwhile
                 if connection is None:
                     _remove(path)
                     self._make(path)
@@ -284,7 +285,7 @@ class Database:
         _refuse_foreign(path)
         connection = self._connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
         try:
-            connection.execute("BEGIN")  # all of it is read of one state of the file
+            connection.execute("BEGIN")  # reads everything at a single state of the file
             form = _read_pragma(connection, "user_version"), _read_pragma(connection, "application_id")
             connection.execute("COMMIT")
             if form != (self._schema.version, _APPLICATION):
@@ -292,7 +293,7 @@ class Database:
             self._prepare(connection, path)
         except BaseException as error:
             connection.close()
-            if isinstance(error, UnicodeDecodeError):  # of the text that says what is wrong with damaged tables
+            if isinstance(error, UnicodeDecodeError):  # SQLite's message about damaged tables may not be UTF-8
                 raise Unusable("its tables are damaged") from error
             raise
         return connection
@@ -303,7 +304,7 @@ class Database:
     def _make(self, path: Path) -> None:
         """Create a complete new file while no other process has access. Raises sqlite3.Error, OSError."""
         draft = path.with_name(path.name + _DRAFT)
-        _remove(draft)  # of a process that was killed
+        _remove(draft)  # left by a process that was killed
         with closing(self._connect(draft)) as connection:
             connection.execute(f"PRAGMA page_size={self._schema.page_bytes}")
             self._set_journal_mode(connection, path)

@@ -48,7 +48,7 @@ class StoredLines:
         self._reader = StoredReader(place, limits)
         self._types: dict[str, StoredType] = {}
         self._writing: Connection | None = None
-        self._is_left = False  # what was begun to be written has not become what is held
+        self._is_left = False  # a write that began has not completed
 
     @classmethod
     def open(cls, place: Place, ontology: Ontology, limits: Limits) -> "StoredLines":
@@ -137,7 +137,7 @@ class StoredLines:
             self._writing, reader.is_written = connection, True
             try:
                 is_current = reader.is_current
-                reader.is_lost = not is_current  # what this process looked at is there no more
+                reader.is_lost = not is_current  # the state that this process looked at is gone
                 yield is_current
             finally:
                 self._writing, reader.is_written = None, False
@@ -151,7 +151,7 @@ class StoredLines:
             self._forget(name_of(kind))
             self._types[name_of(kind)] = self._insert_type(connection, kind)
         is_first = connection.execute("SELECT 1 FROM record LIMIT 1").fetchone() is None
-        if is_first:  # an index of many rows is made in half the time once they are there
+        if is_first:  # indexing many rows after the insert takes half the time
             for name in INDICES:
                 connection.execute(f"DROP INDEX {name}")
         for part in parts:

@@ -35,7 +35,7 @@ def pack(folder: Path, *, is_alone: bool) -> Iterator[bytes]:
     """Pack the files of a folder. Unless this process `is_alone`, copy databases through SQLite. Raises OSError."""
     for path, _ in _iter_files(folder):
         if not is_alone and path.name.endswith(_DATABASE + _LOG):
-            continue  # what it holds is in the copy
+            continue  # its content is in the copy
         with suppress(FileNotFoundError):  # others went on
             name = path.relative_to(folder).as_posix()
             yield from (

@@ -28,18 +28,19 @@ from duckkb.truth.layout import read_regular
 
 BASES, SHARED, MODELS, DOCUMENTS = "bases", "shared", "models", "documents"
 BESIDE_DATABASE = ("-wal", "-shm", "-journal")
-"""Endings of the files that SQLite has beside an open database."""
+"""Suffixes of the files that SQLite keeps beside an open database."""
 _LABEL = "base.json"
 _GONE = ".gone-"
 _OURS = re.compile(rf"[0-9a-f]{{24}}-[0-9a-f]+-[0-9a-f]+|{re.escape(_GONE)}[0-9a-f]{{12}}")
-"""Folders of bases, and what a removal left. Nothing else is touched: `bases` may be a folder of somebody's own."""
+"""Folders of bases, and leftovers of a removal. Nothing else is touched: `bases` may be a foreign folder."""
 _UNUSED_NS = 7 * 86_400 * 1_000_000_000
-"""How long a folder is left alone after its base has gone: a disk may be mounted again, and of a folder that several
-machines have in common another one may know the base."""
+"""How long a folder is kept after its base has gone: a disk may be mounted again, and another machine that shares
+the folder may know the base.
+"""
 
 
 SAYS_SEALED = b"What is derived lies in `sealed` beside this file, and is read with DUCKKB_ENCRYPTION_KEY.\n"
-"""What stands in a file where a folder would be, so that no process without the key writes there."""
+"""The content of a file in place of a folder, so that no process without the key writes there."""
 
 
 class Opener(Protocol):
@@ -53,7 +54,7 @@ class Opener(Protocol):
 
 
 OPENERS: dict[Path, Opener] = {}
-"""By the folder in which it is opened; empty while no key is set."""
+"""The openers by the folder that they open; empty while no key is set."""
 
 
 class Unusable(Exception):
@@ -105,7 +106,7 @@ class Place(Struct, frozen=True):
             make_folder(folder)
         make_folder(self.own)
         label = self.own / _LABEL
-        if not label.exists():  # one that is torn would say that the base is gone
+        if not label.exists():  # a torn label would say that the base is gone
             with suppress(Unavailable):
                 state.write_atomic(label, json.dumps({"root": self.root}).encode(), durable=False)
             sweep(self.home)
@@ -261,6 +262,6 @@ def _is_alive(key: str, root: str | None) -> bool:
         status = Path(root).stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:  # it cannot be looked at now, which says nothing
+    except OSError:  # it cannot be examined now, which proves nothing
         return True
     return key.endswith(f"-{status.st_dev:x}-{status.st_ino:x}")

@@ -32,7 +32,7 @@ from duckkb.truth import state
 SEALED, _KEY = "sealed", "key"
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 CHECKPOINT_S = 300.0
-"""Seconds after which what was derived meanwhile is sealed while a process goes on."""
+"""Seconds after which a running process seals what it derived meanwhile."""
 _DROP = "`duckkb cleanup --sealed` drops what is sealed; it is made again from data/"
 _EARLIER = ("cache", "snapshot")
 _WAIT_S = 60.0
@@ -192,7 +192,7 @@ class SealedHome:
 
     def _open(self, unit: str) -> None:
         folder, file = self._resolve_folder(unit), self.sealed / unit
-        rmtree(folder, ignore_errors=True)  # of a process that was killed while it opened this
+        rmtree(folder, ignore_errors=True)  # left by a process that was killed while it opened this
         try:
             if file.exists():
                 mtime_ns = file.stat().st_mtime_ns
@@ -215,7 +215,7 @@ class SealedHome:
                 self._told.append(f"{folder}, which an earlier version left in the clear, was removed")
 
     def _seal_all(self, *, is_alone: bool) -> None:
-        if not self._is_key_in_place():  # somebody dropped what is sealed, and may have set another key
+        if not self._is_key_in_place():  # the sealed state was dropped, and another key may have been set
             return
         for note in sorted((self.folder / "notes").iterdir()):
             unit, folder = note.name, self._resolve_folder(note.name)
@@ -251,7 +251,7 @@ class SealedHome:
     def _lock_file(self, name: str) -> int:
         path = self._lock_path(name)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | NO_FOLLOW, 0o600)
-        if not place.is_own(os.fstat(descriptor)):  # everybody may make files there
+        if not place.is_own(os.fstat(descriptor)):  # anybody may create files there
             os.close(descriptor)
             raise PermissionError(f"{path} belongs to another user")
         return descriptor

@@ -33,7 +33,7 @@ from duckkb.truth.files.read import read_part
 from duckkb.truth.files.table import IndexLost, Key, KeyEntry
 
 _WHOLE = 16
-"""How many parts are held in memory that were read whole."""
+"""The most parts in memory that were read whole."""
 _AT_ONCE = 500
 _ID_BITS = 63
 _TYPES = "SELECT name, state FROM type"

@@ -26,7 +26,7 @@ _REFUSED = (
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.chmod", "os.chown", "os.truncate", "os.kill",
     "shutil.", "tempfile.", "winreg.",
 )  # fmt: skip
-"""Events of PEP 578. They bind what is written in Python, which takes most formats apart; PDFium opens fonts at most."""
+"""Refused events of PEP 578. They restrict Python code, which parses most formats; PDFium opens at most fonts."""
 _PACKAGES = ("site-packages", "dist-packages")
 """The names of folders in which installers put packages, some of them as links to a store of their own."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -61,7 +61,8 @@ def main() -> NoReturn:
         while True:
             request, raw = json.loads(receive(sys.stdin.buffer)), receive(sys.stdin.buffer)
             reader = _load_reader(request["format"])
-            bounds.allow(2 * request["seconds"], request["memory"])  # should the parent that counts the time be gone
+            # in case the parent, which watches the time, is gone
+            bounds.allow(2 * request["seconds"], request["memory"])
             send(answers, json.dumps(_extract_text(reader, raw).plain(), ensure_ascii=False).encode("utf-8", "replace"))
     except MemoryError:
         os._exit(sandbox.OVER_MEMORY)
@@ -78,7 +79,8 @@ def close() -> None:
     inside, files = tuple(folder + os.sep for folder in packages), frozenset(filter(os.path.isfile, targets))
 
     def is_readable(path: str) -> bool:
-        # What an installer put there as a link counts where it lies. Behind a link `..` is not the folder that the path names.
+        # The link itself counts, not its target, because installers create links. After a link `..` is another folder
+        # than the path says.
         if os.pardir not in Path(path).parts and str(Path(path).absolute()).startswith(inside):
             return True
         real = os.path.realpath(path)
@@ -116,5 +118,5 @@ def _extract_text(reader: Callable[[bytes], FileText], raw: bytes) -> FileText:
         return reader(raw)
     except MemoryError:
         raise
-    except Exception:  # of any kind: libraries stumble over what no format has
+    except Exception:  # libraries raise errors of any kind for malformed files
         return FileText(warnings=("failed",))

@@ -19,7 +19,9 @@ _MOST_PARTS = 10_000
 _MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes of XML that a file may unpack to; pictures and the like are never unpacked."""
 _MOST_TURNED = 6 * 1024 * 1024
-"""Bytes of XML that are turned into Markdown, which takes 2.5 s for a million; of more, paragraphs are read alone."""
+"""Bytes of XML that are converted to Markdown, which takes 2.5 s for a million; of a larger file only bare
+paragraphs are read.
+"""
 _READ = re.compile(
     r"(?!customXml/|docProps/(?!core)|.*/(?:theme|settings|webSettings|fontTable|glossary)\b).*\.(?:xml|rels)\Z"
 )
@@ -32,7 +34,7 @@ p[style-name='title'] => h1:fresh
 comment-reference => sup
 """
 _LEAST_FOUND = 0.97
-"""Of the letters and digits of the document: fewer, and something was left out that we do not know of."""
+"""The least share of the document's letters and digits in the result; below it, text was lost for an unknown reason."""
 
 
 class TooLarge(Exception):
@@ -78,7 +80,7 @@ def _read_body(parts: dict[str, bytes], warnings: list[str]) -> str:
             return _convert_to_markdown(parts)
         except MemoryError:
             raise
-        except Exception:  # of any kind, as mammoth has none of its own
+        except Exception:  # mammoth has no error class of its own
             if not any(map(_BODY.match, parts)):
                 raise  # no DOCX at all
     warnings.append("degraded")
@@ -114,7 +116,7 @@ def _iter_parts(archive: ZipFile, infos: list[ZipInfo], warnings: list[str]) -> 
             zlib.error,
             EOFError,
             NotImplementedError,
-        ):  # the last: packed in a way that zipfile does not know
+        ):  # NotImplementedError: a compression that zipfile does not support
             content = b""
         if not is_harmless(content):
             warnings.append("degraded")

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from duckkb.installed import version_of
 
 _WRITTEN = "3"
-"""Our own part in what is extracted: another one extracts everything again."""
+"""The version of duckkb's own part of the extraction; a change extracts everything again."""
 _PACKAGES = {
     "pypdfium2": "pypdfium2",
     "pypdf": "pypdf",

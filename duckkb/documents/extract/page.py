@@ -20,12 +20,12 @@ _DECLARED = re.compile(
 _DECLARED_WITHIN = 4096
 _MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932",
           "euc_kr": "cp949", "big5": "cp950"}  # fmt: skip
-"""What browsers read where a page names an encoding that another one holds: WHATWG Encoding, 4.2."""
+"""The encodings that browsers use for names of narrower encodings: WHATWG Encoding, 4.2."""
 _OF_TEXT = re.compile(r"(?:utf-8|cp\d|iso|gb|hz|big5|shift|euc|koi8|mac|johab|tis|ptcp|kz)")
 _CERTAIN = 8
-"""Characters beyond ASCII that, read as UTF-8 without an error, are no accident."""
+"""So many characters beyond ASCII that decode as UTF-8 without an error are no accident."""
 _SWALLOWING = re.compile(r"<(script|style|title|textarea)\b[^>]*>?|<!--", re.IGNORECASE)
-"""What takes in all that follows, tags too, up to its end."""
+"""Elements that contain everything up to their end, tags too."""
 _END = {None: re.compile("-->")} | {
     tag: re.compile(rf"</{tag}\b[^>]*>?", re.IGNORECASE) for tag in ("script", "style", "title", "textarea")
 }
@@ -39,7 +39,7 @@ _CELL_BAR = re.compile(r"(?<!\\)\|")
 _LINE_END = re.compile(r"[ \t]+$", re.MULTILINE)
 _LANGUAGE = re.compile(r"lang(?:uage)?-([\w+#.-]{1,30})")
 _MOST_MARKUP = 5_000_000
-"""Characters of a page of which a tree is made: twenty times as many bytes, and 2 s for a million."""
+"""Characters of a page that is parsed to a tree: it takes twenty times as many bytes, and 2 s for a million."""
 
 
 def read(raw: bytes) -> FileText:
@@ -116,7 +116,7 @@ def _find_encoding(raw: bytes) -> str:
         name = codecs.lookup(declaration[1].decode("ascii", "replace")).name
     except LookupError:
         return ""
-    if name.startswith("utf-16"):  # which could not have declared itself in ASCII
+    if name.startswith("utf-16"):  # a UTF-16 page cannot contain this declaration in ASCII
         return "utf-8"
     name = _MEANT.get(name, name)
     return name if _OF_TEXT.match(name) else ""
@@ -197,7 +197,7 @@ def _build_converter() -> "MarkdownConverter":
 
     plain: Any = Converter
 
-    # markdownify has no types: what is derived from is unknown to mypy where the extra is not installed, and known where it is
+    # markdownify has no types: mypy knows the base class only if the extra is installed
     class Plain(Converter):  # type: ignore[misc,unused-ignore]
         """A converter without emphasis, which would split words, and without links inside the page."""
 

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
 
 _LEAST_A_PAGE = 10
-"""Printable characters: a scan has some too, as its page numbers, so that none at all would be too little to ask for."""
+"""The fewest printable characters of a page with text: a scan may have a few, such as page numbers."""
 _MOST_PAGES = 20_000
 _MOST_OUTLINE = 5_000
 _MOST_LOOKED_AT = 20_000
-"""Objects of a document that are looked at for hidden text."""
+"""The most text objects of a document that are checked for hidden text."""
 _HYPHEN = re.compile("[\x02\ufffe][ \t]*(?:\r\n?|\n)?")
-"""What PDFium makes of a hyphen at the end of a line whose word goes on in the next one."""
+"""PDFium's character for a hyphen at a line end whose word continues on the next line."""
 _COMPOUND, _WORD = re.compile(r"(?<![\w-])\w+-\w+"), re.compile(r"\w+")
 _WORD_BEFORE = re.compile(r"[\w-]+\Z")
 _LONGEST_WORD = 80
 _BETWEEN = "\n\n"
 _NO_TITLES = frozenset({"untitled", "(anonymous)", "(unspecified)"})
-"""What programs write that were given none."""
+"""Default titles that programs write."""
 
 
 def read(raw: bytes) -> FileText:
@@ -55,9 +55,7 @@ def _read_pages(document: "PdfDocument", count: int, warnings: list[str]) -> Ite
         text, has_flaw = "", False
         try:
             page = document[number]
-            if (
-                raw.FPDFPage_GetAnnotCount(page) > 0
-            ):  # boxes of text and filled-in fields are drawn on the page, in memory
+            if raw.FPDFPage_GetAnnotCount(page) > 0:  # draws text boxes and filled-in fields on the page, in memory
                 raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
                 page.close()
                 page = document[number]
@@ -147,6 +145,6 @@ def _read_with_pypdf(raw: bytes, reason: str) -> FileText:
         if reader.is_encrypted and not reader.decrypt(""):
             return FileText(warnings=(reason,))
         file_text = _join_pages((page.extract_text() for page in islice(reader.pages, _MOST_PAGES)), ["degraded"])
-    except Exception:  # of any kind: it takes damaged files apart by hand
+    except Exception:  # pypdf raises errors of any kind for damaged files
         return FileText(warnings=(reason,))
     return FileText(warnings=(reason,)) if "no_text" in file_text.warnings else file_text

@@ -22,9 +22,9 @@ from duckkb.ontology.model import Extraction
 if TYPE_CHECKING:
     import subprocess
 
-START_SECONDS = 120.0  # for a new process on a busy machine
+START_SECONDS = 120.0  # allows for a new process on a busy machine
 _MOST_FILES = 500
-"""Files that one process reads: libraries in C do not always give back what they took."""
+"""The most files for a process: libraries in C do not always free their memory."""
 _PROGRAM = "from duckkb.documents.extract.child import main; main()"
 
 
@@ -90,11 +90,11 @@ class _Extractor:
                     return FileText(warnings=("timeout",)), False
                 if is_fresh:
                     return FileText(warnings=("failed",)), False
-            except (OSError, RuntimeError):  # no process and no thread can be started: out of memory, or of such
+            except (OSError, RuntimeError):  # no process or thread can be started: out of memory or of processes
                 self.drop()
                 return FileText(warnings=("failed",)), False
             except BaseException:
-                self.drop()  # half of a message may be on its way
+                self.drop()  # the pipe may hold half of a message
                 raise
 
     def drop(self) -> None:
@@ -117,7 +117,7 @@ class _Extractor:
         request = {"format": form, "seconds": how.seconds, "memory": how.memory}
         try:
             return FileText.of(json.loads(self._request_answer(how.seconds, json.dumps(request).encode(), raw)))
-        except ValueError as error:  # whatever answered, it is no extractor any more
+        except ValueError as error:  # the process no longer answers as an extractor
             raise _Died(too_late=False) from error
 
     def _request_answer(self, seconds: float, *messages: bytes) -> bytes:

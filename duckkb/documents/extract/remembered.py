@@ -53,7 +53,7 @@ def recall(name: str, by: str) -> FileText | None:
         body = _read(path)
         entry = json.loads(body)
         if entry["by"] == by:
-            if path.stat().st_mtime < time.time() - _DAY:  # in use: not among those that a cleanup lets go first
+            if path.stat().st_mtime < time.time() - _DAY:  # mark it as used, so that a cleanup removes others first
                 os.utime(path)
             return FileText.of(entry)
     return None

@@ -9,7 +9,7 @@ from duckkb.ontology.model import EXTRACTED
 
 FORMATS = frozenset(EXTRACTED)
 MOST_TEXT = 16 * 1024 * 1024
-"""Characters of one text; what lies behind them is left out, and said to be (`truncated`)."""
+"""The most characters of a text; the rest is left out with the warning `truncated`."""
 _NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
 
 

@@ -52,9 +52,7 @@ def paragraphs(content: bytes) -> Iterator[str]:
     """Yield the text of each paragraph of a part; skip empty paragraphs."""
     for paragraph in _iter_visible_nodes(Tree.fromstring(content)):
         if local(paragraph) == "p":
-            nodes = _iter_visible_nodes(
-                paragraph, _NOT_SHOWN | {"p"}
-            )  # what stands in a text box has paragraphs of its own
+            nodes = _iter_visible_nodes(paragraph, _NOT_SHOWN | {"p"})  # a text box has separate paragraphs
             text = "".join(node.text or "" for node in nodes if local(node) == "t").strip()
             if text:
                 yield text
