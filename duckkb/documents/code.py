@@ -58,7 +58,7 @@ _AROUND = _split_names(
     "class_body interface_body enum_body enum_body_declarations declaration_list statement_block preproc_ifdef preproc_if "
     "preproc_else linkage_specification ERROR"
 )
-"""Nodes that may contain such nodes without being one."""
+"""Nodes that may contain scored nodes without being scored themselves."""
 _SHELLS = _split_names(
     "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration"
 )

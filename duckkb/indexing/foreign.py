@@ -23,7 +23,7 @@ _MEMORY = 512 * 1024**2
 """Bytes that reading may take beyond the file's size: several times a row group of the largest vectors."""
 _RATIO = 8
 _SECONDS = 20
-"""Seconds of processor time, and an additional second for each so many bytes."""
+"""Seconds of processor time; another second is added for each `_BYTES_A_SECOND` bytes."""
 _BYTES_A_SECOND = 8 * 1024**2
 _PATIENCE = 10
 """The factor of time that a busy machine may take."""

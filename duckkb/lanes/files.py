@@ -26,11 +26,11 @@ from duckkb.lanes.held import Held
 from duckkb.open_files import NO_FOLLOW
 
 State = dict[str, Any]
-"""What a lane has to know to open its files; JSON. `files` has the names of the data files."""
+"""What a lane needs to open its files; JSON. `files` has the names of the data files."""
 
 _FORMAT = 4
 _META, _LOCK = "meta.json", "lock"
-_WAIT = 60.0  # seconds for another process that builds
+_WAIT = 60.0  # seconds to wait for another process that builds
 
 FileStamp = tuple[int, int]
 """Size and mtime in ns."""
@@ -75,7 +75,7 @@ class LaneFiles:
         """Read the meta; None if it is missing or unusable. The caller holds the lock."""
         try:
             if not stat.S_ISREG((self._folder / _META).lstat().st_mode):
-                return None  # a link, or a FIFO, whose reader would wait
+                return None  # a link, or a FIFO that would block its reader
             seal, _, body = (self._folder / _META).read_bytes().partition(b"\n")
             if seal.decode("ascii", "replace") != _seal(body):
                 return None
@@ -142,7 +142,7 @@ class LaneFiles:
 
     def _lock_file(self, alone: bool) -> int | None:
         for folder in (self._folder.parent, self._folder):
-            if folder.is_symlink():  # what is swept there would not be ours
+            if folder.is_symlink():  # its content would not be ours to remove
                 raise NotADirectoryError(errno.ENOTDIR, "a link, where a folder of our own should be", str(folder))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ class RowMirror(ABC):
         self._rows = rows
         self._stale: set[int] = set()
         self._meta: LaneMeta | None = None
-        self._contents: Held | None = None  # of what is in memory; files have it beside them
+        self._contents: Held | None = None  # the content list of a state in memory; for files it is on disk
         self._has_no_files = False
         self.turn = RLock()
 
@@ -112,7 +112,7 @@ class RowMirror(ABC):
                 if self._meta is not None or not self._opened(files, rows_state):
                     self._bring(rows_state, files)
                 return
-            except (OSError, ValueError):  # a disk that is full or cannot be written: this process does without
+            except (OSError, ValueError):  # the disk is full or read-only: work in memory
                 self._meta, self._has_no_files = None, True
         self._bring(rows_state, None)
 
@@ -144,8 +144,8 @@ class RowMirror(ABC):
             return None
         if not (self._is_open(files, meta) and self._suits()):
             return None
-        self._meta = None  # what has followed in part is nothing
-        with suppress(OSError, ValueError):  # damaged in a way that opening it did not show
+        self._meta = None  # a partly applied change is invalid
+        with suppress(OSError, ValueError):  # damage that opening did not reveal raises here
             changed_ids = contents.difference(before) | self._stale
             return self._follow(files.place(meta.generation) if files else None, changed_ids)
         return None

@@ -26,7 +26,7 @@ def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], A
         end, score = start + 1, round(upper, 6)
         while end < count and upper - (lower := scored[end][0]) <= slack * abs(upper):
             end, upper = end + 1, lower
-        if end == start + 1:  # its identity need not be asked for
+        if end == start + 1:  # a record without a tie needs no identity
             best_records.append((score, record_id))
         else:
             ids = [record_id for _, record_id in scored[start:end]]

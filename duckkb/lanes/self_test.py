@@ -43,7 +43,8 @@ def check_confinement() -> None:
 
 def lexical(tokenizer: Tokenizer) -> None:
     """Check that Tantivy finds an English and a Chinese record by their words, and nothing by an unknown word."""
-    from duckkb.lanes.lexical.lexical import Lexical  # where Tantivy cannot be loaded, DuckDB is tried all the same
+    # imported here, so that DuckDB is tested even if Tantivy cannot be loaded
+    from duckkb.lanes.lexical.lexical import Lexical
 
     rows = MemoryRows(_build_row(number, text, tokenizer) for number, text in _TEXTS.items())
     lane = Lexical(_KIND, rows, tokenizer, Settings().language)

@@ -23,7 +23,7 @@ class TypeLanes:
         self._settings = settings
         self._words: Lexical | None = None
         self._vectors: CosineLane | None = None
-        self._turn = Lock()  # of threads that ask for a lane, one makes it
+        self._turn = Lock()  # a single thread creates a lane that several request
 
     @property
     def words(self) -> "Lexical":

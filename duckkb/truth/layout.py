@@ -34,19 +34,20 @@ data/**/*.jsonl text eol=lf
 data/FORMAT.json text eol=lf
 data/indices/** binary
 """
-"""What .gitattributes has to say."""
+"""The required lines of .gitattributes."""
 INDICES = "data/indices"
 """The team's cache."""
 INDEX_WORKFLOW = ".github/workflows/duckkb-index.yml"
-"""Builds it at night, at the top of the repository."""
+"""The workflow that builds the cache at night, at the top of the repository."""
 LFS_ATTRIBUTE = "data/indices/** filter=lfs diff=lfs merge=lfs -text"
-"""What it says besides where Git LFS keeps the cache."""
+"""The additional line of .gitattributes if Git LFS stores the cache."""
 LFS_BYTES = 50_000_000
-"""Forges warn of a file of this size, and refuse one of twice that."""
+"""The file size of which forges warn; they refuse twice that."""
 
 EMPTIED = b"\n"
-"""What git's driver leaves of a part whose last record a merge, a pick or a rebase takes: it cannot remove the file. A part that
-was cut off is empty, or has other blanks."""
+"""The content that git's driver leaves in a part whose last record a merge, a pick or a rebase removes: it cannot
+remove the file. A part that was cut off is empty, or has other blanks.
+"""
 
 PART_RECORDS = 1_000
 # A forge stops showing the diff of a file at 500 KB.
@@ -163,7 +164,7 @@ def read_format(root: Path) -> int:
     """
     try:
         if not stat.S_ISDIR((root / DATA).lstat().st_mode):
-            return FORMAT  # no folder of ours, which reading the parts will say
+            return FORMAT  # not a folder of ours; reading the parts will report it
         raw, _ = read_regular(root / FORMAT_PATH)
     except FileNotFoundError:
         return FORMAT
@@ -190,7 +191,7 @@ def check_format(raw: bytes) -> int:
 
 
 Listing = frozenset[tuple[str, int, bool]]
-"""What lies in a folder: names, inodes, and whether each is a folder, not a link to one."""
+"""The content of a folder: names, inodes, and whether each is a folder, not a link to a folder."""
 
 
 def list_folder(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:

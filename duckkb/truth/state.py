@@ -14,20 +14,20 @@ from duckkb.truth.layout import DATA, read_regular
 
 FOLDER = ".duckkb"
 LOCK, JOB, WATCH = "lock", "job", "watch"
-"""What writers and readers hold, and what an index job, and a process that watches folders, hold while they run."""
+"""The lock files of readers and writers, of an index job, and of a process that watches folders."""
 TURN = "turn"
-"""What whoever waits for the lock holds meanwhile."""
+"""The lock file of processes that wait for the lock."""
 TXN = "txn"
-"""Folder of the write that is under way; empty at rest."""
+"""The folder of the write in progress; empty at rest."""
 MERGE = "merge.json"
 """Identity fields and merge rules per table, for merges that cannot read the ontology."""
 VECTORS = "vectors.json"
-"""Which base the vector actions work on, where that is another one."""
+"""The base that the vector actions use, if it is another base."""
 RESCUED = "rescued"
-"""Where `recover --forward` and `--abort` put the files that stood in their way."""
+"""The folder where `recover --forward` and `--abort` put files that stood in their way."""
 
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM})
-"""What says nothing of a file that cannot be opened: it may be there."""
+"""Errors that prove nothing about a file that cannot be opened: it may exist."""
 _NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _WRONG_PATH = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG})
 MOUNTS = Path("/proc/self/mountinfo")
@@ -59,14 +59,15 @@ def ensure(root: Path) -> Path:
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-            atomic_write.fsync_folder(root)  # a journal in a folder that a power cut takes away would seal nothing
+            atomic_write.fsync_folder(root)  # a journal in a folder that a power cut removes would seal nothing
         if not is_folder(folder):
             raise errors.Unavailable(
                 f"{FOLDER} is a link or no folder; local state must be a folder of its own.",
                 code="E_READ_ONLY",
                 suggestion=f"Remove {FOLDER}; duckkb makes the folder itself.",
             )
-        # Written in place, without a temporary file that a crash could leave: a torn one is empty and is written again.
+        # Written in place, without a temporary file that a crash could leave: a torn file is empty and is written
+        # again.
         _write_ignore(ignore)
     except OSError as error:
         raise refusal(f"{FOLDER} cannot be made", error) from error
@@ -104,7 +105,7 @@ def clone_id(root: Path) -> str:
     fresh = str(uuid.uuid4())
     try:
         atomic_write.create_file(path, fresh.encode())
-        if _read_clone_id(path) is None:  # torn or edited: nobody can be relying on it
+        if _read_clone_id(path) is None:  # torn or edited: no process can rely on it
             write_atomic(path, fresh.encode())
     except OSError as error:
         raise refusal(f"{FOLDER}/clone_id cannot be written", error) from error
@@ -191,7 +192,7 @@ def file_system(path: Path, mounts: str | None = None) -> str:
         if len(fields) < 5:
             continue
         point = Path(_ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields[4]))
-        # Of two mounts on one point the later one hides the earlier.
+        # Of two mounts on the same point the later hides the earlier.
         if place.is_relative_to(point) and len(point.parts) >= depth:
             type_name, depth = kind, len(point.parts)
     return type_name

@@ -79,8 +79,8 @@ def close() -> None:
     inside, files = tuple(folder + os.sep for folder in packages), frozenset(filter(os.path.isfile, targets))
 
     def is_readable(path: str) -> bool:
-        # The link itself counts, not its target, because installers create links. After a link `..` is another folder
-        # than the path says.
+        # A path in a package folder is readable wherever links in it lead, because installers create such links.
+        # A path with `..` is excluded: after a link it means another folder than it says.
         if os.pardir not in Path(path).parts and str(Path(path).absolute()).startswith(inside):
             return True
         real = os.path.realpath(path)

@@ -25,14 +25,14 @@ from duckkb.ports import Row
 
 ID, SEQUENCE, MARKS = "id", "sequence", "marks"
 COMMIT = "meta.json"
-"""The file of an index on disk that says what its last commit consists of."""
+"""The file of an index on disk that lists the content of its last commit."""
 
 _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
 _STEMS_KEPT = 200_000
 _MOST_MARKED = 16
-_LONGEST_MARK = 64  # bytes of a text; longer ones are hardly what a condition compares with
+_LONGEST_MARK = 64  # bytes of a text; conditions rarely compare with longer texts
 _WITHOUT_ACCENTS = frozenset({"none", "arabic", "english", "german", "greek", "russian", "tamil"})
-"""Languages whose stemmers do not go by accents. That of another one is given the written form of a word too."""
+"""Languages whose stemmers ignore accents. Stemmers of other languages also get the written form of a word."""
 
 
 class WordsField(Struct, frozen=True, eq=False, dict=True):
@@ -179,7 +179,7 @@ def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
                 for text_forms in pieces
             ]
         )
-        words[target.name] = text  # of most records that is the text of the sequence
+        words[target.name] = text  # for most records this is the text of the sequence
         lengths[target.name] = length if len(sequences) == 1 and text == sequences[0] else _count(text)
     return Texts(
         sequences, words, lengths, form_marks(text_forms for pieces in forms_by_field.values() for text_forms in pieces)

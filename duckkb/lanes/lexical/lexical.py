@@ -54,17 +54,17 @@ from duckkb.queries import LaneHit, LexicalQuery, Weight
 _HEAP = 50_000_000  # bytes for each thread of a build
 _SMALL_HEAP = 15_000_000  # the least that Tantivy takes
 _SEVERAL_THREADS = 20_000  # records from which a second thread pays
-_DEAD_SHARE = 1 / 50  # of the documents; of the tokens, which the average length counts
+_DEAD_SHARE = 1 / 50  # of the documents; below, of the tokens, which affect the average length
 _DEAD_TOKENS_SHARE = 1 / 20
-_REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no more
-_SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
-_NEAR = 1e-4  # of the last score wanted: what is as near may change places with it
+_REBUILT_SHARE = 1 / 5  # of the records changed at once: from here on rebuilding costs no more
+_SLACK = 1e-6  # of a score: the error from the order of adding 32-bit floats
+_NEAR = 1e-4  # of the last requested score: results that near may change places with it
 _LISTED = 2_000  # allowed ids up to which listing them in the query is a fast filter,
 _LISTED_SHARE = 1 / 20  # and the share of all records up to which it is
-_UNMARKED = 500  # results up to which picking costs no more than asking for marks
-_PICKED = 20_000  # results out of which picking is faster than that
-_MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
-_MORE = 8  # how many times more are asked for when that was too few
+_UNMARKED = 500  # results up to which filtering costs no more than requiring marks
+_PICKED = 20_000  # results up to which filtering is faster than listing ids
+_MARGIN = 16  # records fetched beyond the depth, to see where a tie ends
+_MORE = 8  # the factor for a second fetch if the first was too small
 
 
 class Lexical(RowMirror):
@@ -171,8 +171,9 @@ class Lexical(RowMirror):
     def _parse_clauses(self, query: LexicalQuery) -> Clauses:
         if not self._kind.full_text or query.is_empty:
             return Clauses()
-        cached_query = self._asked  # another thread may ask something else meanwhile
-        if cached_query is None or cached_query[0] != query:  # an answer asks several times: for ranks, then for chunks
+        cached_query = self._asked  # another thread may replace it meanwhile
+        # a search parses the query several times: for ranks, then for chunks
+        if cached_query is None or cached_query[0] != query:
             cached_query = self._asked = query, clauses(query, self._tokenizer, self._fields)
         return cached_query[1]
 

@@ -25,13 +25,15 @@ Term = tuple[str, str]
 """A field of the index and a token in it."""
 
 _MOST_TERMS = 4_096
-"""Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
+"""The most distinct words, open ends, or words of a phrase that are looked up; only a query of tens of kilobytes
+has more.
+"""
 MOST_EXPANSIONS = 16_000
 PREFIX_SCORE = 1.0
 FORM_SCORE = 0.1
-"""What a word adds that a record has in the very form of the question: enough to rank it before equal ones, and no more."""
+"""The score for a word in exactly the query's form: enough only to rank it before equal records."""
 CONSTANT: tuple[Part, ...] = ("prefix", "form")
-"""What adds the same to the score of every record that it holds for."""
+"""The parts that add the same score to every matching record."""
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
@@ -246,7 +248,7 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
         *parsed_forms[:start],
         *(text_forms for text_forms in parsed_forms[end:] if query.every or " " not in text_forms.sequence),
     ]
-    forms = _build_form_clauses(ranked_forms) if tokenizer.has_forms else ()  # none finds what no other clause does
+    forms = _build_form_clauses(ranked_forms) if tokenizer.has_forms else ()  # form clauses find no additional records
     return Clauses(
         (*_iter_word_clauses(text, fields), *_iter_character_clauses(text), *open_ends, *forms),
         required_clauses,
@@ -387,7 +389,7 @@ def _prefix_query(clause: Clause, view: IndexView) -> Query:
         patterns: list[str | tuple[int, str]] = [*map(_escape_token, before), f"{_escape_token(last)}.*"]
         base_query = Query.regex_phrase_query(view.schema, clause.field, patterns)
     elif before:
-        # Tantivy follows no more tokens and continuations than this: ask for the tokens, wherever they stand.
+        # Tantivy follows no more tokens and continuations than this: search for the tokens at any position.
         distinct_tokens = dict.fromkeys(before)
         base_query = narrow_query(
             base_query, *(Query.term_query(view.schema, clause.field, token) for token in distinct_tokens)

@@ -79,9 +79,9 @@ class IndexView(Statistics):
     def _count(self, field: str, token: str) -> int:
         if self.is_exact:
             return self.searcher.doc_freq(field, token)
-        # const_score: a plain term would be scored at each of its records
+        # const_score avoids scoring each record of the term
         query = Query.const_score_query(Query.term_query(self.schema, field, token), 0.0)
-        result: Any = self.searcher.search(query, 1)  # its stub leaves `count` out
+        result: Any = self.searcher.search(query, 1)  # the library's type stub lacks `count`
         return int(result.count)
 
     def correction(self, field: str, tokens: Sequence[str]) -> float:

@@ -29,10 +29,10 @@ CACHE_SCHEMA = pa.schema(
     }
 )
 
-# one encoder for all values: json.dumps with options of its own makes a new one each time
+# a shared encoder: json.dumps with options creates an encoder for each call
 _slow_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _has_odd_float = re.compile(rb"[0-9]e|0\.0000").search
-"""Whether there may be a float in a text that orjson writes in another way than Python."""
+"""Returns a match if a text may hold a float that orjson and Python write differently."""
 
 _TYPES = {
     "text": pa.string(),
@@ -111,7 +111,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "timestamp": lambda value: None if value is None else parse_timestamp(value),
     "json": _encode,
 }
-"""What becomes of a value, and of each member of a list: None is a member that is missing, and a value of JSON."""
+"""Conversions of a value, and of each member of a list: None is a missing member, and a value of JSON."""
 
 
 def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:

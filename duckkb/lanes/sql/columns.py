@@ -154,7 +154,7 @@ class Observation:
                         misfits.setdefault(at, []).append((column.name, kind, False))
         declared_names = {column.name for column in self._declared}
         loose_of = lru_cache(maxsize=None)(lambda names: sorted(set(names) - declared_names))  # few sets of names occur
-        cached_encode = lru_cache(maxsize=None)(_encode_facts)  # few records say something of their own
+        cached_encode = lru_cache(maxsize=None)(_encode_facts)  # few distinct facts occur
         remarks = []
         for at, record in enumerate(records):
             loose = loose_of(tuple(record.fields))
@@ -248,7 +248,7 @@ class Columns(Struct, frozen=True, dict=True):
                 f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known_names))}.",
                 suggestion="write the name as it is stored, in double quotes",
             )
-        for column in self.all:  # `A_2`, where the table has an `a` before it
+        for column in self.all:  # `A_2` if the table already has an `a`
             if column.sql_name.casefold() == name.casefold():
                 return column, ()
         raise unknown_field(name, self)
@@ -261,7 +261,7 @@ class Columns(Struct, frozen=True, dict=True):
 
     @cached_property
     def _by_name(self) -> Mapping[str, Column]:
-        # A business field may bear the name of an edge's system column; what the schema declares wins in filters.
+        # A business field may have the name of an edge's system column; in filters the schema's declaration wins.
         return {column.name: column for column in (*self.all, *self.business)}
 
     @cached_property

@@ -22,8 +22,8 @@ SQL_TYPES = {
 }
 
 INT64 = 1 << 63
-EXACT = 1 << 53  # every integer up to here is a double
-PAST_EXACT = "a whole number past 2^53"  # the text at which a calculation fails that would have to round one
+EXACT = 1 << 53  # every integer up to here has an equal double
+PAST_EXACT = "a whole number past 2^53"  # the error text of a calculation that would round a whole number
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)?",
@@ -136,4 +136,4 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "json": lambda value: True,
 }
 SHAPES: dict[type, str] = {str: "text", bool: "boolean", float: "number"}
-"""The shapes of values that have one whatever they are."""
+"""The shapes of values whose type alone decides."""

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _BATCH = 8192  # records that are made into rows at a time
 _DELTA = 100  # changed records up to which the base is kept, however small it is
 _LEAST_GROUPED = 2_000  # rows from which grouping them by a value pays
-_SAMPLE = 1_000  # of them, in which values have to repeat for that
-_SOME_RECORDS = 1_000  # in which a name inside nested values is looked for
-_MOST_ANSWERS = 16  # that are held; eight bytes for each of their ids
+_SAMPLE = 1_000  # the first rows, in which values must repeat for that
+_SOME_RECORDS = 1_000  # records in which a name inside nested values is searched
+_MOST_ANSWERS = 16  # cached answers, of eight bytes for each id
 
 Ends = Callable[[Record], tuple[int | None, int | None]]
 Given = TypeVar("Given")
@@ -278,7 +278,7 @@ class RowTable(RowMirror):
     def _state(self, folder: Path | None) -> State:
         if folder is None:
             return {}
-        # the delta before counts until the meta names the new one
+        # the previous delta is valid until the meta names the new delta
         keep = {"base.arrow", f"delta-{self._step}.arrow", f"delta-{self._step - 1}.arrow"}
         for path in folder.iterdir():
             if path.name not in keep:

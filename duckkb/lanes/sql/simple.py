@@ -23,7 +23,7 @@ Constant = str | int | float | bool
 
 _MOST_TESTS, _MOST_ITEMS = 32, 500
 
-# Words that the parser may take for something else than a field where they are not quoted.
+# Words that the parser may not take for a field unless they are quoted.
 _KEYWORDS = """
 all analyse analyze and anti any array as asc asof asymmetric at authorization between bigint binary bit boolean both by
 case cast char character check coalesce collate collation column columns concurrently constraint create cross dec decimal
@@ -44,7 +44,7 @@ _TEST = re.compile(
     (?P<joint>[ \t\r\n]+(?i:AND)(?=[ \t\r\n]))?""",
     re.VERBOSE | re.ASCII,
 )
-_EACH = re.compile(r"'(?:[^']|'')*'|-?[0-9.]+|[a-z]+", re.IGNORECASE)  # of literals, where only those and commas are
+_EACH = re.compile(r"'(?:[^']|'')*'|-?[0-9.]+|[a-z]+", re.IGNORECASE)  # each literal in a list of literals and commas
 _ODD = re.compile("[\0\ud800-\udfff]")
 _EQUALITIES = {"=": "equal", "<>": "not_equal", "!=": "not_equal"}
 _OPERATORS = _EQUALITIES | {"<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
@@ -68,7 +68,7 @@ def parse_comparisons(fragment: str) -> tuple[Written, ...]:
     """Parse the comparisons of a condition, all of which must hold; empty if it is not as simple as that."""
     if len(fragment) > MAX_FILTER // 4 or _ODD.search(fragment):
         return ()
-    if negation := _NEGATED.fullmatch(fragment):  # of one comparison; a missing value satisfies neither
+    if negation := _NEGATED.fullmatch(fragment):  # NOT of a single comparison; a missing value satisfies neither
         inner_comparisons = parse_comparisons(negation[1])
         inverse = [
             (name, _INVERSE[operator], constants)
@@ -151,4 +151,4 @@ _SUITS: Mapping[str, Callable[[Constant], bool]] = {
     "integer": lambda value: type(value) is int and -INT64 < value < INT64,
     "number": lambda value: isinstance(value, (int, float)) and type(value) is not bool and abs(value) < EXACT,
 }
-"""By the kind of a column, which constants are compared with it as they are."""
+"""By the kind of a column, the constants that compare with it unchanged."""

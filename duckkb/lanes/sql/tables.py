@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 SEARCH_INDEX, SEARCH_CACHE = "search_index", "search_cache"
 FILTER_SECONDS = 30.0
-TRIAL_SECONDS = 2.0  # for what a refusal would advise, before it does
+TRIAL_SECONDS = 2.0  # to try a correction before a refusal suggests it
 MAX_SECONDS = 3_600
 
 _OF_ARRAYS = re.compile(r"\barray_\w+\(", re.IGNORECASE)
 _LISTS = re.compile(
     r"'(?:[^']|'')*'|\"[^\"]*\"|(\[\s*[-+]?[\d.][\d.eE+-]*(?:\s*,\s*[-+]?[\d.][\d.eE+-]*)*\s*\])(?!\s*::)"
 )
-"""Texts and names, which are passed over, or a list of numbers that says no type."""
+"""Texts and names, which are skipped, or a list of numbers without a type."""
 
 EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
@@ -76,7 +76,7 @@ class Tables:
         self._ontology = self._whole = ontology
         self._besides: tuple[str, ...] = (SEARCH_INDEX, SEARCH_CACHE)
         self._tables: dict[tuple[str, str], RowTable] = {}
-        self._turn = RLock()  # of threads that ask for a table, one makes it
+        self._turn = RLock()  # a single thread builds a table that several request
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Return the ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or
@@ -199,7 +199,8 @@ class Tables:
 
     def _show(self, table: RowTable, engine: Engine) -> None:
         pieces, view = table.pieces(), quote_identifier(table.kind.table)
-        local_name = f"{table.kind.kind}_{table.kind.table}"  # no number: the same whichever types are known beside it
+        # without a number, so that it does not depend on other known types
+        local_name = f"{table.kind.kind}_{table.kind.table}"
         changed_pieces = {f"__{name}_{local_name}": piece for name, piece in pieces.items()}
         changed_pieces = {
             name: piece for name, piece in changed_pieces.items() if engine.shown.get(name) != (piece.path or piece)

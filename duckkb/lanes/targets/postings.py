@@ -17,12 +17,15 @@ Positions = NDArray[np.int32]
 
 
 Term = tuple[int, str]
-"""A number of a field of the index (0 for the order of tokens, and for the marks of written forms, which no token is like; from 1
-on the words fields), and a token."""
+"""The number of an index field and a token. Field 0 has the order of tokens, and the marks of written forms, which
+equal no token; from 1 on are the words fields.
+"""
 
 Posting = tuple[Term, int, int, bytes | None]
-"""A term in one record: how often it stands there, as how long the field counts, and where in field 0: a place between two values
-is left free. A mark stands nowhere, and no times. Plain, as there may be hundreds of millions."""
+"""A term in a record: how often it occurs, the stored length of the field, and the positions in field 0, with a
+free position between two values. A mark has no positions and occurs zero times. A plain tuple, because there
+may be hundreds of millions.
+"""
 
 
 def numbers_of(fields: Sequence[WordsField]) -> dict[str, int]:

@@ -16,10 +16,10 @@ from duckkb.queries import LaneHit
 from duckkb.settings import VectorSettings
 
 _MARGIN, _MORE = 16, 4
-_FEW = 1 / 20  # share of the records of which all are compared rather than led to
+_FEW = 1 / 20  # share of the records up to which all are compared without the graph
 
 Row = tuple[int, str, int, int, Any, float]
-"""Id, field, number of the chunk, place among the record's chunks, vector, product with the question."""
+"""Id, field, number of the chunk, place among the record's chunks, vector, product with the query."""
 
 
 class PublishedVectors(PublishedLane, ABC):

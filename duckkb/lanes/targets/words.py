@@ -36,10 +36,10 @@ MARGIN, MORE = 16, 8
 Ids = NDArray[np.int64]
 Scores = NDArray[np.float64]
 Found = tuple[Ids, Scores]
-"""Ids, rising, and what a clause adds to the score of each."""
+"""Ids, ascending, and what a clause adds to the score of each."""
 
 Term = Hashable
-"""What a target knows a token of a field by."""
+"""The target's key of a token in a field."""
 
 
 class PublishedStatistics(Statistics):
@@ -138,10 +138,10 @@ class PublishedWords(PublishedLane, ABC):
 
     def _parse_query(self, query: LexicalQuery) -> tuple[Clauses, PublishedStatistics]:
         """Return the clauses of a query, and the statistics of the present publication."""
-        cache_entry, now = self._asked, self._now  # another thread may ask something else meanwhile
+        cache_entry, now = self._asked, self._now  # another thread may replace it meanwhile
         if (
             cache_entry is None or cache_entry[0] != query or cache_entry[3] is not now
-        ):  # numbers of terms are those of one publication
+        ):  # term numbers are valid for a single publication
             has_terms = bool(self._kind.full_text) and not query.is_empty
             query_clauses = clauses(query, self._tokenizer, self._fields) if has_terms else Clauses()
             view = self._counted()
@@ -227,7 +227,7 @@ class PublishedWords(PublishedLane, ABC):
         """Return the records in which terms of each choice follow in a row."""
         for choice in sorted(choices, key=len)[
             :-1
-        ]:  # who has one of the rest need not be looked at where it lacks another
+        ]:  # only records with all rare choices need the positions of the frequent choice
             ids = self._ids_with(choice, allowed_ids)
             allowed_ids = IdSet(ids)
             if not len(ids):
@@ -257,7 +257,7 @@ class PublishedWords(PublishedLane, ABC):
         if len(before) + len(last_terms) <= MOST_EXPANSIONS:
             return np.array(sorted(self._find_sequences(choices, allowed_ids)), np.int64)
         ids: Ids | None = None
-        for choice in choices:  # as over an index: the tokens, wherever they stand
+        for choice in choices:  # as over an index: the tokens at any position
             choice_ids = self._ids_with(choice, allowed_ids)
             ids = choice_ids if ids is None else np.intersect1d(ids, choice_ids)
         return np.empty(0, np.int64) if ids is None else ids

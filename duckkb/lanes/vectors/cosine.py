@@ -17,12 +17,12 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _DECIMALS = 6
-DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
-_SURE = 1e-6  # how far a square summed in 32 bits may be from 1 where the length surely is near enough to it
-_STRETCH = 64  # products of which the greatest is looked at first
+DOUBT = 2e-5  # above the error of a 32-bit product of two unit vectors, rounding included
+_SURE = 1e-6  # the distance from 1 up to which a squared length, summed in 32 bits, certainly counts as 1
+_STRETCH = 64  # products per stretch, whose greatest is examined first
 _BLOCK = 4096  # rows that are widened to 64 bits at a time, or that one thread multiplies
 LARGE = 12 << 20
-"""Numbers of a matrix from which on several threads multiply it."""
+"""The size of a matrix, in numbers, from which on several threads multiply it."""
 _threads = 8  # at most, of one product
 
 
@@ -100,7 +100,7 @@ def run_in_threads(rows: int, work: Callable[[slice], object], stretch: int = _B
     parts = iter([slice(start, start + stretch) for start in range(0, rows, stretch)])
 
     def take_turns() -> None:
-        for part in parts:  # whoever is free takes the next one
+        for part in parts:  # a free thread takes the next part
             work(part)
 
     threads = min(_count_cores(), _threads) - 1

@@ -17,9 +17,9 @@ from duckkb.lanes.vectors.record_vectors import View
 MATERIAL = "1 faiss hnsw 16 64 8bit"
 _FILE = "graph"
 _LINKS, _EFFORT = 16, 64
-_BLOCK = 8192  # rows that are added at a time: one may interrupt between two
-_LEAST_EFFORT = 64  # candidates that a question looks at, however few it asks for
-_OVER = 4  # candidates asked for of each row that is wanted, as the graph knows rows in 8 bits
+_BLOCK = 8192  # rows that are added at a time: a job can be interrupted between two blocks
+_LEAST_EFFORT = 64  # the least candidates that a query examines
+_OVER = 4  # candidates for each requested row, because the graph knows rows only in 8 bits
 _UNSEEN_SHARE = 1 / 20  # of the rows, above which a job adds those that the graph does not know
 _SAMPLED = 4096
 _MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000

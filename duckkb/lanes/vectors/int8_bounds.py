@@ -35,15 +35,15 @@ from numpy.typing import NDArray
 from duckkb.lanes.vectors.cosine import LARGE, Doubles, Floats, Ints, run_in_threads
 
 Kernel = Callable[[NDArray[np.int8], NDArray[np.int8], Floats], object]
-"""Puts the products of rows of levels (rows, dimension) with the levels of a question (dimension) into (rows, 1)."""
+"""Writes the products of rows of levels (rows, dimension) with the levels of a query (dimension) to (rows, 1)."""
 
 LARGEST_DIMENSION = 32_768
 """So many products of two levels and a byte's offset fit into the 32 bits in which kernels sum them."""
 _LEVELS = 127
 _BLOCK = 1024  # rows that are rounded at a time: they stay in the processor's cache
 _STRETCH = 16_384  # rows that one thread multiplies at a time
-_ABOVE = 1 + 1e-6  # more than what rounding a number to 32 bits takes from it
-_LEAST = np.float32(1e-6)  # more than the length of what is lost where numbers of a unit row are subtracted in 32 bits
+_ABOVE = 1 + 1e-6  # above the relative error of rounding a number to 32 bits
+_LEAST = np.float32(1e-6)  # above the length of the error of subtracting in a unit row in 32 bits
 
 
 def common_direction(unit: Floats) -> Floats:
@@ -128,7 +128,7 @@ class Int8Rows(NamedTuple):
             doubt = numbers[:, 2] * doubt_scale
             doubt += loss
             np.add(middle, doubt, out=most[part])
-            middle -= doubt  # from here on it is the least
+            middle -= doubt  # from here on `middle` is the lower bound
 
         if self.levels.size < LARGE:
             fill(slice(0, len(self.levels)))
@@ -152,7 +152,7 @@ def kernel() -> Kernel | None:
             numkong.cdist(levels, query_levels[None], "dot", out=out)
 
         return multiply if _is_right(multiply) else None
-    except Exception:  # without it all are compared: whatever ails it, nobody has to wait for an answer
+    except Exception:  # without a kernel all rows are compared; no failure of it may stop a query
         return None
 
 

@@ -27,11 +27,12 @@ from duckkb.lanes.vectors.int8_bounds import (
 )
 
 MATRIX, COPY, BOUNDS, SLOTS = "matrix", "copy", "bounds", "slots"
-"""The files: the numbers of each row; the same in 8 bits, and what that lost; and chunks, beginnings, ids, signs of
-life and the direction that was taken out of the copy, one array after the other."""
+"""The files: the rows; the rows in 8 bits, and their rounding errors; and the slots as arrays, one after the
+other: chunks, starts, ids, whether alive, and the common direction of the copy.
+"""
 
 _SETS_HELD = 8
-_FEW = 16  # ids up to which looking at all slots costs less than sorting them
+_FEW = 16  # ids up to which scanning all slots costs less than sorting them
 
 Chunk = tuple[str, int, Floats]
 """The field of a chunk, its number there, and its vector, float32."""
@@ -58,7 +59,7 @@ class View(NamedTuple):
 
     def rows_of(self, chosen: Ints) -> tuple[Ints, Ints]:
         """Return the rows of the chosen slots, in that order, and where in them each of the slots begins."""
-        ends = self.starts.take(chosen + 1, mode="clip")  # of the slot behind, whose beginning it is
+        ends = self.starts.take(chosen + 1, mode="clip")  # the end of a slot is the start of the next
         counts = np.where(chosen + 1 < len(self.starts), ends, len(self.chunks)) - self.starts[chosen]
         starts = np.cumsum(counts) - counts
         return np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum()), starts
@@ -134,7 +135,7 @@ class RecordVectors:
         if folder and state and self.rows:
             self._slots, self._common = _read(folder / SLOTS, self.rows, int(state["slots"]), self.dimension)
         self._fresh: list[Slots] = []
-        self._sorted: tuple[Ints, Ints] | None = None  # the ids of the slots that are alive, rising, and their numbers
+        self._sorted: tuple[Ints, Ints] | None = None  # the ids of the living slots, ascending, and their numbers
         self._chosen: deque[tuple[IdSet, Ints]] = deque(maxlen=_SETS_HELD)
         self._begin()
         if self.rows:

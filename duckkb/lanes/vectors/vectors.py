@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from duckkb.lanes.vectors.graph import Graph
 
 _DEAD_SHARE = 0.25
-_GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
-_BOUNDED_FROM = 8_000  # slots from which on looking at bounds first wins
-_PICKED_FROM = 1_000  # the same, of slots that are picked out
-_LEFT_SHARE = 1 / 4  # of the slots, above which bounds have ruled out too little
-_SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
+_GATHER_SHARE = 1 / 16  # share of the rows below which copying the allowed rows costs less than multiplying all
+_BOUNDED_FROM = 8_000  # slots from which on checking bounds first is faster
+_PICKED_FROM = 1_000  # the same for selected slots
+_LEFT_SHARE = 1 / 4  # share of the slots above which bounds have ruled out too little
+_SPARE = 2  # records that the graph must find for each requested record; the best are taken
 
 
 class MissingVectors:
@@ -90,7 +90,7 @@ class CosineLane(RowMirror):
     def __init__(self, rows: Rows, settings: VectorSettings | None = None) -> None:
         super().__init__(rows)
         self._settings = settings or VectorSettings()
-        self._graph: tuple[str, Graph | None] = "", None  # the generation of the matrix that it was made of, and it
+        self._graph: tuple[str, Graph | None] = "", None  # the generation of the graph's matrix, and the graph
         self._open(None, {})
 
     @property
@@ -110,7 +110,7 @@ class CosineLane(RowMirror):
             self._settle()
             self._refuse_mixed_dimensions()
             records, graph = self._records, self._load_graph() if self._wants_graph else None
-            is_empty = not len(records)  # which has all of its rows be there to be looked at
+            is_empty = not len(records)  # writes all pending rows
         if is_empty or depth <= 0:
             return []
         if len(query) != records.dimension:
@@ -169,7 +169,8 @@ class CosineLane(RowMirror):
 
         view, generation = self._records.view, self._meta.generation
         if graph.is_behind(self._load_graph(), len(view.matrix)):
-            with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
+            # the disk is full or read-only: all rows are compared without a graph
+            with suppress(OSError, RuntimeError):
                 self._graph = generation, graph.make(files, view, generation)
 
     def _settle(self) -> None:
@@ -209,7 +210,7 @@ class CosineLane(RowMirror):
         self._lengths = str(state.get("lengths", ""))
         self._missing = MissingVectors()
         self._missing.unread |= set(state.get("lacking", ()))
-        self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
+        self._mixed: set[int] = set(state.get("mixed", ()))  # the dimensions if there are several
 
     def _state(self) -> State:
         return {

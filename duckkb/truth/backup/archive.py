@@ -30,7 +30,9 @@ _CHUNK = 1 << 20
 _LONGEST_MANIFEST, _LONGEST_LINK = 64 << 20, 1 << 16  # bytes
 _ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 KEPT_STATE = ("emptied", state.RESCUED)
-"""What of `.duckkb/` is nowhere else: that a base has no records on purpose, and files that `recover` put aside."""
+"""Files of `.duckkb/` that exist nowhere else: the note that a base is empty on purpose, and files that `recover`
+put aside.
+"""
 _KEPT_NAMES = {"git~1", ".git", state.FOLDER}
 # What zipfile and json raise of an archive that may be anybody's, none of it a fault of ours: BadZipFile and EOFError where it is
 # damaged or cut off, NotImplementedError for another compression or version, RuntimeError where it is encrypted, ValueError for a
@@ -192,7 +194,7 @@ def _convert_value(kind: Any, data: Any) -> Any:
         each = kinds[:1] * len(data) if kinds[-1] is Ellipsis else kinds
         return tuple(_convert_value(item_kind, value) for item_kind, value in zip(each, data, strict=True))
     elif type(data) is kind:
-        if kind is str and b"\0" in os.fsencode(data):  # which fails for what no system has as a name
+        if kind is str and b"\0" in os.fsencode(data):  # fails for text that no system can have as a name
             raise ValueError("a text holds NUL")
         return data
     raise ValueError(f"{data!r:.40} is not what stands there")

@@ -26,7 +26,7 @@ from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import find_repository
 
 SUFFIX = ".duckkb.zip"
-"""How backups are called by themselves: those that lie in a base are in no backup of it."""
+"""The suffix of default backup names: a backup of a base leaves out such files in it."""
 _TRUTH = (f"{layout.DATA}/nodes", f"{layout.DATA}/edges", layout.FORMAT_PATH, "ontology", "config.yaml")
 _CHUNK = 1 << 20
 
@@ -82,7 +82,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
             backup_paths = {source.backup, source.backup.with_name(Path(file.name).name)}
             for path in sorted(name for name in names if name in work_tree.head or top / name not in backup_paths):
                 _save(work_tree, path, writer)
-        # What is staged is a commit with a time of its own, whether or not it changed.
+        # The index commit has a time of its own and differs even without changes.
         if checkout and replace(bundle.checkout_of(source.root), index=checkout.index) != checkout:
             raise Conflict("HEAD or a stash changed while the backup was made", "E_STALE", "repeat the command")
         header = top.name, work_tree.base, source.created, version("duckkb"), checkout, history

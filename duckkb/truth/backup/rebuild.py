@@ -81,7 +81,7 @@ def _put(archive: Archive, folder: Path, saved_file: SavedFile) -> None:
 def _sync(folder: Path) -> None:
     """Make a folder and all its content durable."""
     if hasattr(os, "sync"):
-        os.sync()  # all at once, after which each by itself has little to do but to tell an error
+        os.sync()  # syncs everything at once; syncing each file afterwards mainly reports errors
     for place, _, files in os.walk(folder):
         for name in files:
             path = Path(place, name)
@@ -112,7 +112,7 @@ def put_in_place(folder: Path, target: Path, aside: Path, base: Path, timeout: f
         folder.rename(target)
     else:
         with lock.exclusive(base, timeout) if (base / "config.yaml").is_file() else nullcontext():
-            folder.rename(aside)  # so that what is old never stands under a name that says otherwise
+            folder.rename(aside)  # the old folder never has the name of the new one
             if not _swap_names(aside, target):
                 aside.rename(folder)
                 target.rename(aside)

@@ -252,7 +252,7 @@ def backward(work: Work) -> None:
     Raises `errors.StateError` (`E_RECOVER`) if the old content is damaged, and OSError.
     """
     if (work.stage / SEALED).exists():
-        work.on_step("turn back")  # from here on, recovery carries the journal back too
+        work.on_step("turn back")  # from here on, recovery undoes the journal too
         (work.stage / SEALED).replace(work.stage / UNDO)
         sync_folders([work.stage])
     for entry in reversed(work.journal.entries):
@@ -267,7 +267,7 @@ def discard(root: Path, stage: Path, on_step: Observer) -> None:
     draft = load(stage, DRAFT)
     folders = draft.folders if draft else ()
     _prune(root, reversed(folders), on_step)
-    # Before the stage goes, which alone says what else there is to remove: a power cut may bring a folder back.
+    # Sync before removing the stage: a power cut may bring a folder back, and only the stage lists the folders.
     sync_folders(sorted({(root / folder).parent for folder in folders}))
     _clear(stage, on_step)
 

@@ -238,7 +238,7 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
     try:
         return _open_lock(state.folder_of(root) / state.LOCK, os.O_RDONLY), True
     except OSError as error:
-        if error.errno in state.PASSING:  # there may well be a writer, and we would not see it
+        if error.errno in state.PASSING:  # there may be an unseen writer
             raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
         return None, True
 
@@ -336,13 +336,13 @@ def _read_holder(descriptor: int) -> Holder | None:
 
 
 def _is_alive(pid: int) -> bool:
-    if os.name == "nt":  # there, os.kill(pid, 0) would end the process
+    if os.name == "nt":  # on Windows, os.kill(pid, 0) would end the process
         return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError, TypeError):  # another user's, or no number of a process
+    except (OSError, OverflowError, TypeError):  # another user's process, or not a process number
         pass
     return True
 

@@ -25,7 +25,7 @@ _OF_A_WORK_TREE = {
     ".drone.yml", ".travis.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml", "jenkinsfile", ".husky",
     ".pre-commit-config.yaml",
 }  # fmt: skip
-"""What runs commands where a repository is hosted or committed to: a line of JSON is YAML too."""
+"""Files that run commands where a repository is hosted or committed to: a line of JSON is also YAML."""
 
 
 def grant_outside_path(path: str | Path, root: Path, env: Environment) -> Path:
@@ -105,7 +105,7 @@ def draft_file(named: str | Path, root: Path, env: Environment, *, force: bool) 
     if path.exists() and not force:
         raise refusal(path, "exists already", "--force overwrites it")
     draft = atomic_write.draft_beside(path)
-    with atomic_write.take_place(draft, path), draft.open("x+b") as file:  # never through a link laid there
+    with atomic_write.take_place(draft, path), draft.open("x+b") as file:  # "x" never follows a planted link
         yield file
 
 

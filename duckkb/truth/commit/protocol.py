@@ -317,7 +317,7 @@ def _make_durable(work: Work) -> None:
     """Make the stage durable, and create the folders of new parts."""
     stage = work.stage
     work.on_step("make the stage durable")
-    # Up to the root: whoever made a folder on the way may have died before its name was durable.
+    # Up to the root: a process that made a folder on the way may have died before its name was durable.
     sync_folders([stage, *list(stage.parents)[:3]])
     for folder in work.journal.folders:
         work.on_step(f"make {folder}")
@@ -346,7 +346,7 @@ def _carry_out(work: Work) -> None:
         except OSError as error:
             if not (work.stage / SEALED).exists():  # all is in place; the next recovery removes what is left
                 return
-            if error.errno == errno.EIO:  # a failed fsync passes the second time without having synced
+            if error.errno == errno.EIO:  # after a failed fsync the next one succeeds without having synced
                 raise
             journals.forward(replace(work, on_step=_ignore_step))
     except OSError as error:

@@ -43,7 +43,7 @@ def write(root: Path, target: Path | None) -> None:
             raise state.refusal(f"{path.name} cannot be removed", error) from error
         return
     home = root.resolve()
-    # What lies inside the base moves with it; any other place was meant for the base where it stands.
+    # A folder inside the base moves with it; any other folder was set for the base's present place.
     stored_target = target.relative_to(home) if target.is_relative_to(home) else target
     state.write_atomic(path, json.dumps({"base": str(home), "target": str(stored_target)}).encode() + b"\n")
 

@@ -32,7 +32,9 @@ from duckkb.truth.layout import Listing, list_folder, parse_part, read_regular
 LINKS = "#links"
 PERMISSION = "give yourself permission to read it, or name it under `ignore`"
 _EPOCH = "1970-01-01T00:00:00.000000Z"
-"""The times of a document: git keeps none of files, and a record is the same in every clone. Its history says more."""
+"""The times of all documents: git keeps no file times, and a record is the same in every clone. Its history says
+more.
+"""
 
 Seen = tuple[str, os.stat_result]
 
@@ -246,7 +248,7 @@ def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> I
         extract = extract or document.read(inner, raw, how)
         rows = list[StoredRow]()
         if how.strict and not document.is_whole(extract.fields):
-            pass  # no record, and what is none links to nothing
+            pass  # not a record, so it has no links
         elif kind.kind == "edge":
             links = {to: lines[0] for to, lines in sorted(extract.links.items()) if _can_link(kind.source, to)}
             rows = [_build_row(kind, path, {FROM: inner, TO: to}, line) for to, line in links.items()]

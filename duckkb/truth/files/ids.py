@@ -16,12 +16,12 @@ from duckkb.ontology.model import Generated, RecordType
 from duckkb.records import FROM, TO, Identity, component_of, component_value
 
 MAX_ID = 2**53 - 1
-# one encoder for all identities: `json.dumps` with options of its own makes a new one each time
+# a shared encoder: `json.dumps` with options creates an encoder for each call
 _spelled = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_IDENTITY_BYTES = 1024
 
-# Controls, line separators and the bidirectional controls: nothing that could hide or reorder what a reviewer reads.
+# Controls, line separators and bidirectional controls could hide or reorder text from a reviewer.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z")
 
@@ -50,7 +50,7 @@ def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bo
 
 
 def _digest(kind: str, table: str, identity: Identity, salt: int) -> int:
-    if len(identity) == 1 and type(identity[0]) is str:  # both write the same bytes, this in a fifth of the time
+    if len(identity) == 1 and type(identity[0]) is str:  # writes the same bytes in a fifth of the time
         data = orjson.dumps(["duckkb/1", kind, table, identity, salt])
     else:
         parts = ["duckkb/1", kind, table, [component_value(component) for component in identity], salt]
@@ -74,7 +74,7 @@ def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generat
     namespace = uuid.UUID(generated.namespace) if generated.namespace else uuid.NAMESPACE_OID
     try:
         return fields | {identity[0]: str(uuid.uuid5(namespace, text))}
-    except UnicodeEncodeError:  # half of a surrogate pair: whoever reads the line says so
+    except UnicodeEncodeError:  # half of a surrogate pair; reading the line reports it
         return fields
 
 
@@ -92,7 +92,7 @@ def identity_of(kind: RecordType, fields: Mapping[str, Any]) -> Identity:
 def identity_findings(names: Sequence[str], fields: Mapping[str, Any], *, edge: bool) -> list[Finding]:
     """Return the problems of the identity fields, a finding (E_IDENTITY) for each wrong field."""
     if len(names) == 1 and type(only := fields.get(names[0])) is str and not scalar_problem(only):
-        return []  # nearly all of them, and there may be millions
+        return []  # the most frequent case among millions
     findings = []
     for name in names:
         problem = _end_problem(fields.get(name)) if edge and name in (FROM, TO) else scalar_problem(fields.get(name))

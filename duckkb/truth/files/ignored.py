@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 GITIGNORE = ".gitignore"
 _MOST_BYTES = 1024 * 1024
 Binding = tuple[tuple[str, int, IgnoreFile], ...]
-"""The .gitignore files that bind a folder, the outermost first: what stands before a path, and how much of it does not, as
-each file has the path."""
+"""The .gitignore files that apply to a folder, outermost first. Each has the text to add before a path, and the
+number of characters to remove from it, to get the path relative to that file.
+"""
 _File = TypeVar("_File")
 
 

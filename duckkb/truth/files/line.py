@@ -48,9 +48,9 @@ _NO_TIME = object()
 _BLANKS = b" \t"
 _TEXTS = {str}
 _BETWEEN = os.urandom(16).hex()
-"""Stands between lines that are read together. Nobody knows it before, so no line can hold it."""
+"""The separator of lines that are read together. It is unpredictable, so no line can contain it."""
 _TOGETHER, _TOGETHER_BYTES = 1_000, 1 << 20
-"""How many lines are read together, and how long they are together."""
+"""The most lines that are read together, and the most bytes."""
 
 
 class Decoded(NamedTuple):
@@ -184,7 +184,7 @@ def record_lines(records: Sequence[Record], shape: LineShape, limits: Limits) ->
             return None
         # Copies: orjson makes room for eight times as much, and what it gives back behind each line is too short for the next.
         lines = [bytes(memoryview(orjson.dumps(fields))) for fields in values]
-    except TypeError:  # keys that are no texts, half a character
+    except TypeError:  # keys that are not texts, half a character
         return None
     are_canonical = all(canonical_values(some, shape, limits) is not None for some in _split_slabs(lines))
     return lines if are_canonical else None

@@ -28,9 +28,9 @@ _POINTER = b"version https://git-lfs"
 _GRANULARITY_NS = 2_000_000_000
 _COMPLETE, _CANONICAL = 1, 2
 AS_STORED = _COMPLETE | _CANONICAL
-"""Flags of a row that the file has as it is."""
-_FEW = 8  # rows of a part that are read one by one; for more all of it is read
-_AT_ONCE = 64  # rows of a part that are read together by who goes through them
+"""The flags of a row whose line the file has exactly."""
+_FEW = 8  # rows of a part that are read singly; for more the whole part is read
+_AT_ONCE = 64  # rows of a part that an iteration reads together
 
 
 class StoredRow(Struct, frozen=True):
@@ -85,7 +85,7 @@ def row_in(kind: RecordType, line: bytes) -> StoredRow:
 def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
     """Return the identity in the values of a valid line."""
     names = kind.identity_fields
-    if len(names) == 1 and type(only := values[names[0]]) is str:  # nearly all of them, and there may be millions
+    if len(names) == 1 and type(only := values[names[0]]) is str:  # the most frequent case among millions
         return (only,)
     return tuple([component_of(values[name]) for name in names])
 
@@ -378,7 +378,7 @@ class Lines(Struct):
             if isinstance(outcome, LineError):
                 self.findings += [_place_in_file(finding, self.path, number) for finding in outcome.findings]
                 if outcome.findings[0].code == "E_MARKERS":
-                    # A divider or an end that no beginning precedes hides nothing of what follows.
+                    # A divider or an end marker without a beginning does not hide the lines after it.
                     in_conflict = line.startswith(b"<") or (in_conflict and not line.startswith(b">"))
             elif not in_conflict:  # neither side of a conflict is the record until someone has chosen
                 self.rows.append(self._build_row(outcome.values, line, number, shape, outcome.canonical))

@@ -36,10 +36,10 @@ from duckkb.truth.layout import (
 )  # fmt: skip
 
 _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
-"""What may lie in `data/` itself, and whether it is a folder."""
+"""The entries that `data/` itself may have, and whether each is a folder."""
 
 _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
-"""How lately an empty file was written that may yet be filled, how long it is waited for at a time, and how often."""
+"""The age up to which an empty file may yet be filled, the length of a wait for it, and the number of waits."""
 
 
 class Survey(Struct):
@@ -155,7 +155,7 @@ def _read_when_stable(root: Path, path: str) -> tuple[bytes, os.stat_result]:
         if raw or time.time_ns() - status.st_mtime_ns > _YOUNG_NS:
             break
         if not _is_git_at_work(root):
-            return read_regular(root / path)  # it may have been until just now
+            return read_regular(root / path)  # it may have been created just now
         time.sleep(_MOMENT_S)
     return raw, status
 
@@ -235,7 +235,7 @@ def _has_other_bytes(tree: Tree, root: Path, path: str, part: Part, status: os.s
         return True
     if hashlib.sha256(raw).hexdigest() != part.digest:
         return True
-    # The same bytes, read later: once that is past the clock's grain the stamp alone vouches for them.
+    # The same bytes, read later: after the clock's granularity has passed, the stamp alone vouches for them.
     tree.parts[path] = replace(part, stamp=Stamp.of(new_status, read_ns))
     return False
 

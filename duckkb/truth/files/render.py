@@ -27,9 +27,9 @@ from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
 
 _FEW_SHARE = 20
-"""Of the rows of a part so many new ones find their places one by one."""
+"""Up to this share of a part's rows, new rows are inserted singly."""
 _SLAB = 1_000
-"""Lines that are looked at together."""
+"""Lines that are checked together."""
 _order = attrgetter("order")
 
 
@@ -59,7 +59,7 @@ class RenderedPart(Struct, frozen=True):
         """Return the part as it lies on disk once written, for `Tree.replace`; None if it was deleted."""
         if self.data is None:
             return None
-        # Read and written at one moment: until it is read again only its digest vouches for it.
+        # Read and written at the same moment: until it is read again only its digest vouches for it.
         stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino, status.st_mtime_ns)
         return Part(self.path, self.kind, stamp, hashlib.sha256(self.data).hexdigest(), self.rows)
 

@@ -13,7 +13,7 @@ _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
 _HEAD = re.compile(rb'\{"__id":([1-9][0-9]{0,15})[,}]')
 _SPACE = re.compile(r"[ \t\n\r]*")
 
-# Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
+# Only the extent of a value is needed; numbers stay text, because Python refuses to convert very long ones.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 _SCAN: Callable[[str, int], tuple[Any, int]] = vars(_DECODER)["scan_once"]
 

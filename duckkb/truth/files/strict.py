@@ -20,7 +20,7 @@ from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findin
 
 # The parsers below recurse, and orjson refuses to write more than 254 levels.
 HARD_DEPTH = 200
-# Of one line; nobody mends more at once, and 8 MB can hold a million.
+# The most findings of a line; nobody fixes more at once, and 8 MB can hold a million.
 MOST_FINDINGS = 100
 
 _BOM = b"\xef\xbb\xbf"
@@ -211,7 +211,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _parse_integer(text: str) -> int | _Wrong:
-    # The length first: Python refuses to convert more than 4,300 digits.
+    # Check the length first: Python refuses to convert more than 4,300 digits.
     if len(text) <= 20 and INT64_MIN <= (value := int(text)) <= INT64_MAX:
         return value
     return _Wrong(f"the integer {_trim_text(text)} is past int64")
@@ -286,7 +286,7 @@ class _StrictWalk(Struct, frozen=True):
 
 
 def _extend_pointer(parent: str, key: str) -> str:
-    # A pointer is printed and encoded: half a surrogate pair in a key must not make that fail.
+    # A pointer is printed and encoded, which half a surrogate pair in a key must not break.
     key_text = key.encode("utf-8", "backslashreplace").decode()
     return f"{parent}/{key_text.replace('~', '~0').replace('/', '~1')}"
 

@@ -20,7 +20,7 @@ from duckkb.truth.files.line import Limits, LineShape, decode, record_line
 from duckkb.truth.files.part import Part, PartRows, StoredRow, encode_identity, identity_of, record_of
 from duckkb.truth.files.source_text import merge_duplicates
 
-_KEPT = 4096  # rows that were found lately
+_KEPT = 4096  # recently found rows
 
 
 class Repeated(Exception):
@@ -28,7 +28,7 @@ class Repeated(Exception):
 
 
 Key = int | bytes
-"""What a record is found by: its id, or its identity as JSON."""
+"""The key of a record: its id, or its identity as JSON."""
 Swapped = Mapping[str, PartRows]
 """The rows of files by path, in path order."""
 
@@ -87,7 +87,7 @@ class Table:
         return self._index is not None
 
     def __len__(self) -> int:
-        if self._count is None:  # each question asks several times
+        if self._count is None:  # each query calls this several times
             self._count = sum(map(len, self._rows.values()))
         return self._count
 
@@ -130,7 +130,7 @@ class Table:
         for path in old.keys() - new.keys():
             self._rows.pop(path, None)
         self._rows |= new
-        for path in new:  # also of lines that stay: the index does not lead to a part that it does not hold
+        for path in new:  # also keys of unchanged lines: the index no longer leads to a replaced part
             self._hold(path)
         self._refuse_duplicates([*(after - before)])
         gone, came = {identity for _, identity in before}, {identity for _, identity in after}
@@ -156,7 +156,7 @@ class Table:
         """Hold the keys of all parts and stop using the index."""
         for path in self._rows:
             self._hold(path)
-        self._index = None  # now that other threads find all of it
+        self._index = None  # only after other threads can find all rows
 
     def _hold(self, path: str) -> None:
         """Hold the keys of a part in memory. Raises `Repeated`."""
@@ -171,7 +171,7 @@ class Table:
             self._places[key] = path, at
 
     def _find_row(self, key: Key) -> StoredRow | None:
-        row = self._lately.get(key)  # an answer asks for the same few again and again
+        row = self._lately.get(key)  # a query requests the same few rows repeatedly
         if row is None:
             entry = self._find_entry(key, with_row=True)
             if entry is None or entry.row is None:
@@ -210,7 +210,7 @@ def _collect_names(parts: Swapped) -> set[tuple[int, bytes]]:
 def _spell(identity: Identity) -> bytes | None:
     try:
         return encode_identity(identity)
-    except TypeError:  # half a character: asked for by a command line, and in no line
+    except TypeError:  # half a character, from a command line; no stored line has it
         return None
 
 
@@ -270,7 +270,7 @@ class MendedTable:
 
     def _join(self, rows: Sequence[StoredRow]) -> StoredRow:
         line = merge_duplicates([row.line for row in rows], self._kind.identity_fields)
-        # Together the lines may be longer than one may be; that is for whoever writes them as one to refuse.
+        # The merged line may exceed the limit of a line; writing it is then refused.
         limits = replace(self._limits, max_record_bytes=max(self._limits.max_record_bytes, len(line)))
         record = record_of(self._kind, decode(line, self._shape, limits).values)
         return replace(rows[0], record=record, line=line)

@@ -45,7 +45,7 @@ class Ambiguous(Struct, frozen=True):
 
 
 End = Ref | Ambiguous | None
-"""What an end of an edge leads to; None where it dangles."""
+"""The target of an edge's end; None if it does not exist."""
 
 
 def bare_end(identity: Identity) -> Component:
@@ -91,15 +91,14 @@ class Tree:
         self.limits = limits
         self.parts: dict[str, Part] = dict(sorted(parts.items()))
         self.findings = findings
-        self.lately: tuple[str, ...] = ()  # parts that were replaced last, where they are few
-        self.seen: Survey | None = (
-            None  # what lay there when nothing was found changed, and stamps vouched for all parts
-        )
-        self._unreadable: tuple[object, object, list[Finding]] | None = None  # of which parts and findings, and they
+        self.lately: tuple[str, ...] = ()  # the parts that were replaced last, if they are few
+        self.seen: Survey | None = None  # the last survey without changes, when stamps vouched for all parts
+        # a cache: the parts and findings it was computed from, and the result
+        self._unreadable: tuple[object, object, list[Finding]] | None = None
         self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
         self._ends: dict[str, EdgeEnds] = {}
         self._wiki: dict[str, WikiLinks] = {}  # by edge type
-        self._turn = RLock()  # of threads that ask for an index, one makes it
+        self._turn = RLock()  # a single thread builds an index that several request
 
     def narrowed(self, ontology: Ontology) -> "Tree":
         """Return a tree of fewer types with the same records: its readers cannot tell that there are others. Valid
@@ -113,7 +112,7 @@ class Tree:
             self._tables,
             self._ends,
             self._turn,
-        )  # each is made of the parts of its own type alone
+        )  # shared, because each is built only from the parts of its type
         tree.findings = [
             finding
             for finding in self.findings
@@ -372,7 +371,7 @@ class Tree:
                 if ends := self._ends.get(kind.name):
                     ends.change(*(map(identity_of, identities) for identities in names))
                 return
-        # Of records that stand twice all are looked at: there are few such types, and not for long.
+        # A type with duplicates is rebuilt from all its parts: such types are few and temporary.
         present = {**{part.path: part for part in self.parts_of(kind)}, **parts}
         self._tables[kind.name] = self._build_table(
             kind, {path: part for path in sorted(present) if (part := present[path])}

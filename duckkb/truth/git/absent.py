@@ -14,7 +14,7 @@ _RECORDS = ("data/nodes", "data/edges")
 _PLACES = (*_RECORDS, "data/FORMAT.json", "ontology", "config.yaml")
 _MANY = 5
 _PLAIN: dict[Path, tuple[Path, tuple[int, ...]]] = {}
-"""By base the file of git's index, and the stamp of that index that nothing is left out of: each search asks."""
+"""By base the file of git's index, and the stamp of an index that leaves nothing out: each search checks it."""
 _SKIPPED, _BRING_BACK = 2, "git update-index --no-skip-worktree {0} && git checkout -- {0}"
 
 
@@ -87,7 +87,7 @@ def _find_lost_files(root: Path) -> Iterator[Finding]:
     from duckkb.truth.git import revisions  # takes a while to import, and every read imports this module
 
     repo = run.repository_of(root)
-    if not repo.index.is_file():  # nothing says what is tracked
+    if not repo.index.is_file():  # the tracked files are unknown
         return
     places = [repo.prefix + place for place in _PLACES]
     try:

@@ -82,7 +82,7 @@ def undo(root: Path) -> tuple[str, ...]:
     at_head, at_theirs = (_list_blobs(root, commit) for commit in (merge.head, merge.theirs))
     merge_paths = {path for path in {*at_head, *at_theirs} if at_head.get(path) != at_theirs.get(path)}
     paths = sorted((merge_paths & {*_list_changed_files(root), *(merge_paths - at_head.keys())}) - merge.changed)
-    from duckkb.truth.git import revisions  # takes a while to import, and each write looks for what was left
+    from duckkb.truth.git import revisions  # slow to import, and each write calls this module
 
     contents = revisions.blobs(root, {tree[path] for tree in (at_head, at_theirs) for path in paths if path in tree})
     for path in paths:
@@ -113,7 +113,7 @@ def _forget(root: Path) -> None:
 def _list_changed_files(root: Path) -> set[str]:
     if not text(root, ["rev-parse", "--verify", "--quiet", "HEAD"]):
         return set()
-    # Not `diff-index`, for which a file that was merely touched is another one.
+    # Not `diff-index`, which counts a merely touched file as changed.
     command = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "HEAD", "--"]
     raw_names = output(root, command, settings=disable_filters(root))
     return {os.fsdecode(name) for name in raw_names.split(b"\0") if name}

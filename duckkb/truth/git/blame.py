@@ -8,9 +8,9 @@ from duckkb.truth.git import revisions
 from duckkb.truth.git.repository import attributes, head_commit
 from duckkb.truth.git.run import disable_filters, output
 
-_LINE = re.compile(rb"^([0-9a-f]{40,64}) [0-9]+ [0-9]+", re.MULTILINE)  # the text of a line stands behind a tab
+_LINE = re.compile(rb"^([0-9a-f]{40,64}) [0-9]+ [0-9]+", re.MULTILINE)  # the text of a line follows a tab
 _HALF_ENDS = (b"\n\t\0\n", b"\n\t\0\0\0\n")
-"""What git takes for the last line where a text in UTF-16 or UTF-32 ends with a line's end."""
+"""The last line as git sees it in a UTF-16 or UTF-32 text that ends with a line end."""
 
 
 def line_commits(root: Path, path: str, commit: str = "") -> list[str | None]:

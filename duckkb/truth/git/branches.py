@@ -14,7 +14,7 @@ from duckkb.truth.git.run import text
 _FIELDS = ("refname", "symref", "objectname", "authorname", "committerdate:iso-strict", "contents:subject", "contents")
 _FORMAT = "".join(f"%({name})%00" for name in _FIELDS)
 _PLACES = ("refs/heads/", "refs/remotes/")
-_IMPOSSIBLE = re.compile("[\x00-\x20\x7f\ud800-\udfff]")  # in a name of git, or in an argument
+_IMPOSSIBLE = re.compile("[\x00-\x20\x7f\ud800-\udfff]")  # neither git names nor arguments may contain these
 
 
 class BranchTip(Struct, frozen=True):

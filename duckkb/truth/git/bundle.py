@@ -32,7 +32,7 @@ _RAW = "* -text -ident -filter !eol !working-tree-encoding\n"
 _AS_IT_IS = {"core.symlinks": "true", "core.protectHFS": "true", "core.protectNTFS": "true"}
 _NO_LOG = {"core.logAllRefUpdates": "false"}
 _LEAST_TAKEN = 4_096
-"""Bytes that a file takes at the least, whatever it holds."""
+"""The least bytes that any file takes."""
 
 
 class Checkout(Struct, frozen=True):
@@ -75,7 +75,7 @@ def _commit_index(root: Path, commit: str) -> str:
     """Write the index as a commit that no ref names; return an empty text if it is HEAD's tree."""
     index = repository_of(root).index
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
-        copy = Path(folder) / "index"  # git notes in the index what it wrote
+        copy = Path(folder) / "index"  # git updates the index as it writes
         if index.exists():
             copyfile(index, copy)
         tree = output(root, ["write-tree"], index=copy).decode().strip()
@@ -121,7 +121,7 @@ def bundle_history(root: Path, checkout: Checkout) -> Iterator[bytes]:
     """Yield all branches, tags, stashes and staged files as `git bundle` writes them. Raises `errors.Unavailable`
     (E_GIT).
     """
-    # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
+    # Commits without a ref are added as objects. HEADs of other work trees are not refs of this one.
     extra = [
         object_id
         for object_id in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes))
@@ -198,7 +198,7 @@ def _check_out(folder: Path, commit: str) -> None:
     _run_git(folder, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     _refuse_vast(folder, commit)
     attributes = folder / ".git/info/attributes"
-    attributes.write_text(_RAW, "utf-8")  # wins over those in the tree
+    attributes.write_text(_RAW, "utf-8")  # overrides the attributes in the tree
     _run_git(folder, "read-tree", "--reset", "-u", commit, settings=_AS_IT_IS)
     attributes.unlink()
 
@@ -219,7 +219,7 @@ def _refuse_vast(folder: Path, commit: str) -> None:
 
 def stage(folder: Path, checkout: Checkout) -> None:
     """Restore the staged state of the index and refresh it for the present files."""
-    # A fresh one: git takes a file for changed where the index knows another size of it, whatever a filter makes of it.
+    # A fresh index: git takes a file for changed if its size in the index differs, whatever a filter makes of it.
     _run_git(folder, "read-tree", checkout.index or checkout.commit)
-    with suppress(Unavailable):  # says by its exit code that files are changed, too
+    with suppress(Unavailable):  # its exit code also reports changed files
         _run_git(folder, "update-index", "-q", "--refresh", settings=_AS_IT_IS | disable_filters(folder))

@@ -26,12 +26,13 @@ from duckkb.truth.git.revisions import Revision, TreeEntry, iter_listed_words, p
 from duckkb.truth.git.run import GitAnswer, answer, disable_filters, output, repository_of, setting_names, text
 
 _NO_LOCK, _WAIT_S = 255, 30.0
-"""How `git config` ends where another process holds the file's lock (CONFIG_NO_LOCK in its config.c), and how long that is waited
-for."""
+"""The exit code of `git config` if another process holds the file's lock (CONFIG_NO_LOCK in its config.c), and the
+seconds to wait.
+"""
 
 PARTS = ("data/nodes", "data/edges")
 STYLES: tuple[tuple[str, ...], ...] = ((), ("--diff3",), ("--zdiff3",))
-"""How git may show what conflicts."""
+"""The styles in which git may show conflicts."""
 _ZERO = "0" * 40
 _PICKED = re.compile(r"^\(cherry picked from commit ([0-9a-f]{40,64})\)$", re.MULTILINE)
 _REVERTED = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\.$", re.MULTILINE)
@@ -95,7 +96,7 @@ def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> Non
     for path, stages in sorted(entries.items()):
         lines.append(f"0 {_ZERO} 0\t{folder}{path}\0")
         lines += [f"{entry.mode} {entry.blob} {stage}\t{folder}{path}\0" for stage, entry in sorted(stages.items())]
-    # To write its index git compares files as young as the index itself with what it holds, through their filters.
+    # When git writes its index, it compares files as young as the index with its entries, through their filters.
     stdin = "".join(lines).encode()
     output(root, ["update-index", "-z", "--index-info"], stdin=stdin, settings=disable_filters(root))
 
@@ -210,7 +211,7 @@ def merge_lines(
             name.write_bytes(data)
         labels = ["-L", "ours", "-L", "base", "-L", "theirs"]
         result = answer(root, ["merge-file", "-p", *style, *labels, *map(str, names)])
-    if result.code == 129 and style:  # an older git does not know it
+    if result.code == 129 and style:  # an older git does not support the style
         return b"", False
     if result.code < 0 or result.code > 127:
         raise result.failure("merge-file", "git status")
@@ -252,7 +253,7 @@ def _merge(root: Path, arguments: Sequence[str], allowed_codes: set[int]) -> Non
 
 
 def _change(root: Path, arguments: Sequence[str]) -> GitAnswer:
-    # Merging by lines stands in the place of each merge driver that the repository names.
+    # A merge by lines replaces each merge driver that the repository names.
     by_lines = "git merge-file --marker-size=%L -L ours -L base -L theirs %A %O %B"
     drivers = dict.fromkeys(setting_names(root, r"^merge\..*\.driver$"), by_lines)
     return answer(root, arguments, settings=_OWN | disable_filters(root) | drivers)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 Change = tuple[str, bytes | None, bytes | None]
-"""A path, and what it holds in the old and in the new version (None: no such file)."""
+"""A path, and its old and new content (None: no such file)."""
 
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _ABSENT = "0" * 7
-# Of lines around a change, each of which is a record: as few as `git apply` takes.
+# The lines of context, each a record: the fewest that `git apply` accepts.
 _CONTEXT = 1
-# git looks for a NUL in as many bytes to tell binary files.
+# git detects binary files by a NUL in so many bytes.
 _BINARY_PROBE = 8000
 
 

@@ -21,7 +21,7 @@ _MAIN_BRANCHES = frozenset({"main", "master"})
 _HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _SYMBOLIC_REF_DEPTH = 5
 _IN_TABLES = "ref: refs/heads/.invalid"
-"""What HEAD holds where refs are kept in tables."""
+"""The content of HEAD if refs are stored in tables."""
 _SETTINGS = r"^core\.(autocrlf|eol|ignorecase|precomposeunicode|bare)$"
 
 
@@ -103,7 +103,7 @@ def operation_in_progress(root: Path) -> str | None:
     if repository is None:
         return None
     at = repository.git_dir
-    # A rebase that stopped leaves CHERRY_PICK_HEAD too, so it is asked for first.
+    # A stopped rebase leaves CHERRY_PICK_HEAD too, so it is checked first.
     if (at / "rebase-merge").is_dir():
         return "rebase"
     if (at / "rebase-apply").is_dir():
@@ -111,7 +111,7 @@ def operation_in_progress(root: Path) -> str | None:
     for name, file in (("merge", "MERGE_HEAD"), ("cherry-pick", "CHERRY_PICK_HEAD"), ("revert", "REVERT_HEAD")):
         if (at / file).exists():
             return name
-    # Between two of several picks there is no *_HEAD, only what is left to do.
+    # Between two of several picks there is no *_HEAD, only the list of remaining picks.
     return {"pick": "cherry-pick", "revert": "revert"}.get(read_text(at / "sequencer/todo").split(" ")[0])
 
 
@@ -130,7 +130,7 @@ def tracks_state(root: Path) -> bool:
     if state.FOLDER.encode() not in index and index[4:8] != b"\0\0\0\x04" and not is_split:
         return False
     tracked_files = _list_files(root, repository.prefix + state.FOLDER)
-    if tracked_files is None:  # no git to ask: better one refusal too many
+    if tracked_files is None:  # without git an unnecessary refusal is the safe answer
         return (repository.prefix + state.FOLDER).encode() in index
     return bool(tracked_files)
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from git.cmd import Git
 
 WATCHED = ("data", "ontology", "config.yaml", ".gitattributes")
-"""What of a base is compared: truth and what shapes it."""
+"""The compared paths of a base: truth and what shapes it."""
 REGULAR = ("100644", "100755")
 _RAW = ("--raw", "-z", "--no-renames", "--abbrev=64")
 _Key = TypeVar("_Key", bound=Hashable)
 _DEEPEN = (
     "`git fetch --deepen=100`, or `git fetch --unshallow` for all of it; in a workflow `fetch-depth: 0` at checkout"
 )
-_FIRST, _MOST = 32, 1_024  # commits that are looked into at once: few, as the newest ones answer most questions
+_FIRST, _MOST = 32, 1_024  # commits that are examined at once: few, because the newest answer most queries
 
 
 class Revision(Struct, frozen=True):

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 _PIECE = 1 << 20
 FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
-"""Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
+"""Fetches everything that a partial clone has left behind; a plain `git fetch` fetches nothing."""
 _REFRESH = "GIT_PYTHON_REFRESH"
 _INDEX = "GIT_INDEX_FILE"
 _loading = Lock()
-"""Its modules import each other in circles: of two threads that load it at once both would fail."""
+"""GitPython's modules import each other in circles: two threads that load it at once would both fail."""
 _LOOK = "`git status` and `git fsck` say more"
 
-# A repository's own settings count for less than these.
+# These override the repository's own settings.
 _SETTINGS = {
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
@@ -56,17 +56,17 @@ _ENVIRONMENT = {
     "GIT_NO_LAZY_FETCH": "1",  # a partial clone would fetch a missing object by a command that its configuration names
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_PAGER": "cat",
-    "GIT_CONFIG_PARAMETERS": "",  # what `git -c` hands down to a hook would win over the settings above
-    # A path of ours is no pattern, whatever the caller's environment says.
+    "GIT_CONFIG_PARAMETERS": "",  # settings that `git -c` passes to a hook would override those above
+    # Our paths are never patterns, whatever the caller's environment says.
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_GLOB_PATHSPECS": "0",
     "GIT_NOGLOB_PATHSPECS": "0",
     "GIT_ICASE_PATHSPECS": "0",
     "LC_ALL": "C",
-    "DUCKKB_ENCRYPTION_KEY": "",  # hooks and filters are commands of others
+    "DUCKKB_ENCRYPTION_KEY": "",  # hooks and filters are foreign commands
     "DUCKKB_ENCRYPTION_KEY_FILE": "",
 }
-# Nothing of that name is there, or something that is no file: git would not read it either.
+# The file is missing or not a regular file: git would not read it either.
 _ABSENT = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL}
 )
@@ -245,7 +245,7 @@ def answer(
     Raises `errors.StateError` (E_GIT) without a repository, `errors.Unavailable` (E_GIT) if git takes more than
     `SECONDS`, and its subclass `NoGit`.
     """
-    from tempfile import TemporaryFile  # as GitPython: loaded where git is asked
+    from tempfile import TemporaryFile  # loaded with GitPython, when git is first called
 
     with TemporaryFile() as source:
         source.write(stdin)

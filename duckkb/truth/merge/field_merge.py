@@ -19,7 +19,7 @@ from msgspec import Struct
 from duckkb.truth.files.source_text import Field, elements, join, split, text_of
 
 _MOST_PAIRS = 1_000_000
-"""Of equal lines of two texts, which are looked at one by one."""
+"""The most pairs of equal lines of two texts that are compared singly."""
 _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
 _TIME = re.compile('"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z"')
 _DAY = re.compile("[0-9]{4}(?:-[0-9]{2}){0,2}")
@@ -140,7 +140,7 @@ def _pick_later_side(ours: str, theirs: str) -> str:
 
 
 _Rule = Callable[[str | None, str, str], str | None]
-"""Joins the source texts of a value (base, ours, theirs); None where they conflict."""
+"""Joins the source texts of a value (base, ours, theirs); None if they conflict."""
 
 
 def _pick_extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:

@@ -22,7 +22,7 @@ from duckkb.truth.merge.field_merge import MergedRecord, MergeRules, merge_recor
 from duckkb.truth.merge.merge_rules import Key
 
 Files = Mapping[str, bytes]
-"""The parts of one table by path; a path that a version lacks is left out."""
+"""The parts of a table by path; a path that a version lacks is left out."""
 
 _HEAD = re.compile(rb'\{"__id":([1-9][0-9]{0,15}),')
 _BROKEN = "not a line of one record"

@@ -23,10 +23,10 @@ from duckkb.lanes.sql.process.isolated import MOST_FILES, receive, send
 from duckkb.ports import SqlLimits
 
 _MOST_MEMORY = 3 * 1024**3
-"""Bytes on top of what the process has when a statement begins; the engine's own limit is 2 GB."""
+"""Bytes beyond the process's memory when a statement begins; the engine's own limit is 2 GB."""
 _THREADS = 2
 _STACK = 64 * 1024**2
-"""Bytes: the parser goes as deep as a statement does, and this machine may allow its processes little."""
+"""Bytes: the parser recurses as deep as a statement nests, and the machine's default may be small."""
 
 PARSE_SECONDS = (
     1.0  # a text of 64 KiB takes less; the parser has texts, mostly none, whose time doubles with each level
@@ -44,7 +44,7 @@ def main() -> NoReturn:
     except Unavailable:
         os._exit(UNKNOWN_VERSION)
     files = _map_files()
-    memory = _compute_memory_limit()  # while the system can still be asked
+    memory = _compute_memory_limit()  # computed while files of the system can still be read
     bounds, requests = sandbox.Bounds(no_files=True), SimpleQueue[_Request]()
     threading.stack_size(_STACK)
     threading.Thread(target=_serve, args=(engine, bounds, memory, requests, answers), daemon=True).start()
@@ -96,7 +96,7 @@ def _serve(
             bounds.allow(_THREADS * (min(seconds, PARSE_SECONDS) if op == "parse" else seconds), memory)
             send(answers, _answer(engine, op, [*arguments, *([table] if op == "register" else ())], seconds))
     finally:
-        os._exit(1)  # it never ends but by a defect
+        os._exit(1)  # it returns only after a defect
 
 
 def _answer(engine: Confined, op: str, arguments: list[Any], seconds: float) -> dict[str, Any]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Take = Callable[["pa.RecordBatchReader", list[str]], Result]
-"""What is made of a statement's rows and of the names of its columns' types."""
+"""Converts a statement's rows, given the names of its columns' types."""
 
 # In this order: what loads code first, the file system next, the lock last. DuckDB calls these defence in depth; what
 # holds is that only text rendered or accepted by our own walk over the syntax tree is ever executed here.
@@ -61,7 +61,7 @@ SETTINGS = (
 
 MOST_TREE = 16 * 1024**2  # characters of a syntax tree; a statement of 64 KiB without tricks has about a third of it
 KNOWN_VERSION = "2."  # 1.5 writes other syntax trees
-_ROWS = 2048  # that are taken from the engine at a time
+_ROWS = 2048  # rows that are fetched from the engine at a time
 _JSON_MET = re.compile(r"Malformed JSON")
 _REASONS: dict[str, Reason] = {
     "Conversion": "value",
@@ -71,18 +71,20 @@ _REASONS: dict[str, Reason] = {
     "Catalog": "fit",
     "Parser": "fit",
 }
-"""By how the text of a failure begins. One that comes while rows are read does so through Arrow, which has nothing else."""
+"""Reasons by the beginning of a failure's text. A failure while rows are read comes through Arrow and has only its
+text.
+"""
 
 
-MAX_BRACKETS = 300  # inside of each other: what the parser does with those that nobody closes grows with their square
+MAX_BRACKETS = 300  # nesting: the parser takes quadratic time for unclosed brackets
 MAX_WITHS = (
     5  # WITH and PIVOT, each in the brackets of another: where the text is none, each takes 3 to 7 times as long
 )
-MAX_SIGNS = 100  # one behind the other, as in `- - 1`: what it does with those grows with their square, too
+MAX_SIGNS = 100  # signs in a row, as in `- - 1`: they take quadratic time, too
 _SKIPPED = frozenset(("comment", "identifier", "string_const"))
 _SPACES = re.compile(
     "[\u00a0\u2000-\u200d\u202f\u205f\u2060\u3000\ufeff]"
-)  # the parser takes them for blanks, tokenize does not
+)  # the parser treats them as blanks, tokenize does not
 
 
 def is_too_deep(text: str) -> bool:
@@ -98,7 +100,7 @@ def _has_excess_depth(text: str) -> bool:
 
     data, tokens = text.encode(), duckdb.tokenize(text)
     ends = [*(start for start, _ in tokens), len(data)][1:]
-    has_with, withs, signs = [False], 0, 0  # has_with: of the text outside of brackets, and of each open bracket
+    has_with, withs, signs = [False], 0, 0  # has_with: for the text outside of brackets, and for each open bracket
     for (start, kind), end in zip(tokens, ends, strict=True):
         word = "" if kind.name in _SKIPPED else data[start:end].decode(errors="replace").strip().upper()
         opening_count, closing_count = (sum(map(word.count, brackets)) for brackets in ("([{", ")]}"))
@@ -174,7 +176,8 @@ class Confined(Engine):
     def _query_text(self, statement: str, argument: str) -> str:
         """Return the single text that a statement of our own gives."""
         with self._guard_connection() as connection:
-            rows = connection.execute(statement, [argument]).fetchall()  # what is left of a result holds the connection
+            # an unread rest of a result would hold the connection
+            rows = connection.execute(statement, [argument]).fetchall()
             return str(rows[0][0]) if rows else ""
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
@@ -187,7 +190,7 @@ class Confined(Engine):
                 with deadline.current().interrupt_when_cancelled(connection.interrupt):
                     relation = connection.sql(statement)
                     types = [str(kind) for kind in relation.types]
-                    with relation.to_arrow_reader(_ROWS) as batches:  # open, it would have the connection to itself
+                    with relation.to_arrow_reader(_ROWS) as batches:  # while open, it would occupy the connection
                         return take(batches, types)
             finally:
                 self._roll_back(connection)
@@ -215,7 +218,7 @@ class Confined(Engine):
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._translate_error(error, seconds) from error
         except (OverflowError, RecursionError, ValueError) as error:
-            raise Rejected("value") from error  # one that Python does not have: the year 290000, a row without names
+            raise Rejected("value") from error  # a value that Python lacks: the year 290000, a row without names
 
     def _translate_error(self, error: Exception, seconds: float | None) -> Unavailable | Rejected:
         """Translate a failure. Names of columns and functions come from the statement itself and may be repeated."""
@@ -245,7 +248,7 @@ class Confined(Engine):
             if not duckdb.__version__.startswith(KNOWN_VERSION):
                 raise unknown_version()
             connection = duckdb.connect(":memory:")
-            connection.execute("SET enable_progress_bar=false")  # it would draw on stdout where Python has no script
+            connection.execute("SET enable_progress_bar=false")  # without a script it would draw on stdout
             for setting in SETTINGS:
                 connection.execute(f"SET GLOBAL {setting}")
             self._connection = connection

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 UNKNOWN_VERSION = 78
-"""The exit code of a process that found an engine which the walks do not know."""
+"""The exit code of a process with an engine version that the tree walks do not know."""
 
 Reason = Literal["column", "value", "json", "exact", "fit", "deep", "other"]
 

@@ -22,7 +22,7 @@ class Engines:
     """
 
     def __init__(self, *engines: Engine) -> None:
-        self._idle = [*reversed(engines)]  # the last is the next: what was used before knows tables already
+        self._idle = [*reversed(engines)]  # the last engine is the next: a used engine knows tables already
         self._changed = Condition()
         self._waiting: list[_Waiting] = []
         self._last_turns: dict[str, float] = {}

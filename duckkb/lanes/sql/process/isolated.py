@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-GRACE_SECONDS = 0.5  # for a statement that heeds the interrupt, before the process is killed
-LONGEST_SECONDS = 120.0  # for what is asked without a deadline: a new process on a busy machine may need them
+GRACE_SECONDS = 0.5  # the time for a statement to react to the interrupt, before the process is killed
+LONGEST_SECONDS = 120.0  # for requests without a deadline: a new process on a busy machine may need it
 MOST = 1024**3
-"""Bytes of one message, tables apart: JSON on a line of its own."""
+"""The most bytes of a message without tables: JSON on a line of its own."""
 MOST_FILES = 64
-"""Files that are handed over at most: what else there is goes through the pipe."""
+"""The most files that are handed over; others go through the pipe."""
 
 _PROGRAM = "from duckkb.lanes.sql.process.child import main; main()"
 _LIMIT_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
@@ -80,7 +80,7 @@ class Isolated(Engine):
 
     def register(self, name: str, data: "pa.Table | Path") -> None:
         """Register data as `Engine.register` does; the process maps an announced file, any other data is sent."""
-        with suppress(OSError):  # a process that has ended is found out by what it is asked
+        with suppress(OSError):  # the next request detects that the process has ended
             self._begin()
         if not isinstance(data, Path):
             self._ask("register", name, table=data)
@@ -109,7 +109,7 @@ class Isolated(Engine):
         self._forget()
         if self._owner == os.getpid():
             sandbox.end(process)
-        else:  # a fork has a copy of the pipes, but no child
+        else:  # a forked process has a copy of the pipes, but no child
             sandbox.close_pipes(process)
         if self._channel is not None:
             self._channel.close()
@@ -159,9 +159,9 @@ class Isolated(Engine):
         except (EOFError, OSError, ValueError) as error:
             raise self._explain_end(process, op, monotonic() >= end) from error
         except BaseException:
-            self.drop()  # half of a message may be on its way
+            self.drop()  # the pipe may hold half of a message
             raise
-        if deadline.current().is_cancelled:  # the process may have been killed, which shows a little later
+        if deadline.current().is_cancelled:  # the process may have been killed, which is visible a little later
             self.drop()
             raise deadline.late()
         self._ready = True

@@ -20,7 +20,9 @@ STATEMENTS_ALONE = {
     "POSITIONAL_REFERENCE": "a positional reference",
     "GROUPING_FUNCTION": "grouping()",
 }
-"""Expressions and operators that say nothing of one record, which is all that a filter sees."""
+"""Expressions and operators only for statements: they do not concern a single record, which is all that a filter
+sees.
+"""
 
 _TYPES = {
     "BOOLEAN": "bool logical",
@@ -51,11 +53,11 @@ _TYPES = {
     "STRUCT": "row",
 }
 TYPES = {name.lower(): canonical for canonical, names in _TYPES.items() for name in (canonical, *names.split())}
-"""The types that a CAST may name, by each of their names. Those that other types are made of have these inside."""
+"""The types that a CAST may name, by each of their names. Composed types contain these."""
 
 
 SHOWN = _set("DESCRIBE SUMMARY")
-"""What may be shown of a query: its columns, or figures of them."""
+"""What may be shown of a query: its columns, or statistics of them."""
 
 
 def type_name(node: Mapping[str, Any]) -> str:
@@ -64,12 +66,12 @@ def type_name(node: Mapping[str, Any]) -> str:
 
 
 ESCAPED = _set("like_escape not_like_escape ilike_escape not_ilike_escape")
-"""LIKE and its kin with ESCAPE, which the parser calls operators."""
+"""LIKE and its variants with ESCAPE, which the parser calls operators."""
 
 OPERATORS = ESCAPED | _set("+ - * / // % ^ ** & | ~ << >> || -> ->> @> <@ && <=> ~~ !~~ ~~* !~~* ~~~")
 
 TAKE_NAMES = _set("struct_pack unnest")
-"""Functions whose arguments may have names; elsewhere a name could put an argument into another place."""
+"""Functions whose arguments may have names; elsewhere a name could reorder the arguments."""
 
 TEXTS = _set(
     """regexp_matches regexp_full_match regexp_extract regexp_extract_all regexp_replace regexp_split_to_array string_split
@@ -79,14 +81,14 @@ TEXTS = _set(
     md5 sha256 bit_length strip_accents nfc_normalize string_to_array strptime try_strptime
     overlay"""
 )
-"""Functions that take texts: of a JSON value they get its text."""
+"""Functions that take texts: a JSON value is passed as its text."""
 
 NUMBERS = _set(
     """abs round floor ceil ceiling trunc sign sqrt cbrt ln log log2 log10 exp pow power mod fmod isnan isinf isfinite pi
     sin cos tan width_bucket even gcd lcm radians degrees atan atan2 acos asin sum avg mean median
     round_even roundbankers"""
 )
-"""Functions that take numbers: of a JSON value they get the number that it is."""
+"""Functions that take numbers: a JSON value is passed as its number."""
 
 _VALUES = """length len contains array_to_string hash greatest least coalesce ifnull nullif if typeof row struct_pack
     struct_extract map"""
@@ -121,7 +123,7 @@ AGGREGATES = _set(
     histogram bit_and bit_or bit_xor fsum sum_no_overflow json_group_array json_group_object
     row_number rank dense_rank percent_rank cume_dist ntile lag lead first_value last_value nth_value"""
 )
-"""Functions of many rows, which filters do not have."""
+"""Functions of many rows, which filters do not support."""
 
 REFUSED = {
     "list_resize": "makes a list of any length out of nothing",

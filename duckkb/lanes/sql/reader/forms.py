@@ -81,7 +81,7 @@ LIMIT_MODIFIER: limit=expression? offset=expression? limit_type=ROW_COUNT|PERCEN
 DISTINCT_MODIFIER: distinct_on_targets=list:expression
 """
 
-# What has neither a class nor a type that says what it is: the place where it stands does.
+# Nodes without a class or type: their place tells what they are.
 _PARTS = """
 tree: error=no statements=list:statement
 statement: node=query named_param_map=list:judged
@@ -110,7 +110,7 @@ _NAMED = {
     "TYPE": ("catalog", "schema", "type_name"),
     **dict.fromkeys(("BASE_TABLE", "SHOW_REF"), ("catalog_name", "schema_name", "table_name")),
 }
-"""Nodes that say a name twice: in parts, and as the path that counts, which may have more parts than those."""
+"""Nodes that repeat a name: in parts, and as the path that counts, which may have more parts."""
 
 _LEAVES: dict[str, Callable[[Any], bool]] = {
     "text": lambda value: isinstance(value, str),
@@ -132,7 +132,7 @@ _WORDS = {
         "PRECEDING_ROWS FOLLOWING_ROWS PRECEDING_RANGE FOLLOWING_RANGE PRECEDING_GROUPS FOLLOWING_GROUPS", "EXPR_"
     ),
 }
-"""Sets of words that several fields have."""
+"""Sets of words that several fields share."""
 
 
 class Form(Struct, frozen=True):

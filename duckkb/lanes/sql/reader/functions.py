@@ -50,7 +50,7 @@ from duckkb.lanes.sql.reader.terms import (
 Build = Callable[[Sequence[Term]], Term]
 
 _PARTLY_DEFINED = frozenset(["sqrt", "ln", "log", "log2", "log10", "acos", "asin"])
-_TO_WHOLE = frozenset(["floor", "ceil", "ceiling", "round"])  # which leave an integer as it is
+_TO_WHOLE = frozenset(["floor", "ceil", "ceiling", "round"])  # functions that leave an integer unchanged
 _TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _PARTS = (*_TRUNCATIONS, "dow", "isodow", "doy", "isoyear", "epoch")
 
@@ -118,7 +118,7 @@ _LISTS_BY_NAME = {
             array_cross_product json_keys""",
     }.items()
 }
-"""Functions whose value is a list whatever they are given, by its kind."""
+"""Functions that always return a list, by its kind."""
 
 
 def result_kind(name: str, arguments: Sequence[Term]) -> str:
@@ -163,7 +163,7 @@ def _build_call(name: str, kinds: Sequence[str], result: str) -> Build:
         if name in _TO_WHOLE and [term.kind for term in terms] == ["integer"]:
             return Term(nodes[0], "integer", terms[0].name)
         if name == "round" and terms[0].kind == "number" and not terms[-1].constant:
-            # the engine has none of a DECIMAL to places that a field holds
+            # the engine cannot round a DECIMAL to a non-constant number of places
             nodes[0] = cast_node(nodes[0], "DOUBLE")
         if kinds[0] == "list":
             nodes = [term.node for term in _align_lists(terms)]
@@ -391,7 +391,7 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     if left_number.kind == right_number.kind == "integer" and operator != "/":
         return _build_exact_integer(operator, left_number, Term(divisor, "integer"))
     doubles = (_build_double(left_number, left_number.node), _build_double(right_number, divisor))
-    whole = call_node("trunc", call_node("/", *doubles))  # of doubles the engine's `//` is `/`
+    whole = call_node("trunc", call_node("/", *doubles))  # for doubles the engine's `//` is `/`
     return Term(whole if operator == "//" else call_node(operator, *doubles), "number", left.name)
 
 

@@ -15,7 +15,7 @@ EXTREMES = {
     **dict.fromkeys(("arg_min", "min_by"), "arg_min"),
     **dict.fromkeys(("arg_max", "max_by"), "arg_max"),
 }
-"""Aggregates that ask for the first or the last value, and what takes another value beside it."""
+"""Aggregates for the first or the last value, and those that return another value beside it."""
 
 _ZERO = cast_node(text_node("0"), "BIGINT")
 _WHOLE = ("BIGINT", "UBIGINT", "HUGEINT")

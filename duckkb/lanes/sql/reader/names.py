@@ -23,7 +23,7 @@ class Scope:
         self.outer = outer
         self.tables: dict[str, Columns | None] = {}
         self.words = {word.casefold() for word in words}  # parameters of a lambda, which hide columns
-        self.aliases: set[str] = set()  # of a SELECT list, which do not
+        self.aliases: set[str] = set()  # aliases of a SELECT list, which hide no columns
         self.queries: frozenset[str] = outer.queries if outer else frozenset()  # names that WITH defines
 
     def add(self, alias: str, columns: Columns | None) -> None:

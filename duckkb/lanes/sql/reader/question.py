@@ -174,7 +174,7 @@ def _add_advice(
                 words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
                 return [word for word in words if word.casefold() in names and is_reserved(engine, word)]
 
-            with suppress(Unavailable):  # what takes too long to try is not advised; the refusal stands
+            with suppress(Unavailable):  # a correction that takes too long to try is not suggested; the refusal stands
                 command = advise(Slip(source, table_columns, ask, reserved), error)
                 if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
                     names = ", ".join(map(quote_identifier, words[:5]))

@@ -34,7 +34,7 @@ from duckkb.lanes.sql.reader.terms import (
 )
 
 Tables = Mapping[str, Callable[[], Columns | None]]
-"""By name in lower case, what gives the columns of a runtime table; None where their kinds do not matter."""
+"""By name in lower case, a function that returns the columns of a runtime table; None if their kinds do not matter."""
 
 _NOW = frozenset(("now", "current_timestamp", "get_current_timestamp"))
 _TODAY = frozenset(("current_date", "today"))
@@ -109,7 +109,7 @@ class TreeReader:
         selected_terms = [self.term(item, scope) for item in node["select_list"]]
         items = list(zip(node["select_list"], selected_terms, strict=True))
         terms_by_name: dict[str | int, Term] = {item.get("alias", "").casefold(): term for item, term in items}
-        if not any("STAR" in item["class"] for item, _ in items):  # which stands for several places
+        if not any("STAR" in item["class"] for item, _ in items):  # a star stands for several places
             terms_by_name |= dict(enumerate(selected_terms, 1))
         node["select_list"] = list(map(self._alias_item, node["select_list"], selected_terms))
         if node["where_clause"]:
@@ -128,9 +128,7 @@ class TreeReader:
         takes precedence over a column of this name.
         """
         if self._again or any(modifier["type"] == "DISTINCT_MODIFIER" for modifier in modifiers):
-            return self._map_expressions(
-                modifiers, scope
-            )  # behind DISTINCT nothing may be ordered by what is not selected
+            return self._map_expressions(modifiers, scope)  # with DISTINCT only selected expressions may be sorted by
         new_modifiers = self._map_expressions(
             [{**modifier, "orders": []} if "orders" in modifier else modifier for modifier in modifiers], scope
         )
@@ -222,7 +220,7 @@ class TreeReader:
             return {key: self._map_expressions(inner, scope) for key, inner in value.items()}
         return [self._map_expressions(inner, scope) for inner in value] if isinstance(value, list) else value
 
-    # Expressions: what comes back is another node.
+    # Expressions: these return a new node.
 
     def condition(self, node: Node, scope: Scope) -> Term:
         """Read a term that is true, false or NULL."""
@@ -316,7 +314,7 @@ class TreeReader:
         if not self._should_convert(term, lower, upper):
             return Term({**node, "input": term.whole, "lower": lower.whole, "upper": upper.whole}, "boolean")
         for operand in (term, lower, upper):
-            if is_list(operand.kind):  # the engine cannot, in whichever words
+            if is_list(operand.kind):  # the engine cannot do this in any syntax
                 raise list_error(operand)
         signs = ("COMPARE_GREATERTHANOREQUALTO", "COMPARE_LESSTHANOREQUALTO")
         bounds = [meet(term, limit) for limit in (lower, upper)]
@@ -471,7 +469,8 @@ class TreeReader:
 
     def _visit_window(self, node: Node, scope: Scope) -> Term:
         name = self._check_function_name({**node, "filter": None, "order_bys": None})
-        if self._again or node.get("start_expr") or node.get("end_expr"):  # a frame that one order is the measure of
+        # such a frame is measured in the values of its ORDER BY
+        if self._again or node.get("start_expr") or node.get("end_expr"):
             return self._visit_default(node, scope)
         terms = self._read_terms(arguments_of(node), scope)
         orders = [order for each in node.get("orders", []) for order in self._read_orders(each, scope, {})]
@@ -516,7 +515,7 @@ class TreeReader:
         return Term({**node, "child": child.whole}, ANY)
 
 
-# `name SIMILAR TO '^a'` is written by those who know operators that search
+# users of searching operators write `name SIMILAR TO '^a'`
 _HALF_ANCHORED = re.compile(r"\^.*[^$*]|[^^.].*\$", re.DOTALL)
 _MADE_OF_TYPES = frozenset(("LIST", "ARRAY", "STRUCT"))
 _NESTED = _MADE_OF_TYPES | {"JSON"}

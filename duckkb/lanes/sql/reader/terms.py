@@ -43,7 +43,7 @@ from duckkb.lanes.sql.reader.syntax import (
 )
 
 ANY = "any"
-A_LIST = "the list"  # the name of one that is no field
+A_LIST = "the list"  # the name of a list that is not a field
 
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
 WHOLE_TEXT, _LARGEST_WHOLE = r"^\s*[-+]?\d{1,38}\s*$", "1e38"
@@ -95,7 +95,8 @@ def constant(node: Node) -> Term:
             return Term(node, "boolean", "the constant", constant=True, value=text == "true")
     number = number_of(text.replace("_", ""))
     value_kind = "integer" if isinstance(number, int) else "number"
-    if value_kind != {"INTEGER": "integer"}.get(kind, "number"):  # a BIGNUM, which meets no other number; a rounded one
+    # a BIGNUM, which compares with no other number; or a rounded number
+    if value_kind != {"INTEGER": "integer"}.get(kind, "number"):
         node = {**node, **number_node(repr(number))}
     return Term(node, value_kind, "the constant", constant=True, value=number)
 
@@ -280,15 +281,15 @@ def convert_to_timestamp(term: Term) -> Term:
 def _convert_to_moment(term: Term, kind: str, description: str) -> Term:
     if term.kind in (kind, "null", ANY):
         return term
-    if term.is_moment:  # as it stands and not as text: the text form of a time has its own zone mark
+    if term.is_moment:  # unchanged, not as text: the text form of a time has its own zone mark
         return _build_term(cast_node(term.node, sql_type(kind)), kind, term)
     if term.kind in ("text", "json"):
         text = convert_to_text(term).node
-        # the engine passes over an offset, unless it reads a time with a zone; its own is UTC
+        # the engine ignores an offset unless it reads a time with a zone; its own zone is UTC
         zoned_text = call_node("regexp_extract", text, text_node(_WITH_OFFSET))
         moment = call_node("make_timestamp", call_node("epoch_us", cast_node(zoned_text, "TIMESTAMP WITH TIME ZONE")))
         has_offset = call_node("regexp_matches", text, text_node(_WITH_OFFSET))
-        bare = case_node([(has_offset, null_node("VARCHAR"))], text)  # an offset that it does not know is no time
+        bare = case_node([(has_offset, null_node("VARCHAR"))], text)  # a text with an unknown offset is not a time
         return _build_term(
             coalesce_node(*(cast_node(candidate, sql_type(kind)) for candidate in (moment, bare))), kind, term
         )
@@ -298,7 +299,7 @@ def _convert_to_moment(term: Term, kind: str, description: str) -> Term:
 def convert_to_text_list(term: Term) -> Term:
     """Convert a list of any kind or a JSON array to a list of texts."""
     if term.kind in ("json", "json[]"):
-        # one JSON array becomes texts without quotes, which a list of JSON values does not
+        # a JSON array becomes texts without quotes, a list of JSON values does not
         array = term.whole if term.kind == "json" else call_node("to_json", term.node)
         return _build_term(cast_node(array, "VARCHAR[]"), "text[]", term)
     if term.kind in ("text[]", ANY):

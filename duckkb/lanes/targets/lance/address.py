@@ -20,8 +20,8 @@ _SUGGESTION = "lance:FOLDER, lance+s3://BUCKET/PATH, lance+gs://... or lance+az:
 
 
 class LanceAddress(Struct, frozen=True):
-    """The address of Lance tables. `place` has LanceDB's form. `at` is the requested earlier commit, a prefix of
-    its id or all of it. The last `kept` publications stay readable.
+    """The address of Lance tables. `place` has LanceDB's form. `at` is the requested earlier commit by 7 or more
+    digits of its hash. The last `kept` publications stay readable.
     """
 
     place: str

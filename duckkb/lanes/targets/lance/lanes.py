@@ -20,8 +20,8 @@ from duckkb.settings import Settings, VectorSettings
 if TYPE_CHECKING:
     from duckkb.lanes.targets.lance.target import LanceTarget
 
-_PROBES = 20  # parts of an index that are looked at, of about the root of the vectors' number
-_AHEAD = 1.3  # more than enough of all, where a filter lets so many through
+_PROBES = 20  # examined parts of an index, which has about as many parts as the root of the number of vectors
+_AHEAD = 1.3  # the margin of an unfiltered fetch, over the share that the filter passes
 
 
 class LanceLanes:

@@ -35,7 +35,7 @@ from duckkb.ports import Delta, PublishedRow, TypeDelta
 from duckkb.records import Record
 from duckkb.truth.files.part import etag, row_in
 
-_BYTES_AT_ONCE = 64 * 1024 * 1024  # of rows that are held before they are written
+_BYTES_AT_ONCE = 64 * 1024 * 1024  # bytes of rows in memory before they are written
 Held = tuple[str, int, int]
 
 

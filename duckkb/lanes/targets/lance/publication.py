@@ -19,7 +19,7 @@ from duckkb.records import Component, Identity
 from duckkb.truth.files.part import etag
 
 _PAGE = 500  # lines that are fetched at a time
-_KEPT_POSTINGS = 8_000_000  # of terms that were asked for lately: 16 bytes each
+_KEPT_POSTINGS = 8_000_000  # cached postings of recent terms: 16 bytes each
 
 
 class Postings(NamedTuple):

@@ -18,7 +18,7 @@ from duckkb.lanes.targets.keys import term_key
 from duckkb.ontology.model import RecordType
 
 FORMAT = 1
-"""Rises when the tables change: what another version of duckkb published is built anew."""
+"""Increases when the tables change: publications of another version of duckkb are rebuilt."""
 
 PUBLICATION = "publication"
 PUBLICATION_SCHEMA = pa.schema(

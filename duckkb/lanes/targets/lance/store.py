@@ -29,17 +29,17 @@ from duckkb.ports import Watermark
 
 AT_ONCE = 1_000  # values that a condition lists
 _ATTEMPTS, _LONGEST_WAIT = 60, 0.25  # seconds
-_CHANGES = 32  # of a table, then its small files are put together
-_SPARE = timedelta(hours=1)  # how much longer than it needs anything is kept
-_SOURCE = re.compile(r", /\S+\.rs:.*")  # where in its own source the library noticed
-_QUERY = re.compile(r"\?[^\s)]*")  # of an address that was asked: a signature may stand there
+_CHANGES = 32  # changes of a table, after which its small files are compacted
+_SPARE = timedelta(hours=1)  # the margin of time for which everything is kept longer
+_SOURCE = re.compile(r", /\S+\.rs:.*")  # the place in the library's own source
+_QUERY = re.compile(r"\?[^\s)]*")  # the query of a requested URL, which may hold a signature
 _NAME = re.compile(r"(?P<number>\d{8,})-[0-9a-f]{8}-(record|posting|vector)-.+")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _TAG = re.compile(r"[0-9a-f]{40,64}\.(?P<number>\d+)")
 _CONFLICTS = ("ncompatible transaction", "onflict", "oncurrent")
 
 Table = Any
-"""A table of LanceDB at one version; its library has no types that say so."""
+"""A table of LanceDB at a version; the library has no types for this."""
 
 
 class Disturbed(Unavailable):
@@ -201,7 +201,7 @@ class Store:
     @property
     def _connection(self) -> Any:
         if self._open is None:
-            import lancedb  # with threads of its own: not before it is asked
+            import lancedb  # imported on demand, because it starts threads
 
             self._open = lancedb.connect(self.address.place)
         return self._open

@@ -16,7 +16,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.ports import Delta, Lanes, Rows, Sql, Tokenizer, Watermark
 from duckkb.settings import Settings
 
-_MOST_OPEN = 2  # that which is published, and that which was just now
+_MOST_OPEN = 2  # the present publication and the previous one
 
 
 class LanceTarget:

@@ -37,14 +37,14 @@ _CASTS: Mapping[str, str] = {
     "integer": "::numeric",
     "number": "::float8",
     "boolean": "::boolean",
-    "date": 'COLLATE "C"',  # YYYY-MM-DD, whose order is that of days
+    "date": 'COLLATE "C"',  # YYYY-MM-DD sorts as days do
 }
-"""How a value of JSON, as text, is compared by the kind of its column."""
+"""How a JSON value, as text, is compared, by the kind of its column."""
 _MOMENT = """(CASE WHEN {value} ~ '[+-](1[6-9]|2[0-3]):[0-5][0-9]$'
 THEN (left({value}, -6) || 'Z')::timestamptz - right({value}, 6)::interval ELSE {value}::timestamptz END)"""
-"""A moment of RFC 3339: PostgreSQL reads no offset of sixteen hours and more. A connection's time zone is UTC."""
+"""An RFC 3339 time: PostgreSQL reads no offset of sixteen hours or more. A connection's time zone is UTC."""
 _NO_JSON = re.compile(r"(?!true$|false$|null$)[^-\d{\[\"\s]")
-"""How a text begins that is no number, list, object or word of JSON, and so is found in texts alone."""
+"""The beginning of a text that is not a JSON number, list, object or word, and so occurs only in texts."""
 _INTEGER = re.compile(r"-?\d{1,18}")
 
 
@@ -266,4 +266,4 @@ _CAST_TEXTS: Mapping[tuple[str, str], Callable[[str], Any]] = {
     ("timestamp", "TIMESTAMP"): _format_moment,
     ("integer", "BIGINT"): lambda text: int(text) if _INTEGER.fullmatch(text) else None,
 }
-"""By the kind of a column and the type to which a text is cast for it, what reads the texts of which the outcome is known."""
+"""By the kind of a column and the type to which a text is cast for it, a parser of the texts with a known result."""

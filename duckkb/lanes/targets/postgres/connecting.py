@@ -45,7 +45,7 @@ class Address(Struct, frozen=True):
         url, _, name = given.partition("#")
         source = name or "base"
         if not _SOURCE.fullmatch(source):
-            # Nothing of it is repeated: a # in a password that is not written as %23 would stand here.
+            # Do not repeat the text: it may be part of a password with a # that is not written as %23.
             raise UsageError(
                 "what stands behind # in the URL is no name of a published base",
                 "E_URL",
@@ -95,7 +95,7 @@ class Connections:
             if connection is None:
                 return open_connection(self._address)
             try:
-                connection.execute("SELECT 1")  # of a server that was started anew meanwhile
+                connection.execute("SELECT 1")  # fails if the server was restarted meanwhile
                 return connection
             except psycopg.OperationalError:
                 connection.close()
@@ -173,7 +173,7 @@ def translate_errors(address: Address) -> Iterator[None]:
             f"{address.name} does not answer as it should: {message}",
             code="E_DATABASE",
             suggestion="look whether the server runs and lets you in: `psql` with the same address",
-        ) from None  # its own text and frames may hold the URL
+        ) from None  # the original error's text and frames may hold the URL
 
 
 def identifier(*names: str) -> sql.Identifier:

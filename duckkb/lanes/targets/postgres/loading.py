@@ -32,11 +32,13 @@ _COLUMNS = {
     "vector": ("int2", "int8", "text", "int4", "int4", "vector"),
     "term": ("int2", "int2", "bytea", "int4", "int4"),
 }
-_MOST_VECTORS = 2_000  # numbers of a vector that an index of pgvector takes
+_MOST_VECTORS = 2_000  # the largest dimension that an index of pgvector takes
 
 
 class Counted(Struct):
-    """The counts of a type; `terms` counts the records of each term by its number in the database."""
+    """The counts of a type. `terms` has the number of each term in the database, `records_with` the records with
+    each number.
+    """
 
     count: int
     lengths: list[int]

@@ -35,7 +35,7 @@ _FAULTS = {
         ) x WHERE id NOT IN (SELECT id FROM {record} WHERE kind = {kind}) LIMIT 1
     """,
 }
-"""What gives a row where something does not fit."""
+"""Statements that return a row if something does not fit."""
 
 
 class KindRow(Struct, frozen=True):

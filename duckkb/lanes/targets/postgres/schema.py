@@ -11,7 +11,7 @@ from duckkb.lanes.targets.postgres.connecting import Connection, identifier
 
 CATALOGUE = "duckkb"
 FORMAT = 1
-"""Rises when the tables change: it is a part of the fingerprint, so that another version of duckkb builds anew."""
+"""Increases when the tables change: it is part of the fingerprint, so that another version of duckkb rebuilds."""
 
 _CATALOGUE = """
 CREATE SCHEMA IF NOT EXISTS duckkb;
@@ -98,8 +98,8 @@ def has_catalogue(connection: Connection) -> bool:
 
 
 def make_tables(connection: Connection, build: str, numbers: dict[int, int]) -> None:
-    """Create the tables of a build without their indices, with a partition for each type; `numbers` has each
-    type's number and the number of its index fields.
+    """Create the tables of a build without their indices, with a partition for each type; `numbers` maps each
+    type's number to the number of its index fields.
     """
     connection.execute(sql.SQL(f"CREATE SCHEMA {{s}}; {_TABLES}").format(s=identifier(build)))
     for number in numbers:
@@ -109,7 +109,7 @@ def make_tables(connection: Connection, build: str, numbers: dict[int, int]) -> 
             )
             connection.execute(statement)
         connection.execute(
-            # exact search reads every vector: out of line each would be fetched by itself
+            # exact search reads every vector; stored out of line, each would be fetched separately
             sql.SQL("ALTER TABLE {} ALTER COLUMN vector SET STORAGE PLAIN").format(part(build, "vector", number))
         )
 

@@ -17,7 +17,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.ports import Delta, Lanes, Rows, Sql, Tokenizer, Watermark
 from duckkb.settings import Settings
 
-_LOCK = 0x6475636B  # of publishers that make the catalogue; "duck"
+_LOCK = 0x6475636B  # the lock of publishers that create the catalogue; "duck"
 _PUBLISH_SECONDS = 6 * 3_600
 _DROP_SECONDS = 5
 _MOMENTS = 5
@@ -175,7 +175,7 @@ class PostgresTarget:
                     connection.execute(f"SET LOCAL lock_timeout = '{_DROP_SECONDS}s'; SET LOCAL statement_timeout = 0")
                     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(identifier(build)))
                     connection.execute("DELETE FROM duckkb.retired WHERE build = %s", [build])
-            except psycopg.Error:  # a lock, or whatever it is: what was published stands
+            except psycopg.Error:  # a lock or another failure: the publication is valid without it
                 continue
 
     def _settle(self, connection: Connection) -> None:

@@ -35,7 +35,8 @@ class PostgresVectors(PublishedVectors):
     def _graph_candidates(self, query: Any, fetch: int, allowed_ids: IdSet | None) -> list[Row]:
         now = self._target.now
         now.execute("SET LOCAL hnsw.iterative_scan = 'strict_order'")
-        now.execute("SET LOCAL hnsw.max_scan_tuples = 2147483647")  # else a narrow filter ends the walk too soon
+        # otherwise a selective filter ends the walk too soon
+        now.execute("SET LOCAL hnsw.max_scan_tuples = 2147483647")
         now.execute(f"SET LOCAL hnsw.ef_search = {min(max(2 * fetch, 40), _MOST_EFFORT)}")
         column = sql.SQL("vector::vector({})").format(sql.Literal(len(query)))
         return self._rows(query, fetch, allowed_ids, column)
