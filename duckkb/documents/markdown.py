@@ -171,7 +171,7 @@ def resolve_link(path: str, target: str) -> str | None:
     file.
 
     >>> resolve_link("guide/a.md", "../b%20c.md#top"), resolve_link("guide/a.md", "/x.md"), resolve_link("a.md",
-    "#top")
+    ... "#top")
     ('b c.md', 'x.md', None)
     """
     place = normalize("NFC", unquote(target.partition("#")[0].partition("?")[0]))

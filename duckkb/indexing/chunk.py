@@ -73,7 +73,7 @@ def read_value_at(fields: Any, name: str) -> Any:
 
     >>> ticket = {"ticket": {"subject": "Stuck"}, "comments": [{"body": "Why?"}, {"by": "Ann"}, {"body": "Wait."}]}
     >>> read_value_at(ticket, "ticket.subject"), read_value_at(ticket, "comments.body"), read_value_at(ticket,
-    "ticket.no")
+    ... "ticket.no")
     ('Stuck', ['Why?', 'Wait.'], None)
     """
     if isinstance(fields, list):
@@ -93,7 +93,7 @@ def iter_nested_texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield the texts inside a field's objects and inside objects in lists, each with its dotted path.
 
     >>> [*iter_nested_texts("ticket", {"subject": "Stuck", "n": 1, "by": [{"name": "Ann"}], "tags": ["a"]}),
-    *iter_nested_texts("tags", ["a"])]
+    ... *iter_nested_texts("tags", ["a"])]
     [('ticket.subject', 'Stuck'), ('ticket.by.name', 'Ann'), ('ticket.tags', 'a')]
     """
     for item in value if isinstance(value, list) else [value]:

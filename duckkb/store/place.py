@@ -228,16 +228,18 @@ def remove(folder: Path) -> None:
 
 
 def room(home: Path, limit: int, going: int = 0) -> int:
-    """Return the bytes that tokens and vectors may take where the whole folder may take `limit`: the bytes that bases and
-    models leave, without bytes that are `going`, and always a quarter, because a model must recompute vectors. Files that
-    SQLite has beside an open database do not count: an open base pushes no vectors out."""
+    """Return the bytes that tokens and vectors may take if the whole folder may take `limit`: the bytes that bases
+    and models leave, without bytes that are `going`, and always a quarter, because a model must recompute
+    vectors. Files that SQLite has beside an open database do not count: an open base pushes no vectors out.
+    """
     other_bytes = sum(size(home / name, is_lasting=True) for name in (BASES, MODELS)) - going
     return max(limit - other_bytes, limit // 4)
 
 
 def size(folder: Path, *, is_lasting: bool = False) -> int:
-    """Return the bytes of the files in a folder and below it, 0 where it does not exist; `is_lasting` leaves out the files
-    that SQLite has beside an open database."""
+    """Return the bytes of the files in a folder and below it, 0 if it does not exist; `is_lasting` leaves out the
+    files that SQLite has beside an open database.
+    """
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

@@ -73,7 +73,7 @@ def kind_of_shapes(shapes: Iterable[str]) -> str:
     """Return the kind of a column whose values have these shapes; `json` if no narrower kind holds them all.
 
     >>> kind_of_shapes(["integer", "number"]), kind_of_shapes(["integer", "text"]), kind_of_shapes(["empty[]",
-    "text[]"])
+    ... "text[]"])
     ('number', 'json', 'text[]')
     """
     distinct_shapes = set(shapes)
