@@ -73,8 +73,8 @@ class Size(Struct, frozen=True):
 
 
 class Marks(Struct, frozen=True):
-    """What guides the cuts of a text: the base scores of places, and the places among them where sections begin
-    (ascending); the spans that must not be cut (from, to); and whether the text is Markdown.
+    """The places that guide the cuts of a text: the base scores of places, and the places among them where
+    sections begin (ascending); the spans that must not be cut (from, to); and whether the text is Markdown.
     """
 
     scores: Mapping[int, int] = {}

@@ -42,7 +42,7 @@ def text_key(maker: Fingerprint, text: str) -> bytes:
 
 
 class _Field(Struct, frozen=True):
-    """How a field of a type is indexed."""
+    """A field of a type with its indexing."""
 
     name: str
     chunk_size: int

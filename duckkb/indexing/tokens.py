@@ -93,7 +93,7 @@ _has_suffix = re.compile(r"(?<=[a-z0-9])[+#]").search
 
 
 class _Tokenizer(ABC):
-    """What both tokenizers share: everything but cutting a run of Han characters into words."""
+    """A base of both tokenizers that does everything but cut a run of Han characters into words."""
 
     def __init__(self, name: str, fold: Fold, forms: Forms) -> None:
         self._name = name

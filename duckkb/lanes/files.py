@@ -37,8 +37,8 @@ FileStamp = tuple[int, int]
 
 
 class LaneMeta(Struct, frozen=True):
-    """What a lane mirrors: the digest of a type's rows, the generation, the stamps of its files, and the name of
-    its content list.
+    """The record of what a lane mirrors: the digest of a type's rows, the generation, the stamps of its files, and
+    the name of its content list.
     """
 
     digest: str

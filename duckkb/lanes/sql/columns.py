@@ -119,7 +119,8 @@ def _find_type_name(rule: Mapping[str, Any]) -> str:
 
 
 class Observation:
-    """What the stored records of a type say about its columns: `counts` tells how many records say each thing.
+    """A count of what the stored records of a type say about its columns: `counts` tells how many records say each
+    thing.
 
     Adding and removing the same records changes nothing, so a changed table has the columns that a fresh load
     of the same records would give it. A record says the empty text if all is as the schema declares it.

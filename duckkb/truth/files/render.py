@@ -34,8 +34,8 @@ _order = attrgetter("order")
 
 
 class Writer(Struct, frozen=True):
-    """Where a clone and branch put new records: the number of their part of the day (`layout.base_number`; 0 if
-    `layout.part` is `fixed`), and the limits of a part, in records and bytes.
+    """The place where a clone and branch put new records: the number of their part of the day
+    (`layout.base_number`; 0 if `layout.part` is `fixed`), and the limits of a part, in records and bytes.
     """
 
     number: int = 0

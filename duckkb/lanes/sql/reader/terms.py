@@ -2,18 +2,18 @@
 
 | left and right | compared as |
 |---|---|
-| the same kind, or integer and number | they are |
-| text or JSON, and a number | numbers; text that is none does not match |
-| text or JSON, and true/false, a date or a time | that; text that is none does not match |
+| the same kind, or integer and number | as they are |
+| text or JSON, and a number | numbers; text that is not a number does not match |
+| text or JSON, and true/false, a date or a time | that kind; text that does not convert does not match |
 | JSON and text | the text of the JSON value |
-| JSON and JSON | numbers where both are, else their texts (`json_order`) |
+| JSON and JSON | numbers if both are numbers, else their texts (`json_order`) |
 | text, JSON or a number, and a constant of 2^53 or more | whole numbers, to the last digit |
-| text or JSON, and a number that is no constant | numbers; a whole number that is no double is refused |
-| integer and number, neither a constant | numbers; a whole number is refused that no double is and whose nearest double is the number |
-| a choice between integers and numbers | as the value chosen would be |
+| text or JSON, and a number that is not a constant | numbers; a whole number without an equal double is refused |
+| integer and number, neither a constant | numbers; a whole number without an equal double is refused if it rounds to the number |
+| a choice between integers and numbers | as the chosen value would be |
 | date and time | times; a date is its first moment |
 | a list and a list of the same kind | element by element |
-| something whose kind nobody knows, and anything | what the engine makes of them |
+| an unknown kind, and anything | by the engine's own rules |
 | anything else | refused, naming the field |
 
 Conversions never raise in the engine: a value that does not convert is NULL, so it does not match. A constant that does not

@@ -36,7 +36,7 @@ _KINDS = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "b
 
 
 class KindState(Struct):
-    """What a publication knows of a type: the number of its records, tokens by field of the index, vectors and
+    """The state of a type in a publication: the number of its records, tokens by field of the index, vectors and
     their dimension, what its records say of columns, and what the publisher noted. `tables` has for each kind
     of table its name, its published version, and the number of changes since it was last compacted.
     """

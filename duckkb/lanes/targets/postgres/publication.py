@@ -39,8 +39,8 @@ _FAULTS = {
 
 
 class KindRow(Struct, frozen=True):
-    """What the target knows of a type: its number there, the number of its records and vectors, tokens by field of
-    the index, and as JSON what its records say of columns and what the publisher noted.
+    """The state of a type in the target: its number there, the number of its records and vectors, tokens by field
+    of the index, and as JSON what its records say of columns and what the publisher noted.
     """
 
     number: int
