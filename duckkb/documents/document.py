@@ -178,8 +178,8 @@ def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[s
 
 
 def _place_of(path: str, link: markdown.Link) -> str | None:
-    """Return the path that a link leads to. A wiki link gives the name as written, unless that is a path from its
-    own folder.
+    """Return the path that a link leads to, or the name in a wiki link as written unless it begins with `./` or
+    `../`. Returns None for a link to the file itself.
     """
     if not link.is_wiki:
         return markdown.resolve_link(path, link.target)

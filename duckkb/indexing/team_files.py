@@ -174,7 +174,7 @@ class TeamReader:
         self.numbers()  # records the state of the file
 
     def trust(self, file_hash: str) -> None:
-        """Use a file that was made here without a sample."""
+        """Trust a file that was made here, without checking a sample."""
         status = self._store.known(file_hash)
         if status is None or status.state != "read":
             with suppress(Unusable):

@@ -94,7 +94,7 @@ class SealedHome:
             raise Unavailable(message, "E_IO", f"df {self.folder.parent}") from error
 
     def checkpoint(self) -> None:
-        """Seal the changes if the last time is some minutes ago; other processes continue meanwhile."""
+        """Seal the changes unless that was done in the last minutes; other processes continue meanwhile."""
         if time.monotonic() - self._checked_at > CHECKPOINT_S and os.getpid() == self._pid:
             with suppress(OSError), self._turn():
                 self._seal_all(is_alone=False)

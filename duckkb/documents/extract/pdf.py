@@ -135,7 +135,9 @@ def _join_pages(pages: Iterable[str], warnings: list[str], title: str = "", head
 
 
 def _read_with_pypdf(raw: bytes, reason: str) -> FileText:
-    """Read a file that PDFium refuses; if pypdf is not installed, give PDFium's reason instead."""
+    """Read a file that PDFium refuses; return only PDFium's reason as a warning if pypdf is not installed or
+    cannot decrypt the file.
+    """
     if find_spec("pypdf") is None:
         return FileText(warnings=(reason,))
     import pypdf

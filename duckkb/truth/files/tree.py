@@ -290,7 +290,7 @@ class Tree:
 
     def sides_at(self, node_type: str, identity: Identity) -> Iterator[tuple[EdgeType, Side, Sequence[Identity]]]:
         """Yield the sorted identities of a node's edges by edge type and side, as `edges_at` finds them. Reads no
-        edge, so that a caller who needs only some of them need not look at all.
+        edge, so that a caller who needs only some edges reads only those.
         """
         for kind in self.ontology.edges.values():
             sides: list[tuple[Side, tuple[str, ...]]] = [("out", kind.from_types), ("in", kind.to_types)]

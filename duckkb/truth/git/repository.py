@@ -191,7 +191,7 @@ def has_marker(root: Path) -> bool:
 
 
 def shape(root: Path) -> RepositoryState | None:
-    """Return the state of the repository; None without a repository."""
+    """Return the state of the repository; None without any `.git`."""
     repository = find_repository(root)
     if repository is None:
         return RepositoryState(False) if has_marker(root) else None

@@ -9,15 +9,15 @@
 | JSON and JSON | numbers if both are numbers, else their texts (`json_order`) |
 | text, JSON or a number, and a constant of 2^53 or more | whole numbers, to the last digit |
 | text or JSON, and a number that is not a constant | numbers; a whole number without an equal double is refused |
-| integer and number, neither a constant | numbers; a whole number without an equal double is refused if it rounds to the number |
+| integer and number, neither a constant | numbers; a whole number is refused if rounding makes it equal to the number |
 | a choice between integers and numbers | as the chosen value would be |
 | date and time | times; a date is its first moment |
 | a list and a list of the same kind | element by element |
 | an unknown kind, and anything | by the engine's own rules |
 | anything else | refused, naming the field |
 
-Conversions never raise in the engine: a value that does not convert is NULL, so it does not match. A constant that does not
-convert is the caller's mistake, and refused before anything runs.
+Conversions never raise in the engine: a value that does not convert is NULL, so it does not match. A constant that
+does not convert is the caller's mistake, and refused before anything runs.
 """
 
 import re
