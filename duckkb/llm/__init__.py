@@ -1,4 +1,4 @@
-"""Models that turn text into vectors, and chat models, which need no knowledge base:
+"""Embedding and chat models, usable without a knowledge base:
 
     import os
     from duckkb.llm import chat_model, predict, read_registry
