@@ -1,6 +1,7 @@
-"""The formats of reports, by the names that `--format` takes. To add one: a line here, and the function that it names.
+"""The formats of reports, by the names that `--format` takes.
 
-A writer makes lines of text, and knows what of the data must not act where it is shown.
+To add one, add a line here and the function that it names.
+A writer makes lines of text, and escapes what must not act where it is shown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,16 +12,20 @@ from msgspec import Struct
 
 
 class ReportFormat(Struct, frozen=True):
-    """`writer` is the module below `duckkb.review` and its function, which are imported when they are asked for. `budget` is
-    the most bytes where nothing else is asked for, None where the report is told whole. `is_judged`: who reads it takes it for
-    what is to be said of a change, so that it has all findings; others have them where they are asked for."""
+    """A format of a report.
+
+    `writer` is the module below `duckkb.review` and its function, which are imported on demand. `budget` is the
+    default limit in bytes, None for a whole report.
+    `is_judged`: its readers take it for the complete judgement of a change, so that it always has all findings;
+    other formats have them on request.
+    """
 
     writer: str
     budget: int | None = None
     is_judged: bool = False
 
     def lines(self, *given: Any) -> Iterator[str]:
-        """Pieces of text, each without the LF behind it."""
+        """Yield pieces of text, each without its final LF."""
         module, _, name = self.writer.partition(":")
         yield from getattr(import_module(f"duckkb.review.{module}"), name)(*given)
 
