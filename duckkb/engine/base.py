@@ -55,7 +55,7 @@ _BATCH = 4096  # records whose entries are made, and held, together
 _FIRST = 512  # size of the first batch, so that a parallel index build starts early
 
 _FEW_BYTES = 4 << 20
-"""Of lines that are read in some tenths of a second."""
+"""Bytes of lines that are read in some tenths of a second."""
 
 Progress = Callable[[str, int, int], None]
 Given = ParamSpec("Given")

@@ -13,7 +13,7 @@ from duckkb.engine.base import Base
 from duckkb.ontology.model import RecordType
 
 MANY = 20_000
-"""Records from which on a child costs less than it saves."""
+"""Number of records from which on a child process saves more than it costs."""
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from duckkb.truth.files.tree import Side, Tree
 
 Edge = tuple[EdgeType, StoredRow, Side]
 Place = tuple[str, str, tuple[tuple[Any, ...], ...]]
-"""Where an edge stands among those at a node: its type, its side, and the key of its identity."""
+"""The sort key of an edge among those at a node: its type, its side, and the key of its identity."""
 
 
 class Node(Struct, frozen=True):

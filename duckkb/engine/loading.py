@@ -1,4 +1,4 @@
-"""From files to a tree: through the store where the size of the base makes it pay, else all at once.
+"""Loads the tree from files: through the store where the size of the base makes it pay, else all at once.
 
 The caller holds the base's lock. What the store lacks is read and stored part by part. A type that is new to
 the store, or of which most has changed, is read as a stream.

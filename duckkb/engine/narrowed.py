@@ -37,7 +37,7 @@ from duckkb.truth.files.part import Part
 from duckkb.truth.files.tree import Tree
 
 _OF_ALL_TEXTS = ("W_COMPUTED", "W_PENDING", "W_NO_TEAM_CACHE", "W_BEHIND")
-"""Notices that go by which texts have a vector, whoever's they are, as caches know texts, not types; or by commits, whatever changed."""
+"""Notice codes computed over the whole base, or over commits; hidden from callers who see only some types."""
 _OF_THE_REQUEST = (UsageError, NotFound, Conflict, Refused, Unreadable)
 _CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT", "E_TIMEOUT")
 _CODES_OF_THE_BASE = ("E_MERGE_IN_PROGRESS", "E_NO_KB", "E_READ_ONLY", "E_SPARSE", "E_UNTRUSTED")

@@ -21,7 +21,7 @@ from duckkb.truth.files.tree import Tree
 
 NAME = "fields"
 FEW = 2
-"""Parts that are counted again in less time than a note takes."""
+"""Parts that are counted again faster than a note is written."""
 _FORMAT = 2
 _TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
 _SECTIONS = ("types", "lengths", "keys")
@@ -30,7 +30,7 @@ _Shape = tuple[tuple[str, ...], tuple[type, ...]]
 _OWN = frozenset((ID, CREATED_AT, UPDATED_AT))
 
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""By section (`types`, `lengths`, `keys`) and name how often each value is there; as JSON has it."""
+"""Frequencies of values by section (`types`, `lengths`, `keys`) and name, in the form of JSON."""
 
 
 class Observed:

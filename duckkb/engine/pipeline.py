@@ -23,7 +23,7 @@ from duckkb.search.typed import Question, Questions
 from duckkb.steps import step
 
 _LIMIT = 50
-"""Records for which a question is planned, whatever is shown of them."""
+"""Records for which a question is planned, however many are shown."""
 
 
 @boot.answered

@@ -46,7 +46,7 @@ from duckkb.truth.files.part import StoredRow
 
 Key = tuple[str, int]
 Allowed = Mapping[str, IdSet | None]
-"""By type the ids that a filter lets through; None without one."""
+"""The ids that a filter accepts, by type; None without a filter."""
 _PLAIN = (
     Notice(
         "W_PLAIN",
@@ -447,7 +447,7 @@ def _note_skips(base: Base, intent: Intent) -> tuple[Notice, ...]:
 
 
 def _note_dead_paths(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[Notice, ...]:
-    """Where a filter matches nothing, return notices of its paths that lead to no value in any record.
+    """Return notices of a filter's paths that lead to no value in any record, where it matches nothing.
 
     These are mistyped names inside a nested value, which no schema knows.
     """

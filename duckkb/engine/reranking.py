@@ -28,7 +28,7 @@ Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 
 _LATE_S = 10.0
-"""Seconds for which a model that is late goes on, for the sake of the next question."""
+"""Seconds for which a late model continues, for the sake of the next question."""
 _PROMPT_TOKENS = 128
 _REPLY_TOKENS = 512  # tokens of an expander's prompt and reply
 _LEAST_TOKENS = 64  # tokens of a text; with fewer it is not judged

@@ -35,7 +35,7 @@ Vector: TypeAlias = "np.ndarray | Sequence[float]"
 
 _DECIMALS = 6  # decimals to which the vector lane is exact
 SMALL_BATCH = 16
-"""Texts that are embedded at once where somebody waits for the answer."""
+"""Texts that are embedded at once while a caller waits for the answer."""
 
 _LOCAL_BATCH = 64
 _REMOTE_WIDTH = 4

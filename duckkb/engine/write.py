@@ -33,7 +33,7 @@ from duckkb.truth.git import patch, repository, run
 _NEAR = 0.75
 _MOST_NAMED = 5
 _MANY_VECTORS = 100
-"""From so many on it is said at every write that nobody else gets them."""
+"""Vectors of one write from which on the missing team's cache is always reported."""
 _LOOKED_AT = 32  # records
 _SHOWN_REPLACED = 3
 _LONGEST = 1_000  # characters of a command

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 _GOES_ON = frozenset({"timeout", "unreachable", "bad_answer", "no_key"})
 _STATUSES = frozenset({401, 403, 404, 408, 429})
-"""Of statuses below 500. Others, 400 and 422 above all, speak of the request: the next provider would refuse it as well."""
+"""Statuses below 500 after which the next provider is asked.
+
+Others, 400 and 422 above all, concern the request: the next provider would refuse it as well.
+"""
 
 
 class ChatProvider(Protocol):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from duckkb.ports import ChatModel
 
 Prompt = str | Sequence[Message | Mapping[str, Any]]
-"""What is said to a model: one text of the user, or messages, as values or as plain objects of OpenAI's protocol."""
+"""The input of a model: one text of the user, or messages, as values or as plain objects of OpenAI's protocol."""
 _RULES: Mapping[str, Rule] = {
     "tool_choice": Choice(("auto", "none", "required")),
     "response_format": Choice(("text", "json")),

@@ -17,9 +17,9 @@ from duckkb.ontology.source import pointer
 from duckkb.ontology.validate import foreign
 
 _LONGEST = 200
-"""Characters of what names are repeated in: they may be anything."""
+"""Characters up to which a name is repeated in a message: it may be anything."""
 _AT_ONCE = 200
-"""Items of a list that are looked at together: all that is wrong with them is computed, wanted or not."""
+"""Items of a list that are validated together: all their problems are computed, needed or not."""
 
 
 class Parameters:

@@ -6,7 +6,7 @@ from typing import Any
 from duckkb.records import FROM, TO
 
 TITLES = ("title", "name", "label", "subject", "heading", "question")
-"""Fields that say what a record is called, the first one that it has."""
+"""Names of title fields; the first one that a record has is its title."""
 _CONTEXT = 2
 _SHORT = 60
 

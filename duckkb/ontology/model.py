@@ -16,7 +16,7 @@ Reach = Literal["auto", "all"]
 MARKDOWN_FILES = ("**/*.md",)
 MEMORY_IDENTITY = ("scope", "key")
 EVERY = "*"
-"""The name of a search field that stands for the fields which each record has, by its `reach`."""
+"""The name of a search field that stands for the fields of each record, by its `reach`."""
 
 
 class SearchField(Struct, frozen=True):
@@ -37,7 +37,7 @@ class SearchField(Struct, frozen=True):
 
 
 EXTRACTED = ("docx", "html", "pdf")
-"""Formats whose text is taken out of files that are more than text."""
+"""Formats whose files are more than text, so that their text is extracted."""
 
 
 class Extraction(Struct, frozen=True):
@@ -81,7 +81,7 @@ class DocumentSource(Struct, frozen=True):
 
     @property
     def is_outside(self) -> bool:
-        """Whether the folder lies outside of the base, so that only this machine knows it."""
+        """Return whether the folder lies outside of the base, so that only this machine knows it."""
         return self.path.startswith("/")
 
 
@@ -181,7 +181,7 @@ class _RecordType(Struct, frozen=True, dict=True):
 
     @property
     def has_text_vectors(self) -> bool:
-        """Whether a question in words can be compared with vectors of the records."""
+        """Return whether a question in words can be compared with vectors of the records."""
         return any(not item.given for item in self.vectors)
 
     @cached_property

@@ -36,7 +36,7 @@ OVERRIDES: Mapping[str, tuple[str, Rule]] = {
     "chunk_size": ("chunk_size", CHUNK_SIZE),
     "ann": ("vectors.ann", Choice(("auto", "exact", "hnsw"))),
 }
-"""By the key of a policy the setting in whose place its value stands (a place in `Settings`), and what it may be."""
+"""The setting that each key of a policy overrides (a place in `Settings`), and its rule."""
 _GROUPS = ("fusion", "expansion", "embedding")
 POLICY_KEYS = (
     "description", "aliases", "identity", "schema", "fields", *OVERRIDES, "intents", *_GROUPS, "refuse", "params",

@@ -15,7 +15,7 @@ from duckkb.ontology.source import pointer
 from duckkb.ontology.words import word_errors
 
 MOST = 100
-"""Problems of one record that are told."""
+"""Problems reported for one record."""
 
 _MOST_VALUES = 500
 _LONGEST_MESSAGE = 200

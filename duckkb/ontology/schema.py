@@ -24,9 +24,9 @@ MERGE_RULES = {
     "set": ("array",), "text": ("string",), "max": ("integer", "number", "string"), "min": ("integer", "number", "string"),
     "latest": (), "ours": (),
 }  # fmt: skip
-"""What `x-merge` may say, and the types of fields that it is for (none: of all)."""
+"""The values of `x-merge`, with the types of fields that each is for (none: all)."""
 MERGE_BY_SIDE = ("max", "min", "latest", "ours")
-"""Those that take one of the two values."""
+"""The rules that choose one of the two values."""
 
 _ONE = (
     "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",

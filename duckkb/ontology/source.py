@@ -24,7 +24,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_FINDINGS = 200
 THIS_MACHINE = "collections of this machine"
-"""The path of the document with what this machine alone knows: collections of folders outside of the base."""
+"""The path of the document that only this machine has: collections of folders outside of the base."""
 _REMOVED_KEYS = dict.fromkeys(("vector_storage", "vector_copy"), "vectors are float32, and searched exactly")
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -22,7 +22,7 @@ from duckkb.review.reports import sarif
 from duckkb.review.reports.markup import dumps, many
 
 _HEADLINE = 600
-"""The most bytes of a headline and the limits below it."""
+"""Bytes of a headline and the limits below it, at most."""
 _MOST_CODES = 6
 _IMPACT_SHARE = 0.45
 

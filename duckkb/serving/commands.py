@@ -27,7 +27,7 @@ _SLOTS = 4
 LOOPBACK_PROXY = "127.0.0.1,::1"
 
 BasePath = str | Path | None
-"""Where the base lies, as `app.open` takes it."""
+"""The path of the base, as `app.open` takes it."""
 
 
 class Listening(Struct, frozen=True):

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Answerer: TypeAlias = "Served | Pool"
-"""What answers: this process, or others."""
+"""The part that answers: this process, or worker processes."""
 ASKED = "duckkb.asked"
-"""Under this key the scope of an HTTP request has its `Asked`."""
+"""Key in the scope of an HTTP request for its `Asked`."""
 
 
 def _skip_audit(action: str, outcome: str) -> None:
@@ -67,7 +67,7 @@ class Front:
     def __init__(self, served: Answerer, limits: CallLimits | None = None, measures: "Measures | None" = None) -> None:
         self.served, self.admission, self._measures = served, Admission(limits or CallLimits()), measures
         self.written = asyncio.Event()
-        """Set by the next write that is done; then there is another one."""
+        """Event that the next finished write sets; then a new event replaces it."""
 
     async def run(self, asked: Asked, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of an action. Raises as `Served.run` and `Admission.run`."""

@@ -34,7 +34,7 @@ LIBRARIES = (
     "pyarrow.compute",
     "referencing",
 )
-"""Those that modules import where they first need them, but models and formats of documents, which a base may not have."""
+"""Modules that others import on demand, except models and formats of documents, which a base may not have."""
 
 
 def import_all(*, doors: bool = True) -> None:

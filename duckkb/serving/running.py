@@ -11,8 +11,10 @@ from typing import Any
 
 _ASKING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _ALLOCATIONS = 5_000
-"""How many objects come to be between two looks for those that only point at each other: a request leaves some, and a server, unlike a
-command (`duckkb.__main__`), does not end soon."""
+"""New objects between two collections of cyclic garbage.
+
+A request leaves some, and a server, unlike a command (`duckkb.__main__`), does not end soon.
+"""
 _M_ARENA_MAX, _ARENAS = -8, 2
 _left: list[asyncio.AbstractEventLoop] = []
 

@@ -37,7 +37,7 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
     413: {"connection": "close"},
     503: {"retry-after": "1"},
 }
-"""What goes with a status."""
+"""Headers that belong to a status."""
 
 
 def status_of(problem: Exception) -> int:

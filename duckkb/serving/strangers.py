@@ -19,12 +19,12 @@ from duckkb.serving.telemetry.noted import Noted
 from duckkb.serving.tenants import BearerTokens, Denial
 
 _FREE = 10
-"""Wrong tokens of an address that are answered at once: a mistake, or programs with the token of yesterday."""
+"""Wrong tokens of an address that are answered at once: a mistake, or programs with yesterday's token."""
 _FIRST_S, _LONGEST_S, _FORGOTTEN_S = 0.1, 3.0, 600.0
 _HELD, _HELD_OF_ONE = 32, 4
 _ADDRESSES = 4_096
 _LINES, _LINE_S = 60, 1.0
-"""Lines that are written at once, and seconds after which there may be one more."""
+"""Lines that may be written at once, and the seconds after which one more is allowed."""
 
 
 class _Address(Struct):

@@ -21,10 +21,10 @@ from duckkb.store.place import Unusable
 
 _MODEL = re.compile(r"[0-9a-f]{12}")
 _LEAST = 1 << 20
-"""Bytes that are worth writing a file anew for."""
+"""Bytes to free that make rewriting a file worthwhile."""
 _SHARE = 0.1
 _TEXTS = 0.25
-"""Of the limit: what the texts of files may take."""
+"""Share of the limit that the texts of files may take."""
 
 
 class Removed(Struct, frozen=True):

@@ -26,9 +26,9 @@ from duckkb.truth.commit import lock, protocol
 from duckkb.truth.git import absent, repository
 
 MOMENT = 0.2
-"""Seconds in which who only looks at the job's lock has let go of it."""
+"""Seconds within which a process that only checks the job's lock has released it."""
 _GIVE_UP = 3
-"""Batches in a row that a model may fail before it counts as gone."""
+"""Failed batches in a row after which a model counts as gone."""
 _SLAB_BATCHES = 32
 
 

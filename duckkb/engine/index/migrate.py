@@ -22,9 +22,9 @@ from duckkb.store.place import room
 from duckkb.truth.commit import lock
 
 _ROW_BYTES = 300
-"""What a row takes in the search cache beside its vector, about."""
+"""Approximate bytes of a row in the search cache beside its vector."""
 _USUAL_LENGTH = 1_536
-"""How long vectors are taken to be whose model has not said it yet."""
+"""Assumed length of the vectors of a model that has not told it yet."""
 
 
 class Migration(Struct, frozen=True):

@@ -27,12 +27,12 @@ from duckkb.truth.commit import lock
 COUNTS, RATES, JOB = "counted", "rates", "job"
 _FORMAT = 3
 _SMALL = 4 * 1024 * 1024
-"""Bytes of parts and caches up to which counting takes no longer than asking whether it must be done."""
+"""Bytes of parts and caches up to which counting is as fast as checking the notes."""
 _SLAB = 1_000
 _FEWEST = 32
-"""Texts from which on a rate says more of the model than of its start."""
+"""Texts from which on a rate measures the model more than its start."""
 _PAUSE = 1.0
-"""Seconds between two notes of a job that runs."""
+"""Seconds between two notes of a running job."""
 _JOB = {"verb": str, "pid": int, "started": str, "updated": str, "done": int, "total": int, "tokens": int}
 _JOB |= {"ended": str, "code": str, "reason": str}
 
@@ -70,7 +70,7 @@ class Counts(Struct, frozen=True):
 
     @property
     def is_fresh(self) -> bool | None:
-        """True where no vector is missing and the team's cache holds all that is needed; None where unknown."""
+        """Return whether no vector is missing and the team's cache holds all that is needed; None where unknown."""
         if self.missing is None or self.team is None:
             return False if self.missing or self.team in ("absent", "stale") else None
         return not self.missing and self.team == "current"

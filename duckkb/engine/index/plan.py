@@ -15,7 +15,7 @@ from duckkb.llm.windows import estimate_window_tokens
 from duckkb.ontology.model import RecordType
 
 _SAMPLE = 512
-"""Texts of a type whose tokens are counted; those of the others are taken to be as many."""
+"""Texts of a type whose tokens are counted; the average stands for the others."""
 
 _DRAWN = 64
 """Records of a type for which rows of the team's cache are recomputed."""

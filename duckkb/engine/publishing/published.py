@@ -22,13 +22,13 @@ from duckkb.truth.files.table import Swapped, Table
 from duckkb.truth.files.tree import EdgeEnds, Side, Tree
 
 OBSERVED = "observed"
-"""Under what a target keeps what is observed of a type's fields."""
+"""Key under which a target stores the statistics of a type's fields."""
 
 _KEPT = 4_096  # rows held, the latest requested
 _AT_ONCE = 500
 
 Ahead = Callable[[str], tuple[Notice, ...]]
-"""What must be said of a published commit, seen from a clone."""
+"""Function that returns the notices about a published commit, seen from a clone."""
 
 
 class PublishedTable(Table):

@@ -86,4 +86,4 @@ LoopEvent = (
     TurnStart | ReasoningDelta | ContentDelta | ToolCallDone | ExecutionStart | ExecutionEnd | ToolResult
     | ApprovalNeeded | TurnEnd | LoopEnd
 )  # fmt: skip
-"""What a loop tells, in the order in which it happens."""
+"""The events of a loop, in the order in which they happen."""

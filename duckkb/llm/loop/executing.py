@@ -23,9 +23,9 @@ from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Args, Records, Ticket, Tool, ToolContext, sides
 
 _WIDTH = 16
-"""Calls that run at once; the others wait, and their time with them."""
+"""Calls that run at once; waiting calls do not use up their time."""
 _GLANCE_S = 0.05
-"""How often is looked whether the run was cancelled."""
+"""Seconds between two checks whether the run was cancelled."""
 _UNKNOWN = "it may have been executed, and may still be"
 
 

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from threading import Event
 
 TurnPolicy = Callable[[int, Records, Mapping[str, Any]], Any]
-"""Of the number of a turn, the records so far and the metadata: what the system says before it (a text, a `Message` of the system,
-or that as an object), or None. It may be `async def`."""
+"""Function that returns a system message before a turn, or None.
+
+It gets the number of the turn, the records so far and the metadata. It returns a text, a `Message` of the
+system, or that as an object, and may be `async def`.
+"""
 WARNING = "One turn is left behind this one. Call what you still need now; then you have to answer."
 TERMINATE = "This is the last turn. Call no tool; answer with what you have."
 

@@ -46,12 +46,12 @@ class ChatAnswer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model has ended the answer; the number of tokens may still come."""
+        """Return whether the model has ended the answer; the number of tokens may still come."""
         return self._reason is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether the model ended the answer by itself, not a limit or a filter."""
+        """Return whether the model ended the answer by itself, not a limit or a filter."""
         return self._reason in ("stop", "tool_calls")
 
     @property

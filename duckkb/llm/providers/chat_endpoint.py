@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
 
 _MOST_BYTES = 64 << 20
-"""Of one answer: providers send up to 300 bytes around each token."""
+"""Bytes of one answer at most: providers send up to 300 bytes around each token."""
 
 
 class ChatEndpoint:

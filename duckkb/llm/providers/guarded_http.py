@@ -25,7 +25,7 @@ _GRACE = 0.5  # seconds; more specific limits should expire first
 
 
 CALL: ContextVar[OpenCall | None] = ContextVar("call", default=None)
-"""The call whose request is being made: the client's own interface has no place for what belongs to one."""
+"""The call whose request is being made; the client's own interface cannot pass it."""
 # A client before openai 3 writes the whole request into its log, where that is at DEBUG.
 logging.getLogger("openai._base_client").addFilter(lambda record: CALL.get() is None)
 

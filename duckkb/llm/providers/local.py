@@ -41,7 +41,7 @@ _SUGGESTION = "pip install 'duckkb[local]'"
 
 
 _kept: "dict[tuple[object, ...], _Encoder]" = {}
-"""Models that stay loaded in a process that answers many commands, by the files that each was loaded from."""
+"""Loaded models by their files, in a process that answers many commands."""
 _keeping = {"on": False, "loaded": False}
 
 

@@ -53,7 +53,7 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "opset_import": (8, "OperatorSetIdProto*"),
     },
 }
-"""By message: its fields, each with number and type, `*` where it is repeated."""
+"""Fields by message, each with number and type, `*` where it is repeated."""
 
 
 def message_classes() -> dict[str, Any]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from openai import OpenAI
 
 EXPLAINED = frozenset({400, 404, 413, 422})
-"""Answers whose message speaks of the request and not of the key."""
+"""Statuses whose message concerns the request and not the key."""
 _MESSAGE_CHARACTERS = 200
 _KEY_PIECE = 6  # characters of a key that a message may not repeat
 _CONNECT_S = 10.0

@@ -72,7 +72,7 @@ class TeiReranker(HttpReranker):
     """
 
     at_once = 32
-    """What a server takes in one request unless it was started with another --max-client-batch-size."""
+    """Texts that a server accepts in one request by default (--max-client-batch-size)."""
     _score = "score"
 
     def _build_body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:

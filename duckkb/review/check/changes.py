@@ -38,7 +38,7 @@ from duckkb.truth.git import revisions
 _INDICES = "data/indices/"
 _Table = tuple[layout.Kind, str]
 _Tables = Collection[_Table] | None
-"""By kind and table; None for all."""
+"""Tables by kind and name; None for all."""
 
 
 def findings_of(

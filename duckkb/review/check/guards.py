@@ -34,7 +34,7 @@ _OWN = (ID, CREATED_AT, UPDATED_AT)
 
 
 Weaker = tuple[str, str]
-"""What of a declaration is weaker, as a JSON pointer into it, and how."""
+"""A weakened part of a declaration: a JSON pointer into it, and how it is weaker."""
 
 
 def make_guard_finding(said: str, path: str, line: int, field: str) -> Finding:

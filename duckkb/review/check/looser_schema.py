@@ -60,7 +60,7 @@ class _Suspicion(Struct, frozen=True):
 
 
 def looser_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Looser]:
-    """What of a record type's schema asks less than it did; the order of the schema.
+    """Return the parts of a record type's schema that ask less than before, in the order of the schema.
 
     >>> [str(one) for one in looser_parts({"required": ["id"], "properties": {"id": {"maxLength": 1}}}, {"properties": {"id": {"maxLength": 2}}})]
     ['id is required no longer; it takes {}, which it refused', 'maxLength was 1, is 2; it takes {"id": "a1"}, which it refused']

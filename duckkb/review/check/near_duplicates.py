@@ -20,10 +20,12 @@ from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Tree
 
 NEAR = 0.8
-"""The least share of runs of words that two records have in common."""
+"""The least share of runs of words that two near records have in common."""
 NEAR_IN_MEANING = 0.97
-"""The least cosine, as the mean over a record's chunks of the best chunk of the other record. Of 381 records of duckkb's own
-base, all different, the nearest two have 0.956 with the offline model."""
+"""The least cosine, as the mean over a record's chunks of the best chunk of the other record.
+
+Of 381 different records of duckkb's own base, the nearest two have 0.956 with the offline model.
+"""
 # More new records of one type are not reported one by one.
 _MANY_IN_MEANING = 200
 _CODE = "W_NEAR_DUPLICATE"

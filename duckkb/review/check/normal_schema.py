@@ -12,7 +12,7 @@ from typing import Any
 from duckkb.ontology.kinds import kind_of, target
 
 Schema = Any
-"""A mapping in normal form, or False. `{}` is the schema that takes everything."""
+"""A mapping in normal form, or False. `{}` is the schema that accepts everything."""
 
 MOST = ("maxLength", "maximum", "exclusiveMaximum", "maxItems", "maxProperties")
 LEAST = ("minLength", "minimum", "exclusiveMinimum", "minItems", "minProperties")
@@ -21,7 +21,7 @@ OPAQUE = (
     ("contains", "minContains", "maxContains"), ("propertyNames",), ("dependentSchemas",), ("patternProperties",),
     ("unevaluatedItems",), ("unevaluatedProperties",),
 )  # fmt: skip
-"""Keywords that count together, of which nothing says whether one is stricter than another."""
+"""Keywords that belong together, and of which none shows whether it is stricter than another."""
 _SAYS_NOTHING: dict[str, Any] = {
     "minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False, "not": False,
     "required": [], "prefixItems": [], "allOf": [],
@@ -151,10 +151,8 @@ def _meet(first_schema: Schema, second_schema: Schema) -> Schema:
         return False
     if not first_schema or not second_schema:
         return first_schema or second_schema
-    if {
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    } & second_schema.keys():  # they see only their neighbours
+    # These keywords see only their own neighbours.
+    if {"unevaluatedItems", "unevaluatedProperties"} & second_schema.keys():
         return {**first_schema, "allOf": _dedupe_schemas([*first_schema.get("allOf", ()), second_schema])}
     keywords = (
         _merge_bounds(first_schema, second_schema)

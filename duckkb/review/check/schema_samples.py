@@ -23,7 +23,7 @@ _TEXTS = ("a", "", "A", "0", "a1", "ab-1", "é 中", "2026-01-02", "2026-01-02T0
 _NUMBERS = (0, 1, -1, 0.5, 2, 1_000)
 _STRANGER = "another"
 _ORDER = ((True, False), (False, True), (True, True), (False, False))
-"""Of values by whether the newer and the older schema take them."""
+"""The order of values, by whether the newer and the older schema accept them."""
 
 
 class Samples:

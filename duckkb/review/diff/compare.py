@@ -25,7 +25,7 @@ from duckkb.truth.files.source_text import split
 from duckkb.truth.layout import DATA, parse_part
 
 Key = tuple[str, str]
-"""node or edge, and the table or label."""
+"""A table: node or edge, and the table or label."""
 
 
 class Types(Struct, frozen=True):

@@ -9,10 +9,10 @@ from duckkb.review.diff.model import OntologyChange
 
 _KINDS = {"nodes": "node", "edges": "edge", "collections": "collection", "policies": "policy"}
 _APART = ("search", "schema", "fields", "intents", "embedding", "fusion")
-"""What of a type or policy is told key by key."""
+"""Keys of a type or policy that are compared key by key."""
 
 Said = tuple[str, str]
-"""What a part of the configuration says, as JSON, and the file in which it stands."""
+"""A part of the configuration as JSON, and its file."""
 
 
 def ontology_changes(old: Sequence[Document], new: Sequence[Document]) -> tuple[OntologyChange, ...]:

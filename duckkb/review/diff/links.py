@@ -5,7 +5,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 _FORMS = {"github": "", "gitlab": "/-"}
-"""By a word of the forge's host what stands between a repository's page and those of its commits."""
+"""The path between a repository's page and its commits, by a word of the forge's host."""
 
 
 class ForgeLinks(Struct, frozen=True):

@@ -22,7 +22,10 @@ _LINES_OF_FIELD = 60
 _FIELDS = 30
 _BRIEF_FIELDS = 3
 _DETAIL = (_LINES_OF_FIELD, 6, 0)
-"""The most lines of a text of a record that came or went, the first of these with which everything has room; 0: its first fields."""
+"""Limits of lines for a text of a new or deleted record.
+
+The first limit with which everything fits is used; 0: its first fields alone.
+"""
 _ROOM = "There is more than a comment has room for: "
 
 

@@ -21,7 +21,7 @@ OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
 WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 _HERE_ALONE = re.compile(r"(HEAD|@)(?![\w/.-])")
 Counts = Mapping[str, Mapping[str, int]]
-"""How many of each op, by type; every op stands there."""
+"""The number of each op, by type; every op is present."""
 
 
 class Label(Struct, frozen=True):
@@ -211,7 +211,7 @@ class Diff(Struct, frozen=True):
 
 
 LineNumbers = Mapping[str, Sequence[int]]
-"""By the path of a part."""
+"""The line numbers of records, by the path of a part."""
 
 
 class Versions(Struct, frozen=True):

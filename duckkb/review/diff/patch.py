@@ -23,10 +23,10 @@ from duckkb.truth.layout import parse_part
 
 VERSION = 1
 _KEPT = ("E_NOT_CANONICAL", "E_INCOMPLETE", "E_UNEXPECTED_FILE", "E_ID_CHANGED", "E_MISPLACED")
-"""What may be wrong with a version that a patch can bring about all the same."""
+"""Faults of a version that a patch can reproduce."""
 
 _ROOM = 13
-"""How much longer a line of a patch may be than a record's: it has two, and a character may become six."""
+"""Factor by which a line of a patch may be longer than a record's: it has two, and a character may become six."""
 
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:

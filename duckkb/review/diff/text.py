@@ -29,12 +29,12 @@ from duckkb.rules.invisible import visible
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 _REACH = 60
 _LONGEST = 400
-"""Characters of a text that came or went whole, and around each change of another, without --full."""
+"""Characters of a new or removed text, and around each change of another, without --full."""
 _MOST = 20
-"""Elements of a list that are told one by one, without --full."""
+"""Elements of a list that are shown singly, without --full."""
 _SHORT = 200
 _A_BYTE = 16
-"""Characters that are compared by word for the price of a byte that is told, so that the budget bounds the time too."""
+"""Characters compared by word for each byte of the budget, so that the budget limits the time too."""
 _COLORS = {"gone": "31", "new": "32", "cut": "2", "head": "1", "error": "31", "warning": "33"}
 _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 

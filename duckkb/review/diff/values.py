@@ -9,7 +9,7 @@ from duckkb.review.diff.words import Run, json_words
 from duckkb.truth.files.source_text import elements, split
 
 _MOST_STEPS = 1_000_000
-"""Pairs of elements that are compared to find which of a list stayed in their order."""
+"""Pairs of elements that are compared to find those of a list that kept their order."""
 
 Keys = tuple[str | int, ...]
 
@@ -27,12 +27,12 @@ class Leaf(NamedTuple):
 
     @property
     def is_element(self) -> bool:
-        """Whether the value is a new or removed element of a list."""
+        """Return whether the value is a new or removed element of a list."""
         return (self.before is None or self.after is None) and bool(self.keys) and isinstance(self.keys[-1], int)
 
     @property
     def kind(self) -> Literal["gone", "new", "changed"]:
-        """Whether the value was removed, is new, or changed inside."""
+        """Return `gone`, `new`, or `changed` for a value that changed inside."""
         return "gone" if self.after is None else "new" if self.before is None else "changed"
 
     def runs(self) -> list[Run]:

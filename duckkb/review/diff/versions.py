@@ -32,9 +32,9 @@ Against = Literal["commit", "index", "worktree"]
 Bytes = TypeVar("Bytes")
 _CONFIG, _FOLDER = "config.yaml", "ontology"
 CONFIGURATION = (_CONFIG, _FOLDER)
-"""Where the files lie for which `is_configuration` holds."""
+"""Places of the files for which `is_configuration` is true."""
 _NO_FILE = {"120000": ("E_SYMLINK", "a link"), "160000": ("E_NOT_REGULAR", "a submodule")}
-"""By the mode that git has of it."""
+"""Findings by git's mode of a path that is no regular file."""
 
 
 class Range(Struct, frozen=True):

@@ -27,11 +27,11 @@ from duckkb.truth.git.sampled import History, Sample
 NOTE = "growth"
 _FORMAT = 2
 _KEPT = 1_000
-"""Commits that stay noted."""
+"""Commits whose counts stay noted."""
 _AT_ONCE = 64
 """Files that are held at once."""
 Sizes = dict[str, tuple[int, int]]
-"""By type its records and bytes; a table that is none of a type any more by its folder (`nodes/old`)."""
+"""Records and bytes by type; a table without a type counts under its folder (`nodes/old`)."""
 
 
 class CountedHistory(Struct, frozen=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 EARLIEST = "2025-01-01T00:00:00.000000Z"
-"""No clock that is right can say less: duckkb did not exist."""
+"""The earliest time of a correct clock: duckkb did not exist before."""
 LEAST_BYTES = 100 * 1024 * 1024
 LEAST_INODES = 1_000
 LEAST_FILES = 256

@@ -19,7 +19,7 @@ from duckkb.search import syntax
 from duckkb.search.plan import Intent
 
 MEASURES = ("ndcg", "recall", "lost", "faded")
-"""What a change can be failed on."""
+"""The measures by which a change can fail."""
 FADED = "judged records that lost half of their words' score"
 _KEPT = 0.75
 
@@ -151,7 +151,9 @@ class QuestionRow(Struct, frozen=True):
 
     @property
     def is_judged_otherwise(self) -> bool:
-        """Whether judged records moved or faded, or whether the sides differ in a problem or in what they lacked."""
+        """Return whether judged records moved or faded, or whether the sides differ in a problem or in what they
+        lacked.
+        """
         before = self.before
         is_alike = before is not None and (before.problem, before.degraded) == (self.after.problem, self.after.degraded)
         return bool(self.moves or self.faded) or not is_alike

@@ -26,10 +26,10 @@ from duckkb.truth.git.sampled import History, Sample
 
 LANES: tuple[Mode, ...] = ("match", "similar", "hybrid")
 K, DEEPEST = 10, 50
-"""How many results count, and how far a judged record is looked for."""
+"""The number of results that count, and the depth to which a judged record is searched."""
 _FORMAT = 1
 _KEPT = 500
-"""Commits that stay noted."""
+"""Commits whose results stay noted."""
 NOTE = "quality"
 
 
@@ -47,7 +47,7 @@ class LaneAnswer(Struct, frozen=True):
 
 
 Row = Mapping[str, LaneAnswer]
-"""By lane, of one question."""
+"""The answers to one question, by lane."""
 
 
 class Evaluated(Struct, frozen=True):

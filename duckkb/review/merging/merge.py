@@ -52,7 +52,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def can_conclude(self) -> bool:
-        """Whether the merge is uncommitted and has no conflict."""
+        """Return whether the merge is uncommitted and has no conflict."""
         return self.action == "stopped" and not (self.conflicts or self.others)
 
 

@@ -24,7 +24,7 @@ from duckkb.rules.invisible import invisible_in, visible
 from duckkb.truth.files.source_text import split
 
 MOST_CHARACTERS = 100_000_000
-"""Of the data of conflicts; a browser opens a page of this size. What does not fit is counted by type."""
+"""Characters of the conflicts' data that a browser can open. What exceeds them is counted by type."""
 _SCRIPT = Path(__file__).parent / "page.js"
 _OURS = {
     "rebase": "Ours is the branch rebased onto, theirs the commit that is put on it.",

@@ -21,7 +21,7 @@ from duckkb.truth.merge.table_merge import table_of
 Tree = Mapping[str, str]
 """The ids of blobs by path: of parts, and of the files that define their types."""
 Trees = tuple[Tree, Tree, Tree]
-"""Those of the base, of ours and of theirs."""
+"""The trees of the base, of ours and of theirs."""
 ReadBlobs = Callable[[Iterable[str]], Iterable[bytes]]
 
 _ID = re.compile(rb'^\{"__id":([0-9]+)[,}]', re.MULTILINE)

@@ -18,7 +18,7 @@ _FORM = re.compile(
     r"duckkb://(?P<type>[^/@#]+)/(?P<identity>[^/@#]+)(?:@(?P<commit>[^/@#]+))?(?:#(?P<field>[^/@#]+)/(?P<seq>[0-9]{1,9}))?"
 )
 COMMIT_DIGITS = 16
-"""Of a commit in a citation: as many as a model reads without harm, and no other commit of a repository begins with."""
+"""Digits of a commit in a citation: short enough for a model, and unique in a repository."""
 _NOW = "worktree+"
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 

@@ -31,9 +31,9 @@ from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Sig
 from duckkb.truth.git.run import find_repository
 
 Texts = Mapping[str, bytes]
-"""What is asked for, by name."""
+"""The texts whose origin is searched, by name."""
 Parted = Callable[[bytes], Texts]
-"""A line as texts that each come from somewhere."""
+"""Function that splits a line into texts with an origin each."""
 
 
 class HistorySource(Struct, frozen=True):
@@ -389,7 +389,7 @@ def _trace_origins(
 
 
 _Carried = tuple[_LinePlace, Texts]
-"""A record on its way back through history: where it stands in a commit, and the texts that are not yet explained."""
+"""A record on its way back through history: its place in a commit, and the texts without an origin yet."""
 
 
 def _trace_commits(finder: _Finder, rows: Iterable[StoredRow], split_line: Parted) -> dict[tuple[int, str], str | None]:

@@ -32,7 +32,7 @@ class ReportFormat(Struct, frozen=True):
 
 _BUDGET = 1_000_000
 _OF_A_COMMENT = 60_000
-"""A forge takes a comment of 65,536 bytes."""
+"""Bytes of a comment; a forge accepts 65,536."""
 
 DIFF: Mapping[str, ReportFormat] = {
     "text": ReportFormat("diff.text:render", _BUDGET),
@@ -43,22 +43,22 @@ DIFF: Mapping[str, ReportFormat] = {
     "json": ReportFormat("diff.report:iter_json", _BUDGET),
     "jsonl": ReportFormat("diff.report:iter_lines", _BUDGET),
 }
-"""Of a difference and how it is to be shown."""
+"""Formats of a difference; a writer gets it and the options."""
 ROWS_BUDGET = _BUDGET
-"""Of a difference as rows."""
+"""Budget of a difference as rows."""
 
 CHECK: Mapping[str, ReportFormat] = {
     "text": ReportFormat("reports.findings:lines"),
     "github": ReportFormat("reports.findings:commands"),
     "sarif": ReportFormat("reports.sarif:lines"),
 }
-"""Of findings and the folder of the base inside its repository: those by which they are read, not one by one."""
+"""Formats of findings; a writer gets them and the folder of the base inside its repository."""
 
 IMPACT: Mapping[str, ReportFormat] = {
     "text": ReportFormat("impact.impact_report:iter_text"),
     "markdown": ReportFormat("impact.impact_report:iter_markdown", 30_000),
 }
-"""Of an impact and the budget of a comment, in which the records that differ need room too."""
+"""Formats of an impact; a writer gets it and the budget of a comment, which also has the differing records."""
 
 REVIEW: Mapping[str, ReportFormat] = {
     "markdown": ReportFormat("verdict:iter_comment", _OF_A_COMMENT),
@@ -67,7 +67,7 @@ REVIEW: Mapping[str, ReportFormat] = {
     "sarif": ReportFormat("verdict:iter_sarif"),
     "json": ReportFormat("verdict:iter_json", _BUDGET),
 }
-"""Of a review and how its difference is to be shown."""
+"""Formats of a review; a writer gets it and the options of its difference."""
 
 STOPPED: Mapping[str, ReportFormat] = {
     "github": ReportFormat("reports.findings:iter_stop_commands"),
@@ -75,5 +75,7 @@ STOPPED: Mapping[str, ReportFormat] = {
     "md": ReportFormat("reports.findings:iter_stop_markdown"),
     "sarif": ReportFormat("reports.sarif:build_stop_log"),
 }
-"""Of what stopped a command that judges, and the folder of the base inside its repository: those formats whose readers see
-nothing of stderr (`md` of verbs that print a table by it)."""
+"""Formats of the error that stopped a command that judges, for readers who do not see stderr.
+
+A writer gets the error and the folder of the base inside its repository (`md` is for verbs that print a table by it).
+"""

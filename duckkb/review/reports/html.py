@@ -16,7 +16,7 @@ from duckkb.review.reports.markup import dumps
 from duckkb.rules.invisible import visible
 
 KINDS = {"same": 0, "gone": 1, "new": 2, "cut": 0}
-"""The runs of `diff.words` as the script has them."""
+"""The numbers that the script uses for the runs of `diff.words`."""
 _HERE = Path(__file__).parent
 
 

@@ -36,7 +36,7 @@ from duckkb.serving.web.sessions import Sessions
 _PROBE_S = 2.0
 _SETTLED_S = 1.0
 _SMALL = 8 * 1024
-"""Bytes that are read within some milliseconds, whatever they say."""
+"""Bytes that are checked within some milliseconds, whatever they hold."""
 
 
 def application(

@@ -28,11 +28,11 @@ from duckkb.serving.web.gate import VISITOR, PageGate, is_page, is_static
 MOST_BYTES = 4 * 1024 * 1024
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BODY_S = 10.0
-"""Within which a body has to be here."""
+"""Seconds within which a body must arrive."""
 PROXIED = "duckkb.proxied"
-"""In a scope: whether the request is from a proxy that is believed."""
+"""Key in a scope: whether the request is from a trusted proxy."""
 _AGAIN = "duckkb.again"
-"""In a scope: what says whose a request is that is no page's."""
+"""Key in a scope: the function that identifies the caller of a request again; pages have none."""
 _OPEN = ("/health", "/ready", "/openapi.json")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 

@@ -15,7 +15,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from duckkb.errors import Refused
 
 MOST = 10
-"""Records that are deleted, or replaced, without a question."""
+"""Records that may be deleted, or replaced, without a question."""
 _FIRST = "2025-06-18"  # the first revision in which users can be asked
 _KEY = "confirm"
 _WAIT_S = 600.0

@@ -11,7 +11,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from duckkb.actions.registry.answers import notices_of
 
 SLOW_S = 2.0
-"""A call that took as long is told of."""
+"""Seconds from which on a call is reported as slow."""
 _LEVELS: tuple[types.LoggingLevel, ...] = (
     "debug",
     "info",

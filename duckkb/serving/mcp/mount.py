@@ -55,9 +55,8 @@ class McpMount:
             self._plain_server if stateless else self._notifying,
             json_response=stateless,
             stateless=stateless,
-            security_settings=TransportSecuritySettings(
-                enable_dns_rebinding_protection=False
-            ),  # checked by the entrance
+            # The entrance checks hosts and origins.
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             session_idle_timeout=self._limits.idle,
             max_sessions=self._limits.sessions,
         )

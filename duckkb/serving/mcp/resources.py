@@ -18,7 +18,7 @@ from duckkb.serving.front import Answerer
 from duckkb.serving.lines import report_unexpected
 
 MISSING = ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
-"""The codes of errors by which there is nothing that a URI names."""
+"""Codes of errors that mean that a URI names nothing."""
 _SCHEMA = "duckkb:schema"
 _JSON, _TEXT = "application/json", "text/plain"
 _MOST_TYPES, _LONGEST, _MOST_COMPLETED = 40, 200, 100

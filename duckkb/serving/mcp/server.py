@@ -27,7 +27,7 @@ from duckkb.serving.mcp.subscriptions import Subscriptions, lifespan_of
 from duckkb.serving.telemetry.noted import Noted
 
 _NOT_FOUND = -32002
-"""Until 2025-11-25; later revisions have no code of its own for a resource that is not there."""
+"""The error code of a missing resource until 2025-11-25; later revisions have no code of its own for it."""
 
 _Context = ServerRequestContext[Any, Any]
 _Given = types.PaginatedRequestParams | None

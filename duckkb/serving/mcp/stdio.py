@@ -20,7 +20,7 @@ from duckkb.serving import running
 from duckkb.serving.lines import take_over
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one message, as over HTTP."""
+"""Bytes of one message, as over HTTP."""
 _GRACE_S = 0.3
 _LAST_ANSWERS_S = 60.0
 _LOOK_S = 0.01

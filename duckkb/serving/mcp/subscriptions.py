@@ -27,9 +27,12 @@ from duckkb.serving.tenants import Denial
 
 MOST_OF_SESSION, _MOST = 100, 1_000
 _PAUSE_S, _LEAST_S, _SHARE = 2.0, 0.05, 10
-"""Seconds after which is looked again; at least so many pass, also after a write, and so many times what the last look took."""
+"""Seconds between two checks for changes.
+
+The pause after a write is at least `_LEAST_S`, and at least `_SHARE` times the duration of the last check.
+"""
 _SEND_S = 1.0
-"""Within which a client takes a notification; one that reads nothing is told no more."""
+"""Seconds within which a client must take a notification; one that does not gets no more."""
 _GONE = "gone"
 
 _Key = tuple[int, str]

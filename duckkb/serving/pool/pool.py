@@ -79,7 +79,7 @@ class Pool:
 
     @property
     def is_up(self) -> bool:
-        """Whether all processes have started once."""
+        """Return whether all processes have started once."""
         self._was_up = self._was_up or all(each["alive"] == each["workers"] for each in self.measures().values())
         return self._was_up
 

@@ -14,14 +14,14 @@ from duckkb.llm.call_pool import CallCounts
 from duckkb.serving.pool import frames
 
 SIDE_BY_SIDE = 2
-"""How many questions one worker answers side by side: while one waits for a model, another is answered."""
+"""Requests that one worker answers side by side: while one waits for a model, another is answered."""
 CHANNELS = 8
-"""How many it has, with those that take long, as they wait for the process that runs SQL: nobody else waits for them."""
+"""Channels of a worker, with those for long requests that wait for the process of SQL."""
 LAST_ANSWERS_S = 10.0
-"""How long a worker that is to end goes on with what is under way."""
+"""Seconds for which a worker that is to end continues with requests under way."""
 PROGRAM: tuple[str, ...] = ("-P", "-m", "duckkb.serving.pool.worker")
 SILENT_S = 60.0
-"""A worker says each second that it is there; one that has said nothing for so long hangs, and is killed."""
+"""Seconds without a sign of life after which a worker hangs, and is killed; it sends one each second."""
 _OLD_S = 10.0
 
 
@@ -66,7 +66,7 @@ class Worker:
 
     @property
     def is_old(self) -> bool:
-        """Whether the process has run for some seconds."""
+        """Return whether the process has run for some seconds."""
         return monotonic() - self._since > _OLD_S
 
     def is_ready(self) -> bool:

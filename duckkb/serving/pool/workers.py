@@ -18,7 +18,7 @@ from duckkb.serving.pool.process import Channel, Worker
 
 _MOST_WAITING = 1024
 _MOST_STARTS = 3
-"""After so many workers of one place that ended before they were ready it is said that none comes up."""
+"""Failed starts in one place after which it counts as failing."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 
 

@@ -26,10 +26,10 @@ METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _MS = tuple(1000 * bound for bound in _SECONDS)
 _ASKED = {"find": "", "query": "query", "search": "words"}
-"""Actions that search, with the profile of those whose answers do not tell their mode."""
+"""Actions that search, with the profile where their answers do not tell the mode."""
 
 Gauge = Callable[[], "float | Mapping[str, str] | None"]
-"""A number; or the labels of something that is so, such as a revision; None where it is not known now."""
+"""Function that returns a number, or the labels of a fact such as a revision; None where it is unknown."""
 
 
 class Measures:

@@ -20,7 +20,7 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,40}")
 GONE = 499
-"""The status of a request whose client went before it was answered."""
+"""The status of a request whose client left before the answer."""
 
 
 class RequestLog(Struct, frozen=True):
@@ -67,7 +67,7 @@ def tenant_hash(tenant: str) -> str:
 
 
 _FOLDERS = ("/actions", "/web")
-"""Routes that have others below them; who is refused there has asked there, too."""
+"""Routes with others below them; refused requests below count for them."""
 
 
 class Telemetry:

@@ -15,7 +15,7 @@ from duckkb.errors import DuckkbError
 from duckkb.steps import Step, record_steps
 
 NOTED = "duckkb.noted"
-"""The key of an HTTP request's scope under which this stands."""
+"""Key in the scope of an HTTP request for its notes."""
 Run = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
 """`Served.run`, or that of a pool."""
 

@@ -22,16 +22,16 @@ from duckkb.serving.tenants.tenant import Tenant, stamp
 
 VARIABLE = "DUCKKB_MCP_TOKEN"
 SERVER = "server"
-"""The tenant of whoever has the server token."""
+"""The tenant of a caller with the server token."""
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]{1,512}={0,2}")
 _SHORTEST = 32
-"""Characters of a token that an operator gives: those of 128 bits in hex."""
+"""Least characters of a token that an operator gives: those of 128 bits in hex."""
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a file shows in its times, however coarse they are."""
 _WAIT = 5.0
 
 _Entries = tuple[tuple[str, "Tenant | Caller"], ...]
-"""SHA-256 (hex) of each token, and whose it is; the server token has no tenant."""
+"""The SHA-256 (hex) of each token, with its tenant or, for the server token, its caller."""
 
 
 class Denial(Struct, frozen=True):

@@ -16,7 +16,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _DAYS = re.compile(r"([0-9]{1,5})d")
 _LONGEST_NAME = 200
 NEVER = "never"
-"""What is said for a token that does not expire."""
+"""The word for a token that does not expire."""
 KEYS = ("tenant", "name", "role", "types", "sha256", "made", "rotated", "disabled", "expires")
 
 

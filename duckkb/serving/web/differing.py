@@ -14,12 +14,12 @@ from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
 
 LONGEST = 4_000
-"""Characters of a value that are compared word by word, from the first that differs on; what lies behind them is counted."""
+"""Characters of a value compared word by word, from the first difference on; the rest is counted."""
 _CONTEXT = 400
 _LONGEST_NAME = 200
 _MOST_FIELDS, _MOST_INSIDE = 60, 40
 ABSENT = object()
-"""In the place of a value that a side does not have."""
+"""The value of a side that lacks it."""
 
 
 class ValueDifference(Struct, frozen=True):

@@ -15,9 +15,9 @@ from duckkb.rules.invisible import invisible_in
 from duckkb.truth.files.line import Limits, LineError, parse_json
 
 TYPED, BEGAN = "f.", "w."
-"""What stands before a field's name in the form: of what was typed, and of what that began with."""
+"""Prefixes of a field's name in the form: for the typed value, and for the initial one."""
 LONGEST = 200_000
-"""Characters of a value that a form holds; longer ones are not edited here."""
+"""Characters of a value that a form holds; longer values are not edited here."""
 _LIMITS = Limits(4 * LONGEST)
 _LINE = 120
 _MOST_CHOICES = 60

@@ -19,9 +19,9 @@ from duckkb.serving.web.sessions import Sessions
 
 ROOT = "/web"
 ROOT_PATH = "duckkb.root_path"
-"""Under this key the scope of a request has the path below which the server is reached, where that is not its root."""
+"""Key in the scope of a request for the path below which the server is reached, where that is not its root."""
 VISITOR = "duckkb.visitor"
-"""Under this key the scope of a request for a page has its `Visitor`."""
+"""Key in the scope of a request for a page for its `Visitor`."""
 _OPEN = (f"{ROOT}/sign-in", f"{ROOT}/open", f"{ROOT}/preferences", f"{ROOT}/static/")
 _SENDS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _POLICY = (

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 12, 30
-"""What stands around the field in which series are drawn."""
+"""Margins around the field in which series are drawn."""
 Value = float | int | None
 
 

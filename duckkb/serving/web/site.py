@@ -68,9 +68,9 @@ PAGES: Sequence[WebPage] = (
     WebPage("quality", quality.page, in_bar=True, sends=True),
     WebPage("quality/report", quality.report),
 )
-"""All but those of signing in and out."""
+"""All pages but those of signing in and out."""
 _EDITING = (WebPage("edit", edit.page, sends=True),)
-"""Those that are there where the server lets records be edited."""
+"""The pages of a server that lets records be edited."""
 BAR = tuple(page.address for page in PAGES if page.in_bar)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
-"""Each by its own name, the one that is spoken where none is wanted first."""
+"""The languages by their own names; the first is the default."""
 _FOLDER = Path(__file__).parent / "words"
 _WEIGHT = re.compile(r"([A-Za-z]{1,8})[A-Za-z0-9-]*\s*(?:;\s*q=([01](?:\.\d{0,3})?))?")
 

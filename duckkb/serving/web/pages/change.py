@@ -16,7 +16,7 @@ from duckkb.serving.web.visit import Visit
 
 VIEWS = ("joined", "beside")
 _BUDGET = 80_000
-"""Bytes of changes, as the action gives them, that are a page; one record at least."""
+"""Bytes of changes on a page, as the action gives them; at least one record."""
 _MOST_FINDINGS, _MOST_QUESTIONS = 200, 50
 _LEAST = 2_000
 

@@ -14,7 +14,7 @@ from duckkb.serving.web.visit import Visit
 
 SIZE = 50
 _NAMED = 7
-"""Types that have a colour of their own in a plot; the others are one."""
+"""Types with a colour of their own in a plot; the others share one."""
 
 
 class FindingGroup(Struct, frozen=True):

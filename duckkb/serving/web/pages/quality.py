@@ -14,9 +14,9 @@ from duckkb.serving.web.visit import Visit
 
 SIZE = 25
 LANES = ("hybrid", "similar", "match")
-"""In the order in which they are shown."""
+"""The lanes in the order in which they are shown."""
 _SECONDS = 15
-"""So long one call of a page asks questions; those that are left are the next one's."""
+"""Seconds for which one call of a page asks questions; the next call asks the others."""
 
 
 async def page(visit: Visit) -> Response:

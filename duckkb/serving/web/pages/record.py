@@ -17,13 +17,13 @@ from duckkb.serving.web.values import LONGEST, fields_of
 from duckkb.serving.web.visit import Visit
 
 EDGES = 25
-"""Edges of a page."""
+"""Edges on a page."""
 _PIECE = 10 * LONGEST
 _MOST_DRAWN = 500
 UNCOMMITTED = "uncommitted"
-"""In an address, in place of a commit: the version in the files."""
+"""The version in the files, in place of a commit in an address."""
 _SHORTEST = 7
-"""Digits of a commit that name it."""
+"""Least digits that name a commit."""
 
 
 class LinkedRecord(Struct, frozen=True):

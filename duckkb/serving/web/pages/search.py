@@ -21,7 +21,7 @@ from duckkb.serving.web.visit import Visit
 
 SIZES = (10, 20, 50, 100)
 DEEPEST = 1_000
-"""Results behind this one are not paged to: a question, or a filter, that says more finds them before."""
+"""Results up to which pages go; a more specific question, or a filter, finds later ones sooner."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 
