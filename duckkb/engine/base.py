@@ -66,8 +66,7 @@ EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 class Proposal(Struct, frozen=True):
     """A destination for the writes of a base that is read at a revision.
 
-    `branch` is the branch that the writes are for. The function takes the files as bytes by path, None for
-    deleted files.
+    `branch` is the branch that the writes are for. `keep` takes the files as bytes by path, None for deleted files.
     """
 
     branch: str

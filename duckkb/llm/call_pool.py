@@ -60,8 +60,8 @@ class _Flight:
 
 
 class CallPool:
-    """A pool of `width` requests at once; `queue_limit` more questions may wait, or any number of those that say
-    so.
+    """A pool of `width` requests at once; `queue_limit` more questions may wait, besides those that ask to wait
+    anyway.
     """
 
     def __init__(self, width: int, queue_limit: int) -> None:

@@ -107,8 +107,8 @@ class Fields(Struct, frozen=True):
 class Policy(Struct, frozen=True):
     """A policy: how a collection is indexed and queried, never what it contains.
 
-    Empty `intents` allow every intent; `refuse` says by intent what to use instead. `overrides` are settings
-    that replace the base's, by their place in `Settings` (see `settings_of`).
+    Without `intents` (None) every intent is allowed; `refuse` says by intent what to use instead. `overrides`
+    are settings that replace the base's, by their place in `Settings` (see `settings_of`).
     `params` maps a named parameter to its place (a JSON pointer into the policy). `source` is the mapping that
     declares the policy, `place` its file:line.
     """

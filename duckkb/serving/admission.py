@@ -24,11 +24,11 @@ class CallLimits(Struct, frozen=True):
     """The limits of calls.
 
     `slots` calls are under way at once, and beside them `long` calls that have been for `long_after` seconds.
+    At most `waiting` calls wait.
     One tenant has `concurrency` calls at once (0: all slots but one; where half of the long ones are taken,
-    one), and `waiting` calls wait.
-    A tenant makes `rate` calls a second, and as many at once as in one second (0: no limit). A call is answered
-    within `timeout` seconds (0: no limit). With `dedupe`, equal reads of one caller that wait at the same time
-    are joined.
+    one). It makes `rate` calls a second, and as many at once as in one second (0: no limit).
+    A call is answered within `timeout` seconds (0: no limit). With `dedupe`, equal reads of one caller that
+    wait at the same time are joined.
     """
 
     slots: int = 4

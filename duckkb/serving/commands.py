@@ -62,9 +62,10 @@ class Listening(Struct, frozen=True):
 class Answering(Struct, frozen=True):
     """The processes that answer, and the limits of calls.
 
-    `workers` is the number of processes (0: the server's own). A tenant's calls are limited at once (0: all
-    slots but one) and a second (0: no limit). Waiting calls are limited in number and in seconds (0: no limit);
-    `longest` limits the work of a read (None: the base's settings).
+    `workers` is the number of processes (0: the server's own). A tenant has at most `concurrency` calls at once
+    (0: all slots but one) and `rate` calls a second (0: no limit). At most `waiting` calls wait, and each is
+    answered within `timeout` seconds (0: no limit); `longest` limits the seconds of a read (None: the base's
+    settings).
     `dedupe`: equal reads that wait are joined. `metrics_open`: /metrics needs no token; `metrics_tenants`: it
     names tenants. `log`: stderr has a line a request, optionally with the questions.
     """

@@ -143,7 +143,7 @@ def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
 def recall_counts(base: Base) -> Counts | None:
     """Return the counts of a large base before a small write, if they lead to the counts after it.
 
-    They do where no vector is missing and the number of chunks is known.
+    They do where no vector is missing and none is unverified.
     """
     counts = Counts() if is_small(base) else recall(base)
     return counts if counts.missing == 0 and counts.unverified == 0 else None

@@ -26,9 +26,9 @@ Told = Literal["counted", "estimated"]
 class TypeSurvey(Struct):
     """The state of one type: its entries, the different texts behind its vectors, and what these lack.
 
-    `first_texts` counts the texts that no earlier type with the same model has, `untold` those that one has
-    counted already. `missing` are texts that no cache has, `withheld` those with an unchecked vector (text by
-    key).
+    `first_texts` counts the texts that no earlier type with the same model has. `missing` counts texts that no
+    cache has, `untold` those of them that an earlier type with the same model has counted already. `withheld`
+    are texts with an unchecked vector, by key.
     Of `token_texts`, which need token rows, `tokens` lack them.
     """
 

@@ -191,7 +191,10 @@ class _Run:
         return placeholder if record is None else record.message
 
     def _known(self, tool_call: ToolCall) -> Call:
-        """Return the call of a tool call that an interrupted run left without an answer."""
+        """Return the call of a tool call that an interrupted run left without an answer.
+
+        Unless the call waits for approval, record it as cancelled.
+        """
         call = resuming.call_of(self._harness.turn, tool_call)
         if not any(ticket.call.id == call.id for ticket in self._harness.pending):
             self._harness.end(call, Ending("cancelled", None, "the run ended before; it was not executed", now()))

@@ -235,7 +235,11 @@ class _Encoder:
         return [len(raw[: piece.end].decode()) for piece in encoding.pieces[: LIMIT_TOKENS - _MARKS]]
 
     def _map_places(self, text: str, start: int, last: int) -> dict[int, int]:
-        """Count the characters of a text that end at each place up to `last` in its folded form, from `start` on."""
+        """Return the number of characters of a text that end at or before each place up to `last` in its folded
+        form.
+
+        The folded form begins at `start`.
+        """
         lengths = (len(self._folding.get(ord(character), character)) for character in text)
         ends = takewhile(lambda end: end <= last, accumulate(lengths, initial=start))
         return {end: count for count, end in enumerate(ends)}

@@ -85,7 +85,10 @@ def _compare_texts(tree: Tree, kind: RecordType, new_ids: set[int]) -> Iterator[
 def _find_candidates(
     runs: Runs, equal: Mapping[Runs, list[int]], holders: Mapping[tuple[str, ...], list[int]]
 ) -> Collection[int]:
-    """Return the numbers of the records with equal runs, or with enough rare runs in common."""
+    """Return the numbers of the records with equal runs, and of those that share an infrequent run.
+
+    The latter count only where enough of the runs occur in other records.
+    """
     numbers = set(equal.get(runs, ())) if runs else set()
     common = holders.keys() & runs
     if runs and len(common) >= NEAR * len(runs):

@@ -116,7 +116,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Protocol(H11Protocol):
-    """A connection that is closed where no whole request comes within some seconds."""
+    """A connection that is closed where no complete head of a request comes within some seconds."""
 
     _late: asyncio.TimerHandle | None = None
 

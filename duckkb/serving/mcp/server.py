@@ -104,7 +104,10 @@ class _Doors:
         return types.CompleteResult(completion=completion)
 
     async def instruct(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
-        """Add a greeting for this caller, which names no other caller's types. HTTP requests are audited first."""
+        """Handle a request, after auditing it where it came by HTTP.
+
+        The greeting of a new client gets instructions for this caller, which name no other caller's types.
+        """
         if ctx.request is not None and ctx.request_id is not None:
             try:
                 await anyio.to_thread.run_sync(_note, ctx)

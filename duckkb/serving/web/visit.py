@@ -72,7 +72,7 @@ class Visit(Struct, frozen=True):
         return self.request.query_params.get(name, "").strip()
 
     def number(self, name: str, otherwise: int, most: int = 1_000) -> int:
-        """Return a parameter as a number from 1 to `most`."""
+        """Return a parameter of the address as a number from 1 to `most`; `otherwise` where it is none."""
         text = self.given(name)
         return (
             min(int(text), most) if text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) else otherwise
